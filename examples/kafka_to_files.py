@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import penstock
 
 TRANSACTION = 50
+KILL_AT_BATCH = (2, 4, 6)
 PARTITIONS = 2
 
 

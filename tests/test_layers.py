@@ -64,7 +64,7 @@ BELOW: dict[str, set[str]] = {
     "verify": _BINDINGS,
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
-    ROOT: _BINDINGS | {"verify"},
+    ROOT: _BINDINGS | {"verify", "cli"},  # the bar of the command is that of a notebook
     **dict.fromkeys(_PLUGINS, _BINDINGS | {ROOT}),
 }
 

@@ -87,7 +87,12 @@ def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path
     ours = {"penstock", "pyspark_penstock", "pyspark_penstock_db", "pyspark_penstock_kafka", "pyspark_penstock_wal"}
     assert tops == {*ours, wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
     others = {name for name in contents if not name.endswith(".py") and name.startswith("penstock/")}
-    assert others == {"penstock/py.typed", "penstock/session/log4j2.properties", "penstock/session/launcher/python3"}
+    page = {"penstock/cli/page/page.css", "penstock/cli/page/page.js"}
+    assert others == page | {
+        "penstock/py.typed",
+        "penstock/session/log4j2.properties",
+        "penstock/session/launcher/python3",
+    }
 
 
 def description(wheel: Path) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.aio.commons import Cache
     from penstock.aio.function import AsyncFunction, Call, Context, in_threads
     from penstock.aio.retry import Retry, retry_after
+    from penstock.cli.progress import progress_bar
     from penstock.errors import CallFailed, PenstockError
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.job import Ingested, dry_run, ingest
@@ -53,6 +54,7 @@ __all__ = [
     "ingest",
     "late",
     "local_session",
+    "progress_bar",
     "read_files",
     "register",
     "replayable",
@@ -87,6 +89,7 @@ _HOMES = {
     "ingest": "penstock.ingestion.job",
     "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
+    "progress_bar": "penstock.cli.progress",
     "read_files": "penstock.spark.named",
     "register": "penstock.spark.register",
     "replayable": "penstock.spark.replayable",

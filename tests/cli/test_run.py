@@ -357,7 +357,8 @@ class TestProcess:
     ) -> None:
         """Three pipelines in one process, killed and started again: every row is there once, the bad one goes on when its input comes.
 
-        A scrape has the numbers of each ledger, by pipeline; all are healthy and ready when the bad one is. A reload adds one, a
+        A scrape has the numbers of each ledger, by pipeline, and the page at the same address shows them; all are healthy and ready
+        when the bad one is. A reload adds one, a
         second command with the file is refused, and SIGTERM ends all within the bound, with 0.
         """
         content = text("a", "b", "bad", drain="20s").replace(
@@ -385,8 +386,10 @@ class TestProcess:
         command.process.wait()
         put(place / "in" / "1.txt", "three\n")
         port = free_port()
-        command = running("--metrics", f":{port}")
+        command = running("--metrics", f":{port}", "--page", f":{port}")
         command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
+        page = scrape(port, "")
+        assert all(text in page for text in ("out-a", "out-b", "PST-101", "3 rows, ", "batch 1"))
         again = subprocess.run(
             [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
             capture_output=True,

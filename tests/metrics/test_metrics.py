@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -264,6 +266,67 @@ def test_opentelemetry_has_the_same_names_and_a_span_a_batch() -> None:
     assert set(metrics) <= {PREFIX + measure.name for measure in MEASURES}
     [span] = cast("Any", spans.get_finished_spans())
     assert (span.end_time - span.start_time, span.attributes["penstock.pipeline"]) == (2 * SECOND_NS, "logs")
+
+
+class _Collector(ThreadingHTTPServer):
+    """What a collector of OpenTelemetry is to who sends: it takes what is posted; the test reads it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiver)
+        self.posted: list[tuple[str, bytes]] = []
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        cast("_Collector", self.server).posted.append((self.path, body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base has it
+        pass
+
+
+@pytest.mark.slow
+def test_opentelemetry_reaches_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--otel` sends by OTLP over HTTP is what the meter has, with the span of each batch, and all of it before the command ends."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2  # noqa: PLC0415 - an extra
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415 - an extra
+
+    from penstock.metrics.telemetry import exported  # noqa: PLC0415 - an extra
+
+    collector = _Collector()
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "penstock-test")
+    meter = Meter()
+    try:
+        with exported(meter):
+            told(meter).progress(STATE)
+            meter.batch("q-1", {"triggerExecution": 2.0})
+    finally:
+        collector.shutdown()
+        collector.server_close()
+    metrics: Any = metrics_service_pb2.ExportMetricsServiceRequest()
+    traces: Any = trace_service_pb2.ExportTraceServiceRequest()
+    for path, body in collector.posted:
+        {"/v1/metrics": metrics, "/v1/traces": traces}[path].MergeFromString(body)
+    [resource] = metrics.resource_metrics
+    values = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
+    [rows] = values["penstock_rows"].sum.data_points
+    assert (rows.as_int or rows.as_double, {a.key: a.value.string_value for a in rows.attributes}["pipeline"]) == (
+        70,
+        "logs",
+    )
+    assert {a.key: a.value.string_value for a in resource.resource.attributes}["service.name"] == "penstock-test"
+    [span] = [span for each in traces.resource_spans for scope in each.scope_spans for span in scope.spans]
+    assert (span.name, span.end_time_unix_nano - span.start_time_unix_nano) == ("penstock.batch", 2 * SECOND_NS)
 
 
 def queries() -> dict[str, list[str]]:

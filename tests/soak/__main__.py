@@ -1,4 +1,4 @@
-"""`python -m tests.soak [PHASE...]`: simulate crashes, read random files, write random rows, run the tests marked soak, kill queries.
+"""`python -m tests.soak [PHASE...]`: simulate crashes, read random files, write random rows, run tests, kill queries and fleets.
 
 All that is random follows from the seed, which is printed; script and round number n of a run have the seed plus n. The
 first failure ends it, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,14 @@ import typer
 
 from tests.soak import rows as rows_module
 from tests.soak import texts as texts_module
+from tests.soak.fleet import FleetSoak, summary
 from tests.soak.round import Outcome, Round
 from tests.soak.scripts import STATES_MAX, script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PHASES = ("explore", "texts", "rows", "tests", "kills")
+PHASES = ("explore", "texts", "rows", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 _SEEDS = 1_000_000
 _say = typer.echo
@@ -78,7 +80,7 @@ def main(
     ARTIFACTS.mkdir(exist_ok=True)
     _say(f"seed {asked.seed}")
     for phase in phases or PHASES:
-        {"explore": explore, "texts": texts, "rows": rows, "tests": tests, "kills": kills}[phase](asked)
+        {"explore": explore, "texts": texts, "rows": rows, "tests": tests, "kills": kills, "fleet": fleet}[phase](asked)
 
 
 def explore(asked: Asked) -> None:
@@ -159,6 +161,22 @@ def kills(asked: Asked) -> None:
             _say(f"{outcome.failure}\nkept: {outcome.directory}")
             _fail(f"kills --seed {number} --rounds 1 --seconds-per-round {asked.seconds_per_round:g}")
     _say(f"in all: {_line(_sum(outcomes))}; {len(outcomes)} rounds, nothing is wrong")
+
+
+def fleet(asked: Asked) -> None:
+    """Run three pipelines of one file, kill their command until the time is over, and compare what is scraped with the ledgers."""
+    directory = ARTIFACTS / f"fleet-{asked.seed}"
+    shutil.rmtree(directory, ignore_errors=True)
+    soak = FleetSoak(asked.seed, directory)
+    try:
+        outcome = summary(soak.run(asked.minutes))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must be told how to repeat it
+        _note("fleet", {"seed": asked.seed, "failure": repr(error)})
+        _say(f"{error!r}\nkept: {directory}")
+        _fail(f"fleet --seed {asked.seed} --minutes {asked.minutes:g}")
+    _note("fleet", outcome)
+    shutil.rmtree(directory)
+    _say(f"fleet: {outcome}; nothing is wrong")
 
 
 def _sum(outcomes: list[Outcome]) -> Outcome:

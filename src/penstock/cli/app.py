@@ -33,6 +33,10 @@ def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's 
 
 
 Key = Annotated[Text, _flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
+Page = Annotated[Text, _flag("--page", "ADDR", "Show all that in a browser, at :PORT (this machine) or HOST:PORT.")]
+Token = Annotated[
+    Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
+]
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
@@ -87,6 +91,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
     ] = False,
+    page: Page = None,
+    page_token: Token = None,
     as_json: Json = False,
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
@@ -112,7 +118,13 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         if dry_run:
             return preview(Request.of(src, dst, *ends, transformed(transform, sql), checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transformed(transform, sql), checkpoint)
-        return run(request, master=master, watch=every, as_json=as_json, write=write)
+        onlooker = None
+        if page is not None or page_token is not None:
+            from penstock.cli.page.ingest import IngestPage
+            from penstock.cli.page.request import requested
+
+            onlooker = IngestPage(requested(page, page_token), request)
+        return run(request, master=master, watch=every, as_json=as_json, write=write, onlooker=onlooker)
 
 
 @app.command()
@@ -379,6 +391,8 @@ def run(
     otel: Annotated[
         bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
     ] = False,
+    page: Page = None,
+    page_token: Token = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
     ] = False,
@@ -387,11 +401,32 @@ def run(
 
     SIGHUP takes a changed FILE, what is unchanged in it runs on; SIGTERM and Ctrl-C end the batches under way, then it ends.
     """
+    from penstock.cli.page.request import requested
     from penstock.cli.process import jsonable_stdout
     from penstock.cli.run import commands
 
+    wanted = None if page is None and page_token is None else requested(page, page_token)
     with jsonable_stdout(as_json) as write:
-        return commands.run(file, metrics=metrics, otel=otel, as_json=as_json, write=write)
+        return commands.run(file, metrics=metrics, otel=otel, page=wanted, as_json=as_json, write=write)
+
+
+@app.command("page")
+@command
+def live_page(
+    *,
+    dst: Output,
+    at: Annotated[str, _flag("--at", "ADDR", "Answer browsers at :PORT (this machine) or HOST:PORT.")] = ":8080",
+    page_token: Token = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Show what DST has and what happens to it, in a browser, until stopped. Read only; needs no Spark.
+
+    What is open and finished, what was set aside and came late, and what verify saw last. The page of a query's own command,
+    penstock run --page, shows its errors and speed, too.
+    """
+    from penstock.cli.page.commands import page
+
+    return page(dst, at, page_token)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.answer import Answer, console, counted
 from penstock.cli.process import importable_here
+from penstock.cli.verified import LastProof, leave
+from penstock.storage import locate
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _PROBLEMS_SHOWN = 20
 def verify(
     dst: str, source: str | None, *, transform: str | None, key: str | None, mended: str | None, as_json: bool
 ) -> Answer:
-    """Verify; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
+    """Verify, and note what was seen; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
     if transform is not None:
@@ -33,6 +35,7 @@ def verify(
         importable_here()
     with _progress(shown=not as_json) as progress:
         report = verifying.verify(dst, source, transform=transform, key=key, mended=mended, progress=progress)
+    leave(*locate(dst, name="DST"), LastProof.of(report))
     return Answer(report.to_json(), lambda out: _show(report, out), 0 if report.ok else 1)
 
 

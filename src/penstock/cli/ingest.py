@@ -11,7 +11,7 @@ import contextlib
 import json
 from dataclasses import asdict, dataclass
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
@@ -140,8 +140,27 @@ def watched(interval: str | None, *, watch: bool) -> bool | str:
     return interval
 
 
+class IngestWatcher(Protocol):
+    """Who looks at an ingest while it runs."""
+
+    def served(self) -> contextlib.AbstractContextManager[None]:
+        """Return what is around all of it, Spark's start, too."""
+
+    def measured(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
+        """Return what is around the query."""
+
+    def progress(self, state: Ingested) -> None:
+        """Take in how far it is; called as the callback of `penstock.ingest` is."""
+
+
 def run(
-    request: Request, *, master: str | None, watch: bool | str, as_json: bool, write: Callable[[str], None]
+    request: Request,
+    *,
+    master: str | None,
+    watch: bool | str,
+    as_json: bool,
+    write: Callable[[str], None],
+    onlooker: IngestWatcher | None = None,
 ) -> Answer:
     """Run the ingest; 0 when all that was there is in (or a watch was stopped), as a signal says when it was stopped before.
 
@@ -153,12 +172,17 @@ def run(
         course.update(state)
         return _answer(_facts(request, course, state, clock.monotonic() - start))
     with contextlib.ExitStack() as around:
+        if onlooker is not None:
+            around.enter_context(onlooker.served())
         starting(as_json=as_json)
         spark = around.enter_context(session(master or request.master()))
+        if onlooker is not None:
+            around.enter_context(onlooker.measured(spark))
         stop = around.enter_context(stop_signals())
         shown = around.enter_context(reporter(as_json=as_json, write=write))
         ready = clock.monotonic()
-        done = _ingest(spark, request, watch=watch, progress=_watching(stop, course, shown), course=course)
+        progress = _watching(stop, course, shown, onlooker)
+        done = _ingest(spark, request, watch=watch, progress=progress, course=course)
     facts = _facts(request, course, done, clock.monotonic() - start, ready - start)
     facts |= {"ok": bool(watch) or not stop.requested, "interrupted": stop.requested}
     return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
@@ -202,12 +226,16 @@ def _ingest(
         return course.last
 
 
-def _watching(stop: Stop, course: Course, shown: Callable[[Course], None]) -> Callable[[Ingested], None]:
+def _watching(
+    stop: Stop, course: Course, shown: Callable[[Course], None], onlooker: IngestWatcher | None = None
+) -> Callable[[Ingested], None]:
     """Return the callback of the ingest: it reports, and ends the query once that was asked for."""
 
     def progress(state: Ingested) -> None:
         course.update(state)
         shown(course)
+        if onlooker is not None:
+            onlooker.progress(state)
         if stop.due():
             raise KeyboardInterrupt
         course.ended = stop.requested  # the one report behind that

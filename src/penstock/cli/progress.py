@@ -6,6 +6,7 @@ import json
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
@@ -105,12 +106,33 @@ def starting(*, as_json: bool) -> None:
 
 
 @contextmanager
+def progress_bar() -> Iterator[Callable[[Ingested], None]]:
+    """Yield what shows how far an ingest is, for `progress` of `penstock.ingest`.
+
+    It is the bar of `penstock ingest`, in a notebook or on a terminal; elsewhere a line a second at most. In a notebook it needs
+    ipywidgets; without it there are lines, too.
+    """
+    course = Course()
+    with reporter(as_json=False, write=_write_nothing) as shown:
+
+        def progress(state: Ingested) -> None:
+            course.update(state)
+            shown(course)
+
+        yield progress
+
+
+def _write_nothing(line: str) -> None:
+    """Write nothing: only JSON is written so."""
+
+
+@contextmanager
 def reporter(*, as_json: bool, write: Callable[[str], None]) -> Iterator[Callable[[Course], None]]:
     """Yield what shows the course of an ingest; `write` puts a line on the real stdout."""
     errors = console(stderr=True)
     if as_json:
         yield _calm(lambda course: write(json.dumps(course.facts)))
-    elif errors.is_terminal:
+    elif errors.is_terminal or (errors.is_jupyter and find_spec("ipywidgets") is not None):
         with _bar(errors) as shown:
             yield shown
     else:
@@ -184,7 +206,9 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.fields[text]}", markup=False)
-    with Progress(SpinnerColumn(), BarColumn(), text, TimeElapsedColumn(), console=errors, transient=True) as bar:
+    with Progress(
+        SpinnerColumn(), BarColumn(), text, TimeElapsedColumn(), console=errors, transient=errors.is_terminal
+    ) as bar:
         task = bar.add_task("", total=None, text="planning")
 
         def shown(course: Course) -> None:

@@ -13,6 +13,7 @@ import typer
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.cli.progress import not_read
+from penstock.cli.verified import last
 from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
 from penstock.ingestion.late import told
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from penstock.cli.verified import LastProof
     from penstock.sink.ledger import FinishedFile, OpenPart, State
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
@@ -46,15 +48,32 @@ _TABLE_ROWS_MAX = 1000
 def status(dst: str) -> Answer:
     """Return what each sink of DST is doing."""
     storage, root = locate(dst, name="DST")
-    sinks = [_sink_facts(sink) for sink in existing_sinks(storage, root)]
+    sinks = [sink_facts(sink) for sink in existing_sinks(storage, root)]
+    verdict = last(storage, root)
 
     def show(out: Console) -> None:
         if not sinks:
             out.print(f"no sink has written to {root} yet")
         for sink in sinks:
             _show_sink(sink, out)
+        if verdict is not None:
+            out.print(_in_words(verdict), soft_wrap=True)
 
-    return Answer({"ok": True, "path": root, "sinks": sinks}, show)
+    return Answer({"ok": True, "path": root, "sinks": sinks, "verified": verdict_facts(verdict)}, show)
+
+
+def verdict_facts(verdict: LastProof | None) -> dict[str, Any] | None:
+    """Return what `verify` saw last, as JSON has it."""
+    return None if verdict is None else asdict(verdict) | {"time": moment(verdict.time_ns)}
+
+
+def _in_words(verdict: LastProof) -> str:
+    seen = (
+        "every file whole and once"
+        if verdict.ok
+        else f"not well, {counted(verdict.problems, 'problem')}: verify says which"
+    )
+    return f"verified last at {moment(verdict.time_ns)}: {seen}"
 
 
 def files(dst: str) -> Answer:
@@ -140,7 +159,8 @@ def _sum(files: list[dict[str, Any]], name: str) -> int:
     return sum(file[name] or 0 for file in files)
 
 
-def _sink_facts(sink: Sink) -> dict[str, Any]:
+def sink_facts(sink: Sink) -> dict[str, Any]:
+    """Return what the ledger of a sink, and the last plan of its query, say now. O(open parts)."""
     look = sink.ledger.look()
     head = sink.ledger.head(look)
     published = look.is_published(head)

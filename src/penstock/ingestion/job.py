@@ -27,7 +27,7 @@ import logging
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
@@ -587,38 +587,17 @@ class _Job:
         batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset_of = _offset if self._topics is None else topic_offset
         offset = offset_of(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
-        files, size = offset.get("read", (0, 0))
-        left_files, left_size = offset.get("left", (0, 0))
         name = self._checkpoint.query_id()
         sink = self.sink(name or "")
         head = sink.ledger.head() if name else State("")
-        grown = sink.lengths.known(head)
         new = head.account.since(self._accounted)
-        parts = [part for part in head.open if not part.is_aside]
-        return Ingested(
-            batch=batch,
-            input_files=files,
-            input_bytes=size,
-            left_files=left_files,
-            left_bytes=left_size,
-            rows=head.total_rows,
-            output_files=head.total_files - head.aside.parts + len(grown),
-            output_bytes=head.total_bytes - head.aside.bytes + sum(grown.values()),
-            open_rows=sum(part.rows for part in parts),
+        return replace(
+            standing(sink, head, query=name or "", batch=batch, offset=offset),
             waiting=waiting,
-            **counts(offset),
-            **counts_of(offset),
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             rescued=new.rescued,
             notes=(*self._schema.told, *new.told()),
-            aside_records=head.aside.records,
-            aside_files=head.aside.files,
-            aside_changed=head.aside.changes,
-            query=name or "",
-            open_parts=len(parts),
-            open_since_ns=min((part.opened_ns for part in parts), default=0),
-            oldest_left_ns=offset.get("oldest", 0),
         )
 
     def waits(self, query: StreamingQuery) -> bool:
@@ -642,6 +621,34 @@ def _located(
     place = where_of((path, *_absolute(source)), source.get("basePath"))
     check_apart(place, dst, checkpoint, strict=_is_strict(source), lists=names is None or names.is_published)
     return place, path
+
+
+def standing(sink: Sink, head: State, *, query: str, batch: int, offset: Mapping[str, Any]) -> Ingested:
+    """Return how far a query is, by its offset of `batch` and the last record of its sink; without what one call has met."""
+    files, size = offset.get("read", (0, 0))
+    left_files, left_size = offset.get("left", (0, 0))
+    grown = sink.lengths.known(head)
+    parts = [part for part in head.open if not part.is_aside]
+    not_read: dict[str, Any] = counts(offset) | counts_of(offset)
+    return Ingested(
+        batch=batch,
+        input_files=files,
+        input_bytes=size,
+        left_files=left_files,
+        left_bytes=left_size,
+        rows=head.total_rows,
+        output_files=head.total_files - head.aside.parts + len(grown),
+        output_bytes=head.total_bytes - head.aside.bytes + sum(grown.values()),
+        open_rows=sum(part.rows for part in parts),
+        **not_read,
+        aside_records=head.aside.records,
+        aside_files=head.aside.files,
+        aside_changed=head.aside.changes,
+        query=query,
+        open_parts=len(parts),
+        open_since_ns=min((part.opened_ns for part in parts), default=0),
+        oldest_left_ns=offset.get("oldest", 0),
+    )
 
 
 def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:

@@ -114,13 +114,47 @@ def told(sink: Sink, head: State) -> dict[str, int]:
 
     Never raises for a checkpoint that is not there, or not to be read.
     """
+    plan = last_plan(sink, head)
+    return counts(plan.offset) if plan is not None else {}
+
+
+@dataclass(frozen=True)
+class LastPlan:
+    """What the query of a sink has planned last: the batch, and the offset that it has of our source."""
+
+    checkpoint: Checkpoint
+    query: str
+    batch: int
+    offset: dict[str, Any]
+
+    @property
+    def amount(self) -> tuple[int, int | None]:
+        """Return how many splits the batch reads, and their bytes; `None` of a plan that lies beside its offset."""
+        plan = self.offset.get("plan", [])
+        if isinstance(plan, dict):
+            return plan["splits"], None
+        return len(plan), sum(end - start for _, start, end, *_ in plan)
+
+    def late_files(self) -> list[LateFile]:
+        """Return the files that came too late, by the offset: some may be gone since. `DamagedState`, `StorageError`."""
+        beside = SideRecords(locate(f"{self.checkpoint.location}/penstock", name="checkpoint"))
+        return LateFiles.recalled(self.offset, beside.load).entries(lambda _: True)
+
+
+def last_plan(sink: Sink, head: State) -> LastPlan | None:
+    """Return what the query of a sink has planned last, `None` if that is not known here.
+
+    Never raises for a checkpoint that is not there, or not to be read.
+    """
     for place in _places(sink.root, sink):
         with suppress(DamagedState, StorageError):
             checkpoint = Checkpoint(place)
             query = checkpoint.query_id()
-            if query is not None and query in head.batches and (offset := _last_offset(checkpoint)[1]):
-                return counts(offset)
-    return {}
+            if query is not None and query in head.batches:
+                batch, offset = _last_offset(checkpoint)
+                if offset:
+                    return LastPlan(checkpoint, query, batch, offset)
+    return None
 
 
 def counts(offset: Mapping[str, Any]) -> dict[str, int]:

@@ -72,27 +72,39 @@ def serving(
     health: Callable[[], Condition] = _well,
     ready: Callable[[], Condition] = _well,
 ) -> Iterator[str]:
-    """Answer at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
+    """Answer monitors at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
+    with answering(text, monitors(meter, health, ready), name=name) as url:
+        yield url
+
+
+@contextmanager
+def answering(text: str, application: Callable[..., Iterable[bytes]], *, name: str) -> Iterator[str]:
+    """Serve a WSGI application at an address for the length of the block; yield what it is. `OptionError` where it cannot be had.
+
+    Each request has a thread. Those that still run at the end of the block are left.
+    """
     host, port = address(text, name=name)
     kind = _MonitorServer6 if ":" in host else _MonitorServer
     try:
-        server = make_server(host, port, _application(meter, health, ready), kind, _SilentHandler)
+        server = make_server(host, port, application, kind, _SilentHandler)
     except OSError as error:
         msg = f"{name}={text!r}: {host}:{port} cannot be had: {error.strerror or error}; end who has it, or choose another port"
         raise OptionError(msg) from error
-    thread = threading.Thread(target=server.serve_forever, name="penstock-metrics", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, name=f"penstock-{name.lstrip('-')}", daemon=True)
     thread.start()
     try:
-        yield f"http://{host}:{server.server_port}"
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
 
 
-def _application(
-    meter: Meter, health: Callable[[], Condition], ready: Callable[[], Condition]
+def monitors(
+    meter: Meter, health: Callable[[], Condition] = _well, ready: Callable[[], Condition] = _well
 ) -> Callable[..., Iterable[bytes]]:
+    """Return what answers `/metrics`, `/health` and `/ready`. `DependencyError` without prometheus-client."""
     from penstock.metrics import prometheus  # it needs prometheus-client, which a verdict does not
 
     metrics = prometheus.application(meter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
+from penstock.cli.page.commands import shown
+from penstock.cli.page.watched import Failures, Views
 from penstock.cli.process import hangups, session, status_of, stop_signals
 from penstock.cli.run import draft as drafts
 from penstock.cli.run import model
@@ -19,23 +22,26 @@ from penstock.cli.run import plan as plans
 from penstock.cli.run.fleet import Fleet, Locks
 from penstock.cli.run.logs import Journal, logged
 from penstock.cli.run.measured import Checks, Measuring
+from penstock.cli.run.shown import WatchedFleet
 from penstock.cli.run.status import Phase
 from penstock.errors import PenstockError
 from penstock.metrics.meter import Meter
 from penstock.session.local import has_ended, require_pyspark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from penstock.cli.page.request import PageRequest
     from penstock.cli.process import Stop
     from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
     from penstock.cli.run.toml import Flaw
     from penstock.ingestion.job import Ingested
 
+_log = logging.getLogger("penstock.run")
 _TICK_SECONDS = 0.2
 _ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, behind what a stop waits for batches
 _FAIR = {
@@ -104,8 +110,16 @@ def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> An
     )
 
 
-def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write: Callable[[str], None]) -> Answer:
-    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is where to answer Prometheus."""
+def run(
+    location: str,
+    *,
+    metrics: str | None,
+    otel: bool,
+    page: PageRequest | None,
+    as_json: bool,
+    write: Callable[[str], None],
+) -> Answer:
+    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is where to answer Prometheus, `page` browsers."""
     require_pyspark()
     with Locks() as locks, contextlib.ExitStack() as around:
         plan = plans.plan(location)
@@ -116,16 +130,18 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
         checks = Checks(meter, plan.hung_after)
         if otel:
             around.enter_context(_telemetry(meter))
-        if metrics is not None:
-            around.enter_context(_served(metrics, meter, checks))
+        views = Views(meter, Failures(), masked=plan.secrets.masked)
+        for url in _served(around, metrics, page, checks, views, location):
+            _log.info("%s", url)
         spark = around.enter_context(session(plan.master or _master(plan), _FAIR | plan.config))
         stop = around.enter_context(stop_signals())
         watchers: list[Watcher] = [Journal()]
-        if metrics is not None or otel:
+        if metrics is not None or otel or page is not None:
             around.enter_context(_measured(spark, meter))
-            watchers.append(Measuring(meter))
+            watchers += [Measuring(meter), views.failures]
         fleet = Fleet(location, plan, _ingesting(spark), watchers)
         checks.look_at(fleet)
+        views.watched = WatchedFleet(fleet)
         fleet.start()
         while not fleet.over and not stop.requested:
             clock.sleep(_TICK_SECONDS)
@@ -139,10 +155,23 @@ def run(location: str, *, metrics: str | None, otel: bool, as_json: bool, write:
         return _answer(fleet, stop, late)
 
 
-def _served(metrics: str, meter: Meter, checks: Checks) -> contextlib.AbstractContextManager[str]:
-    from penstock.metrics.server import serving  # it needs prometheus-client, which nothing else does
+def _served(
+    around: contextlib.ExitStack,
+    metrics: str | None,
+    page: PageRequest | None,
+    checks: Checks,
+    views: Views,
+    location: str,
+) -> Iterator[str]:
+    """Serve metrics and the page, by one server where they have one address; yield what is to be said of each."""
+    from penstock.metrics.server import answering, monitors  # it needs prometheus-client, which nothing else does
 
-    return serving(metrics, meter, name="--metrics", health=checks.health, ready=checks.ready)
+    watching = None if metrics is None else monitors(views.meter, checks.health, checks.ready)
+    shared = page is not None and page.address == metrics
+    if metrics is not None and watching is not None and not shared:
+        yield f"metrics: {around.enter_context(answering(metrics, watching, name='--metrics'))}/metrics"
+    if page is not None:
+        yield f"page: {around.enter_context(shown(page, views, location, watching if shared else None))}/"
 
 
 def _telemetry(meter: Meter) -> contextlib.AbstractContextManager[None]:

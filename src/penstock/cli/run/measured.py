@@ -31,11 +31,10 @@ class Measuring:
     def changed(self, before: PipelineStatus, status: PipelineStatus) -> None:
         """Take in the counts, the phase, and a failure."""
         name, state = status.name, status.state
-        self._meter.pipeline(name, state.query if state else "")
-        if state is not None and (state != before.state or before is status):
-            self._meter.set(name, _values(state))
-            aside = {"record": state.aside_records, "file": state.aside_files, "changed": state.aside_changed}
-            self._meter.labelled(name, "aside", aside)
+        if state is None:
+            self._meter.pipeline(name)
+        elif state != before.state or before is status:
+            measured(self._meter, name, state)
         if status.batch_ns:
             self._meter.set(name, {"batch_timestamp_seconds": status.batch_ns / SECOND_NS})
         if status.phase != before.phase or before is status:
@@ -48,6 +47,14 @@ class Measuring:
     def gone(self, name: str) -> None:
         """Tell no more of it."""
         self._meter.forget(name)
+
+
+def measured(meter: Meter, name: str, state: Ingested) -> None:
+    """Have a meter take in how far a pipeline is."""
+    meter.pipeline(name, state.query)
+    meter.set(name, _values(state))
+    aside = {"record": state.aside_records, "file": state.aside_files, "changed": state.aside_changed}
+    meter.labelled(name, "aside", aside)
 
 
 def _values(state: Ingested) -> dict[str, float | None]:

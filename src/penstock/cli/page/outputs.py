@@ -1,0 +1,229 @@
+"""What one sink's output has: its ledger as `penstock status` tells it, finished files by bucket, the newest of what was set aside.
+
+Looked at now and again, and never in the way of the query: files are read, none is written or locked. The history of finished files is
+read once, a bounded piece a look, and then what is new (`sink.events`); what is kept of it are sums for each bucket, and `BUCKETS` of
+them at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock
+from penstock.cli.state import sink_facts, verdict_facts
+from penstock.cli.verified import last
+from penstock.errors import EventsLost, PenstockError
+from penstock.formats.encryption import is_encrypted
+from penstock.ingestion.job import standing
+from penstock.ingestion.late import last_plan
+from penstock.query.checkpoint import Checkpoint
+from penstock.sink.events import EventLog, EventPosition
+from penstock.sink.ledger import STATE_DIRECTORY, FinishedFile
+from penstock.sink.sink import Sink
+from penstock.storage import entry_at, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.ingestion.job import Ingested
+    from penstock.sink.events import Event
+    from penstock.sink.ledger import State
+    from penstock.storage import Storage
+
+BUCKETS = 5000
+_EVENTS = 5000  # of the history, a look
+_ASIDE_FILES = 5
+_ASIDE_LINES = 10
+_TAIL_BYTES = 64 << 10
+_LATE_FILES = 10
+
+
+@dataclass
+class BucketSum:
+    """What was finished in one bucket since the sink began."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    time_ns: int = 0
+
+
+@dataclass(frozen=True)
+class OutputLook:
+    """What one look has seen. `problem` says why there is nothing to be seen; then all else is empty, or of the look before.
+
+    `plan` is the batch that is planned last, with its splits and bytes; `buckets` are those that were written last, out of
+    `all_buckets`; `aside` are the newest lines about what was set aside, as dictionaries; `late` are the last files that came too late:
+    path, bytes, and since when.
+    """
+
+    at_ns: int = 0
+    problem: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    state: Ingested | None = None
+    read_by_us: bool = False
+    plan: tuple[int, int, int | None] | None = None
+    buckets: tuple[tuple[str, BucketSum], ...] = ()
+    all_buckets: int = 0
+    counting: bool = False
+    aside: tuple[dict[str, Any], ...] = ()
+    late: tuple[tuple[str, int, int], ...] = ()
+    verified: dict[str, Any] | None = None
+    source: str = ""
+
+
+class History:
+    """The finished files of a sink, as sums by bucket, and the last files about what was set aside."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._log = EventLog(sink.ledger, sink.sink_id, f"the ledger of {sink.state!r}")
+        self._at = EventPosition()
+        self._sums: dict[str, BucketSum] = {}
+        self.aside_files: deque[FinishedFile] = deque(maxlen=_ASIDE_FILES)
+        self.counting = True
+        self.all_buckets = 0
+
+    def read_on(self) -> None:
+        """Take in what is new, a bounded piece of it."""
+        try:
+            events = self._log.after(self._at, _EVENTS)
+        except (
+            EventsLost
+        ):  # its oldest files were removed, or it was put back from a copy: what comes from now on is counted
+            self._sums.clear()
+            self.all_buckets = 0
+            self._at, self.counting = self._log.end(), False
+            return
+        for event in events:
+            self._take(event)
+        self._at = events[-1].behind if events else self._at
+        self.counting = len(events) >= _EVENTS
+        self._forget()
+
+    def _take(self, event: Event) -> None:
+        file = event.entry
+        if not isinstance(file, FinishedFile):
+            return
+        if file.is_aside:
+            self.aside_files.append(file)
+            return
+        known = self._sums.pop(file.bucket, None)  # it goes behind all others: the last ones were written last
+        if known is None:
+            known = BucketSum()
+            self.all_buckets += 1
+        known.files += 1
+        known.rows += max(file.rows, 0)
+        known.bytes += file.bytes
+        known.time_ns = event.time_ns or known.time_ns
+        self._sums[file.bucket] = known
+
+    def _forget(self) -> None:
+        for bucket in list(self._sums)[: max(len(self._sums) - BUCKETS, 0)]:
+            del self._sums[bucket]
+
+    def latest(self, count: int) -> tuple[tuple[str, BucketSum], ...]:
+        """Return the buckets that were written last, the last one first."""
+        return tuple(list(self._sums.items())[: -count - 1 : -1])
+
+
+class WatchedOutput:
+    """One output, and the one of its sinks that is asked for: by its id, or else by the query that writes it, or by its checkpoint."""
+
+    def __init__(self, dst: str, sink_id: str | None = None, checkpoint: str | None = None) -> None:
+        self._dst = dst
+        self._sink_id = sink_id
+        self._checkpoint = checkpoint
+        self._history: History | None = None
+        self._of = ""
+        self.newest = OutputLook(problem="not looked at yet")
+
+    def look(self, query: str = "", *, buckets: int = 12) -> OutputLook:
+        """Look, and return what was seen. Never raises for what the storage or the ledger may do to it."""
+        try:
+            self.newest = self._look(query, buckets)
+        except PenstockError as error:
+            self.newest = OutputLook(at_ns=clock.now_ns(), problem=str(error))
+        return self.newest
+
+    def _look(self, query: str, buckets: int) -> OutputLook:
+        storage, root = locate(self._dst, name="DST")
+        sink_id = self._sink_id or query or self._query()
+        if not sink_id or entry_at(storage, f"{root}/{STATE_DIRECTORY}/{sink_id}/ledger") is None:
+            return OutputLook(at_ns=clock.now_ns(), problem="nothing was written here yet")
+        sink = Sink.existing(storage, root, sink_id)
+        if self._history is None or self._of != sink_id:
+            self._history, self._of = History(sink), sink_id
+        self._history.read_on()
+        head = sink.ledger.head()
+        return self._seen(storage, sink, head, self._history, buckets)
+
+    def _query(self) -> str:
+        """Return the query of the checkpoint, which may not have been started yet by this command."""
+        return (Checkpoint(self._checkpoint).query_id() or "") if self._checkpoint is not None else ""
+
+    def _seen(self, storage: Storage, sink: Sink, head: State, history: History, buckets: int) -> OutputLook:
+        plan = last_plan(sink, head)
+        facts = sink_facts(sink)
+        query = plan.query if plan is not None else next(iter(head.batches), "")
+        state = standing(
+            sink, head, query=query, batch=head.last_batch(query), offset={} if plan is None else plan.offset
+        )
+        late = () if plan is None or not facts.get("late_files") else plan.late_files()
+        return OutputLook(
+            at_ns=clock.now_ns(),
+            facts=facts,
+            state=state,
+            read_by_us=plan is not None,
+            plan=None if plan is None else (plan.batch, *plan.amount),
+            buckets=history.latest(buckets),
+            all_buckets=history.all_buckets,
+            counting=history.counting,
+            aside=tuple(latest_aside(sink, head, history.aside_files)),
+            late=tuple((entry.file.path, entry.file.size, entry.since_ns) for entry in late[-_LATE_FILES:][::-1]),
+            verified=verdict_facts(last(storage, sink.root)),
+            source=sink.stage.source.get("path", "") if sink.stage is not None else "",
+        )
+
+
+def latest_aside(sink: Sink, head: State, finished: deque[FinishedFile]) -> list[dict[str, Any]]:
+    """Return the newest lines about what was set aside, the newest first; of what is encrypted none."""
+    lines: list[dict[str, Any]] = []
+    for path, start, end in _places(sink, head, finished):
+        lines += _tail(sink.storage, path, start, end)[: _ASIDE_LINES - len(lines)]
+        if len(lines) == _ASIDE_LINES:
+            break
+    return lines
+
+
+def _places(sink: Sink, head: State, finished: deque[FinishedFile]) -> Iterator[tuple[str, int, int]]:
+    """Yield where lines about what was set aside are, the newest first: file, first byte, and the one behind the last."""
+    for part in head.open:
+        if part.is_aside:
+            clear = [segment for segment in part.segments if not segment.key]
+            yield from ((f"{sink.staging}/{each.file}", each.start, each.end) for each in reversed(clear))
+    for file in reversed(finished):
+        if not is_encrypted(file.path):
+            yield file.at(sink.root), 0, file.bytes
+
+
+def _tail(storage: Storage, path: str, start: int, end: int) -> list[dict[str, Any]]:
+    """Return the last lines of a range of a file, the last one first; none where it is gone meanwhile."""
+    begin = max(start, end - _TAIL_BYTES)
+    try:
+        with storage.open(path) as file:
+            lines = file.read(begin, end - begin).split(b"\n")
+    except PenstockError:
+        return []
+    whole = lines if begin == start else lines[1:]
+    return [line for text in reversed(whole[-_ASIDE_LINES - 1 :]) if (line := _object(text)) is not None]
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        form = json.loads(text)
+    except ValueError:
+        return None
+    return form if isinstance(form, dict) else None

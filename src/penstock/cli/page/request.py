@@ -1,0 +1,30 @@
+"""What the flags of a page ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.cli.page.door import Door, token_at
+from penstock.errors import OptionError
+from penstock.metrics.server import address
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """Where a page is to be answered, and where its token is, as flags have it."""
+
+    address: str
+    token: str | None = None
+
+    def door(self) -> Door:
+        """Return who may look. Raises `OptionError`, and what reading the token raises."""
+        host, _ = address(self.address, name="--page")
+        return Door(token_at(self.token, host))
+
+
+def requested(page: str | None, token: str | None) -> PageRequest:
+    """Return what the flags ask for; `OptionError` for a token of no page."""
+    if page is None:
+        msg = f"--page-token {token} is for --page: without it there is no page"
+        raise OptionError(msg)
+    return PageRequest(page, token)

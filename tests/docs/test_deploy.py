@@ -1,0 +1,145 @@
+"""The examples of running it as a service: each is taken by the tool that it is for, and its commands are commands of ours.
+
+hadolint and kubernetes-validate are installed by `make test-deploy`, which says where by PENSTOCK_LINTERS; without them the same files are
+looked at by what is here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.app import app
+from penstock.cli.run.toml import values
+from penstock.units import parse_duration
+from tests.docs.markdown import REPOSITORY
+
+DEPLOY = REPOSITORY / "examples" / "deploy"
+ENDING_SECONDS = 15  # behind `drain`, docs/run.md
+
+
+def tool(name: str) -> str:
+    """Return where a tool is; skips where there is none."""
+    path = shutil.which(name, path=os.pathsep.join([os.environ.get("PENSTOCK_LINTERS", ""), os.environ["PATH"]]))
+    if path is None:
+        pytest.skip(f"{name} is not on this machine (make test-deploy installs it, but for systemd)")
+    return path
+
+
+def text(name: str) -> str:
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+def manifests() -> list[dict[str, Any]]:
+    yaml = pytest.importorskip("yaml")
+    return list(yaml.safe_load_all(text("kubernetes.yaml")))
+
+
+def deployment() -> dict[str, Any]:
+    spec: dict[str, Any] = next(each for each in manifests() if each["kind"] == "Deployment")["spec"]["template"][
+        "spec"
+    ]
+    return spec
+
+
+def commands() -> dict[str, list[str]]:
+    """Return the arguments of penstock in each file."""
+    [start] = re.findall(r"^ExecStart=\S+/penstock (.+)$", text("penstock.service"), re.MULTILINE)
+    [cmd] = re.findall(r"^CMD \[(.+)\]$", text("Dockerfile"), re.MULTILINE)
+    return {
+        "penstock.service": shlex.split(start),
+        "Dockerfile": [word.strip().strip('"') for word in cmd.split(",")],
+        "kubernetes.yaml": deployment()["containers"][0]["args"],
+    }
+
+
+@pytest.mark.parametrize("name", ["penstock.service", "Dockerfile", "kubernetes.yaml"])
+def test_its_command_is_one_of_ours(name: str) -> None:
+    """Each flag is one that `penstock run` has; what is not known would end a service at its start, again and again."""
+    arguments = commands()[name]
+    assert arguments[0] == "run"
+    said = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+    for flag in filter(lambda word: word.startswith("--"), arguments):
+        assert flag in said, flag
+
+
+@pytest.mark.parametrize("name", ["pipelines.toml", "kubernetes.yaml"])
+def test_its_pipelines_are_well(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`penstock check` finds nothing wrong with the file of pipelines, once its input is there."""
+    given = text(name) if name.endswith("toml") else manifests()[0]["data"]["pipelines.toml"]
+    (tmp_path / "in").mkdir()
+    monkeypatch.setenv("PENSTOCK_IN", str(tmp_path / "in"))
+    monkeypatch.setenv("PENSTOCK_OUT", str(tmp_path / "out"))
+    (tmp_path / "pipelines.toml").write_text(given.replace("/data/", f"{tmp_path}/"))
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "pipelines.toml")])
+    assert result.exit_code == 0, result.stdout
+
+
+def test_who_stops_it_waits_for_it() -> None:
+    """What stops the command gives it `drain` and what it takes to end; else it is killed in a drain, each time."""
+    drains = [values(given)["drain"] for given in (text("pipelines.toml"), manifests()[0]["data"]["pipelines.toml"])]
+    least = max(parse_duration(drain, name="drain") for drain in drains) + ENDING_SECONDS
+    [unit] = re.findall(r"^TimeoutStopSec=(\d+)$", text("penstock.service"), re.MULTILINE)
+    [image] = re.findall(r"--stop-timeout (\d+)", text("Dockerfile"))
+    assert min(int(unit), int(image), deployment()["terminationGracePeriodSeconds"]) >= least
+
+
+def test_probes_ask_for_what_is_answered() -> None:
+    """The paths and the port of the probes are those at which the command answers; the image asks itself for its health."""
+    container = deployment()["containers"][0]
+    metrics = container["args"][container["args"].index("--metrics") + 1]
+    assert container["ports"] == [{"name": "metrics", "containerPort": int(metrics.rpartition(":")[2])}]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "liveness": "/health", "readiness": "/ready", "startup": "/ready",
+    }  # fmt: skip
+    assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    assert "http://127.0.0.1:9108/health" in text("Dockerfile")
+
+
+def test_there_is_never_a_second_one() -> None:
+    """One pod, and the old one has ended before the new one starts: two would fence each other."""
+    spec = next(each for each in manifests() if each["kind"] == "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """systemd's own checker has nothing to say, with the command of this environment in place of the one of /opt."""
+    penstock = Path(sys.executable).with_name("penstock")
+    unit = tmp_path / "penstock.service"
+    unit.write_text(text("penstock.service").replace("/opt/penstock/bin/penstock", str(penstock)))
+    ended = subprocess.run(
+        [tool("systemd-analyze"), "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    ours = [line for line in ended.stderr.splitlines() if "penstock" in line]
+    assert ours == []
+
+
+def test_hadolint_takes_the_image() -> None:
+    """hadolint finds nothing in the Dockerfile but what a comment there gives the reason for."""
+    ended = subprocess.run(
+        [tool("hadolint"), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_kubernetes_takes_the_manifest() -> None:
+    """Each object fits the schema of Kubernetes' own API, with no field that it does not know."""
+    ended = subprocess.run(
+        [tool("kubernetes-validate"), "--strict", str(DEPLOY / "kubernetes.yaml")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
