@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
 from penstock.testing import FakeClock, ObjectStore
 
-REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "has_below", "remove"}
+REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
 
 
 class Counted:
@@ -133,6 +134,81 @@ def test_a_new_object_is_found_at_once(counted: Counted) -> None:
         changes = scan.refresh()
         assert [arrival.file.path for arrival in changes.came] == ["d/a"]
         assert [file.path for file in changes.gone] == ["d/a"]
+
+
+def rising(storage: ObjectStorage, **options: str) -> Scan:
+    """Return a scan of names that rise with time."""
+    return Scan.of(storage, "/in", parse(SOURCE, {"path": "/in", "namesRise": "true", **options}, what="source"))
+
+
+def test_names_that_rise_cost_one_request(counted: Counted) -> None:
+    """Behind 3,000 objects in 30 directories a look is a listing of what is behind the greatest name, and finds what came, also deeper."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        for number in range(3_000):
+            counted.store.put(f"in/day={number // 100:02}/{number:05}", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage)
+        assert len(scan.refresh().came) == 3_000
+        clock.sleep(20)
+        counted.taken()
+        counted.store.put("in/day=29/03000", b"x", "")
+        counted.store.put("in/day=30/03001", b"x", "")
+        counted.store.put("in/day=30/_hidden/03002", b"x", "")
+        counted.store.put("in/day=30/deep/03003", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["day=29/03000", "day=30/03001"]
+        assert counted.taken() == {"behind": 1}
+        assert scan.passed_over == {"day=30/deep"}
+        for _ in range(10):
+            clock.sleep(20)
+            assert scan.refresh().came == []
+        assert counted.taken() == {"behind": 10}
+
+
+def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
+    """A smaller name beside one of the last minute is found at once; any other by the next listing of everything, or by a new scan."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        counted.store.put("in/b5", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage)
+        scan.refresh()
+        clock.sleep(20)
+        counted.store.put("in/b7", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["b7"]
+        clock.sleep(20)
+        counted.store.put("in/b6", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["b6"]
+        clock.sleep(100)
+        scan.refresh()
+        clock.sleep(20)
+        counted.store.put("in/a", b"x", "")
+        assert scan.refresh().came == []
+        assert sorted(arrival.file.path for arrival in rising(storage).refresh().came) == ["a", "b5", "b6", "b7"]
+        clock.sleep(3_600)
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rising_names_are_all_found(counted: Counted, seed: int) -> None:
+    """Whatever directories and filters there are, a scan that lists behind names finds the files that one that lists all does."""
+    draw = random.Random(seed)  # noqa: S311 - which names are drawn is no secret
+    storage = ObjectStorage(system=counted)
+    filters = {"recursiveFileLookup": draw.choice(["true", "false"]), "pathGlobFilter": draw.choice(["*", "*[02468]"])}
+    with clock.use(FakeClock()):
+        number, scan, found = 0, rising(storage, **filters), set[str]()
+        counted.store.put("in/00000", b"x", "")
+        for _ in range(40):
+            for _ in range(draw.randrange(4)):
+                number += 1
+                middle = draw.choice(["", f"k={number}/", f"d/{number}/", "_h/", f"{number}.tmp/"])
+                counted.store.put(f"in/p{number // 7:05}/{number:05}{middle and '/'}{middle}{number:05}", b"x", "")
+            clock.sleep(draw.choice([1, 30, 120]))
+            found |= {arrival.file.path for arrival in scan.refresh().came}
+        clock.sleep(30)
+        found |= {arrival.file.path for arrival in scan.refresh().came}
+        assert found == {arrival.file.path for arrival in rising(storage, **filters).refresh().came}
+        assert {file.path for file in scan.files()} == found
 
 
 def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> None:
