@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +36,7 @@ from tests.catalogs.kills import KILLS, Kills
 from tests.catalogs.tables import COLUMNS, TABLE, Table, Writer, write
 from tests.support.follows import follows
 from tests.support.output import Output
+from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Said
@@ -341,6 +346,22 @@ def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]
     assert "expected one kind of table" in penstock("catalog", output.root).err
     assert "--interval is for --watch" in penstock("catalog", output.root, *table.flags, "--interval", "1s").err
     assert "is not there" in penstock("catalog", output.root / "no", *table.flags).err
+
+
+@pytest.mark.slow
+def test_watching(output: Output) -> None:
+    """With --watch what comes is brought in, until a signal ends it, and well: the answer has all of it."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'penstock[delta]')")
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    command = ["-m", "penstock.cli", "catalog", output.root, "--delta", "--watch", "--interval", "100ms", "--json"]
+    with subprocess.Popen([sys.executable, *map(str, command)], stdout=subprocess.PIPE) as process:
+        wait_for(lambda: (output.root / "_delta_log").exists(), "what is there")
+        writer.publish([(2, "b")], [(3, "c")])
+        wait_for(lambda: len(deltalake.DeltaTable(str(output.root)).file_uris()) == 3, "what came")
+        process.send_signal(signal.SIGTERM)
+        facts = json.loads(process.communicate(timeout=60)[0])
+    assert (process.returncode, facts["ok"], facts["files"], facts["rows"]) == (0, True, 3, 3)
 
 
 def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import clock
 from penstock.clock import SECOND_NS
+from penstock.errors import FileChanged
+from penstock.formats import ReadFormat
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source.cursor import FileVersion, Split
+from penstock.source.read import Reading
 from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
 from penstock.testing import FakeClock, ObjectStore
@@ -226,3 +233,71 @@ def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> No
         changes = scan.refresh()
         assert [arrival.file.path for arrival in changes.came] == ["b"]
         assert changes.came[0].file.modified_ns % SECOND_NS == 0
+
+
+class Threads(ObjectStorage):
+    """A simulated store that is asked from threads, as real ones are."""
+
+    def workers(self, count: int) -> Executor:
+        return ThreadPoolExecutor(count)
+
+
+def reading(counted: Counted, data: bytes, form: str = "text") -> tuple[Reading, Split]:
+    """Return a reading of one object, and the split that is all of it."""
+    counted.store.put("in/a", data, "")
+    storage = Threads(system=counted)
+    entry = storage.stat("/in/a")
+    counted.taken()
+    file = FileVersion("a", entry.size, entry.modified_ns, entry.identity)
+    schema = pa.schema([("value", pa.string())])
+    return Reading(storage, "/in", ReadFormat(form, schema), None, ("value",)), Split(file, 0, file.size)
+
+
+def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -> None:
+    """Of a split of 40 MiB the second block has been asked for when the first is given; nothing is asked for twice, or behind the split."""
+    read, split = reading(counted, b"%063d\n" % 7 * (640 << 10))
+    split = Split(split.file, 0, 30 << 20)
+    batches = read.batches([split])
+    rows = next(batches).num_rows
+    until = time.monotonic() + 10
+    while (
+        counted.requests["get"] < 2 + 2 and time.monotonic() < until
+    ):  # a look for the end of each block, and the block
+        time.sleep(0.001)
+    assert counted.requests["get"] >= 2 + 2
+    rows += sum(batch.num_rows for batch in batches)
+    assert rows == (30 << 20) // 64
+    assert counted.taken()["get"] <= 9
+
+
+def test_an_object_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
+    """Another object under its key, of one length and one second, is FileChanged: each range names the tag that was planned."""
+    read, split = reading(counted, b"%063d\n" % 7 * (320 << 10))
+    batches = read.batches([split])
+    next(batches)
+    counted.store.remove("in/a")
+    counted.store.put("in/a", b"%063d\n" % 8 * (320 << 10), "")
+    with pytest.raises(FileChanged, match="/in/a' was replaced or removed while it was read"):
+        list(batches)
+
+
+def test_a_table_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
+    """The same of Parquet, whose library reads by itself."""
+    written = pa.BufferOutputStream()
+    rows = [random.Random(0).randbytes(64).hex() for _ in range(20_000)]  # noqa: S311 - bytes that do not shrink
+    pq.write_table(pa.table({"value": rows}), written, row_group_size=5_000, compression="none", use_dictionary=False)
+    read, split = reading(counted, written.getvalue().to_pybytes(), "parquet")
+    batches = read.batches([split])
+    next(batches)
+    counted.store.remove("in/a")
+    with pytest.raises(FileChanged, match="/in/a' was replaced or removed while it was read"):
+        list(batches)
+
+
+def test_an_object_that_was_replaced_before_it_is_read_is_told(counted: Counted) -> None:
+    """Planned, and replaced by one of the same length within the second: the tag tells."""
+    read, split = reading(counted, b"one\n")
+    counted.store.remove("in/a")
+    counted.store.put("in/a", b"two\n", "")
+    with pytest.raises(FileChanged, match="changed after it was planned"):
+        list(read.batches([split]))

@@ -42,7 +42,7 @@ class Delta:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            self._table = DeltaTable(self.name, options())
+            self._table = DeltaTable(self.name, storage_options=options())
         except TableNotFoundError:
             self._table = None
 
