@@ -138,7 +138,7 @@ lock: ## renew requirements/*.txt (needs uv: pip install uv); UPGRADE=1 takes th
 	@$(LOCK) --group site --output-file requirements/site.txt
 	@$(LOCK) --group audit --output-file requirements/audit.txt
 	@$(LOCK) pyproject.toml --output-file requirements/run.txt
-	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra kafka --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra spark --extra hdfs --extra s3 --extra db --extra avro --extra age --extra kafka --extra iceberg --extra delta --extra run --extra otel --group dev --no-binary pyspark --output-file requirements/dev.txt
 
 clean: ## remove everything that make made, .venv too
 	@rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache artifacts derby.log metastore_db spark-warehouse

@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told
+    ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told, and `catalogs`, tables
     source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
@@ -37,7 +37,7 @@ _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db", "kafka"}
 _JOINED = _OPERATORS | {"session"}
 _RECORDS = _BYTES | {"wal", "formats", "query"}
-_BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "spark"}
+_BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "catalogs", "spark"}
 _PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db", "pyspark_penstock_kafka"}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
@@ -59,6 +59,7 @@ BELOW: dict[str, set[str]] = {
     **dict.fromkeys(_OPERATORS, _RECORDS),
     "session": _RECORDS,
     "metrics": _BOTTOM,
+    "catalogs": _RECORDS | {"sink"},
     "ingestion": _RECORDS | _JOINED,
     "spark": _RECORDS | _JOINED | {"ingestion", "metrics"},
     "verify": _BINDINGS,
@@ -77,6 +78,8 @@ ONLY_IN = {
     "opentelemetry": {"metrics"},
     "rich": {"cli"},
     "confluent_kafka": {"kafka"},
+    "pyiceberg": {"catalogs"},
+    "deltalake": {"catalogs"},
 }
 
 

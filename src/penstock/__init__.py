@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.aio.commons import Cache
     from penstock.aio.function import AsyncFunction, Call, Context, in_threads
     from penstock.aio.retry import Retry, retry_after
+    from penstock.catalogs.follower import Catalogued, catalog
     from penstock.cli.progress import progress_bar
     from penstock.errors import CallFailed, PenstockError
     from penstock.ingestion.dry import DryRun
@@ -37,6 +38,7 @@ __all__ = [
     "Cache",
     "Call",
     "CallFailed",
+    "Catalogued",
     "Context",
     "DryRun",
     "Ingested",
@@ -48,6 +50,7 @@ __all__ = [
     "adopt",
     "async_map",
     "call_counts",
+    "catalog",
     "dry_run",
     "errors",
     "in_threads",
@@ -73,6 +76,7 @@ _HOMES = {
     "Cache": "penstock.aio.commons",
     "Call": "penstock.aio.function",
     "CallFailed": "penstock.errors",
+    "Catalogued": "penstock.catalogs.follower",
     "Context": "penstock.aio.function",
     "DryRun": "penstock.ingestion.dry",
     "Ingested": "penstock.ingestion.job",
@@ -84,6 +88,7 @@ _HOMES = {
     "adopt": "penstock.sink.adopt",
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
+    "catalog": "penstock.catalogs.follower",
     "dry_run": "penstock.ingestion.job",
     "in_threads": "penstock.aio.function",
     "ingest": "penstock.ingestion.job",

@@ -41,6 +41,7 @@
     |   +-- TopicNotThere           a topic, or a partition of one, does not exist (any more)
     |   +-- TopicReplaced           a topic was deleted and made anew under its name
     |   +-- RecordsLost             retention took records that the query has not read
+    +-- CatalogError                a table refused, or a file cannot be in it: look at why, run again
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
 where, found against expected, and what to do next; they never hold a secret.
@@ -312,6 +313,12 @@ class RowRefused(DatabaseError):
     """A row cannot be stored: it breaks a constraint, does not fit its column, or has no key."""
 
     code = "PST-703"
+
+
+class CatalogError(PenstockError):
+    """A table of a catalogue refused what was to be brought into it, or a finished file cannot be in one; the table is as it was."""
+
+    code = "PST-910"
 
 
 class BrokerError(PenstockError):

@@ -35,6 +35,7 @@ COMMANDS = [
     "run",
     "check",
     "init",
+    "catalog",
 ]
 HEAVY = ["pyspark", "py4j", "polars", "pyarrow", "numpy", "pandas"]
 
@@ -97,6 +98,8 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
         "age",
         "connect",
         "kafka",
+        "iceberg",
+        "delta",
         "run",
         "otel",
     ]

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.catalogs.follower import catalog
 from penstock.cli.doctor import _look_at
 from penstock.cli.state import clean
 from penstock.errors import OptionError, UnfitStore
@@ -132,3 +134,33 @@ def test_a_checkpoint_that_spark_cannot_write_is_refused_before_it_starts(
         check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=checkpoint)
     assert names_at(storage, "s3://bucket/out") == []
     check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=os.fspath(f"{tmp_path}/checkpoint"))
+
+
+def test_finished_files_of_a_store_are_in_tables(
+    store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of Delta in the store itself, one of Iceberg with its catalogue on a disk: each file once, over two runs, read by others."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'penstock[delta]')")
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
+    storage, root = locate("s3://bucket/tables")
+    sink = Sink(storage, root, parse(SINK, {"path": root, "rollBatches": "1", "format": "parquet"}, what="sink"), "s")
+    rows = pa.record_batch({"id": [1, 2], "name": ["a", "b"]})
+    kinds: list[dict[str, Any]] = [
+        {"delta": True},
+        {"iceberg": "logs.events", "catalog": f"sqlite:///{tmp_path}/c.db"},
+    ]
+    for number in range(3):
+        begun = sink.begin("driver", Batch("query", number, str(number)))
+        sink.commit(
+            Batch("query", number, str(number)), [sink.write(begun, "query", number, 0, rows.schema, iter([rows]))]
+        )
+        if number != 1:
+            assert [catalog(root, **kind).files for kind in kinds] == [max(number, 1)] * 2
+    assert [catalog(root, **kind).files for kind in kinds] == [0, 0]
+    options = {"allow_http": "true", "endpoint": store.endpoint}
+    assert deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table().num_rows == 6
+    from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - optional
+
+    listed = SqlCatalog("penstock", uri=f"sqlite:///{tmp_path}/c.db").load_table("logs.events").inspect.files()
+    assert sorted(listed["file_path"].to_pylist()) == [f"{root}/part-s-0-{number}.parquet" for number in range(3)]
+    assert sum(listed["record_count"].to_pylist()) == 6

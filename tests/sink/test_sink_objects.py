@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import clock
 from penstock.clock import SECOND_NS
+from penstock.errors import FileChanged
+from penstock.formats import ReadFormat
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source.cursor import FileVersion, Split
+from penstock.source.read import Reading
 from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
 from penstock.testing import FakeClock, ObjectStore
 
-REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "has_below", "remove"}
+REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
 
 
 class Counted:
@@ -135,6 +143,81 @@ def test_a_new_object_is_found_at_once(counted: Counted) -> None:
         assert [file.path for file in changes.gone] == ["d/a"]
 
 
+def rising(storage: ObjectStorage, **options: str) -> Scan:
+    """Return a scan of names that rise with time."""
+    return Scan.of(storage, "/in", parse(SOURCE, {"path": "/in", "namesRise": "true", **options}, what="source"))
+
+
+def test_names_that_rise_cost_one_request(counted: Counted) -> None:
+    """Behind 3,000 objects in 30 directories a look is a listing of what is behind the greatest name, and finds what came, also deeper."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        for number in range(3_000):
+            counted.store.put(f"in/day={number // 100:02}/{number:05}", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage)
+        assert len(scan.refresh().came) == 3_000
+        clock.sleep(20)
+        counted.taken()
+        counted.store.put("in/day=29/03000", b"x", "")
+        counted.store.put("in/day=30/03001", b"x", "")
+        counted.store.put("in/day=30/_hidden/03002", b"x", "")
+        counted.store.put("in/day=30/deep/03003", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["day=29/03000", "day=30/03001"]
+        assert counted.taken() == {"behind": 1}
+        assert scan.passed_over == {"day=30/deep"}
+        for _ in range(10):
+            clock.sleep(20)
+            assert scan.refresh().came == []
+        assert counted.taken() == {"behind": 10}
+
+
+def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
+    """A smaller name beside one of the last minute is found at once; any other by the next listing of everything, or by a new scan."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        counted.store.put("in/b5", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage)
+        scan.refresh()
+        clock.sleep(20)
+        counted.store.put("in/b7", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["b7"]
+        clock.sleep(20)
+        counted.store.put("in/b6", b"x", "")
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["b6"]
+        clock.sleep(100)
+        scan.refresh()
+        clock.sleep(20)
+        counted.store.put("in/a", b"x", "")
+        assert scan.refresh().came == []
+        assert sorted(arrival.file.path for arrival in rising(storage).refresh().came) == ["a", "b5", "b6", "b7"]
+        clock.sleep(3_600)
+        assert [arrival.file.path for arrival in scan.refresh().came] == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rising_names_are_all_found(counted: Counted, seed: int) -> None:
+    """Whatever directories and filters there are, a scan that lists behind names finds the files that one that lists all does."""
+    draw = random.Random(seed)  # noqa: S311 - which names are drawn is no secret
+    storage = ObjectStorage(system=counted)
+    filters = {"recursiveFileLookup": draw.choice(["true", "false"]), "pathGlobFilter": draw.choice(["*", "*[02468]"])}
+    with clock.use(FakeClock()):
+        number, scan, found = 0, rising(storage, **filters), set[str]()
+        counted.store.put("in/00000", b"x", "")
+        for _ in range(40):
+            for _ in range(draw.randrange(4)):
+                number += 1
+                middle = draw.choice(["", f"k={number}/", f"d/{number}/", "_h/", f"{number}.tmp/"])
+                counted.store.put(f"in/p{number // 7:05}/{number:05}{middle and '/'}{middle}{number:05}", b"x", "")
+            clock.sleep(draw.choice([1, 30, 120]))
+            found |= {arrival.file.path for arrival in scan.refresh().came}
+        clock.sleep(30)
+        found |= {arrival.file.path for arrival in scan.refresh().came}
+        assert found == {arrival.file.path for arrival in rising(storage, **filters).refresh().came}
+        assert {file.path for file in scan.files()} == found
+
+
 def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> None:
     """With its last object a prefix goes; a source that reads it goes on, and finds what comes later."""
     storage = ObjectStorage(system=counted)
@@ -150,3 +233,71 @@ def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> No
         changes = scan.refresh()
         assert [arrival.file.path for arrival in changes.came] == ["b"]
         assert changes.came[0].file.modified_ns % SECOND_NS == 0
+
+
+class Threads(ObjectStorage):
+    """A simulated store that is asked from threads, as real ones are."""
+
+    def workers(self, count: int) -> Executor:
+        return ThreadPoolExecutor(count)
+
+
+def reading(counted: Counted, data: bytes, form: str = "text") -> tuple[Reading, Split]:
+    """Return a reading of one object, and the split that is all of it."""
+    counted.store.put("in/a", data, "")
+    storage = Threads(system=counted)
+    entry = storage.stat("/in/a")
+    counted.taken()
+    file = FileVersion("a", entry.size, entry.modified_ns, entry.identity)
+    schema = pa.schema([("value", pa.string())])
+    return Reading(storage, "/in", ReadFormat(form, schema), None, ("value",)), Split(file, 0, file.size)
+
+
+def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -> None:
+    """Of a split of 40 MiB the second block has been asked for when the first is given; nothing is asked for twice, or behind the split."""
+    read, split = reading(counted, b"%063d\n" % 7 * (640 << 10))
+    split = Split(split.file, 0, 30 << 20)
+    batches = read.batches([split])
+    rows = next(batches).num_rows
+    until = time.monotonic() + 10
+    while (
+        counted.requests["get"] < 2 + 2 and time.monotonic() < until
+    ):  # a look for the end of each block, and the block
+        time.sleep(0.001)
+    assert counted.requests["get"] >= 2 + 2
+    rows += sum(batch.num_rows for batch in batches)
+    assert rows == (30 << 20) // 64
+    assert counted.taken()["get"] <= 9
+
+
+def test_an_object_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
+    """Another object under its key, of one length and one second, is FileChanged: each range names the tag that was planned."""
+    read, split = reading(counted, b"%063d\n" % 7 * (320 << 10))
+    batches = read.batches([split])
+    next(batches)
+    counted.store.remove("in/a")
+    counted.store.put("in/a", b"%063d\n" % 8 * (320 << 10), "")
+    with pytest.raises(FileChanged, match="/in/a' was replaced or removed while it was read"):
+        list(batches)
+
+
+def test_a_table_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
+    """The same of Parquet, whose library reads by itself."""
+    written = pa.BufferOutputStream()
+    rows = [random.Random(0).randbytes(64).hex() for _ in range(20_000)]  # noqa: S311 - bytes that do not shrink
+    pq.write_table(pa.table({"value": rows}), written, row_group_size=5_000, compression="none", use_dictionary=False)
+    read, split = reading(counted, written.getvalue().to_pybytes(), "parquet")
+    batches = read.batches([split])
+    next(batches)
+    counted.store.remove("in/a")
+    with pytest.raises(FileChanged, match="/in/a' was replaced or removed while it was read"):
+        list(batches)
+
+
+def test_an_object_that_was_replaced_before_it_is_read_is_told(counted: Counted) -> None:
+    """Planned, and replaced by one of the same length within the second: the tag tells."""
+    read, split = reading(counted, b"one\n")
+    counted.store.remove("in/a")
+    counted.store.put("in/a", b"two\n", "")
+    with pytest.raises(FileChanged, match="changed after it was planned"):
+        list(read.batches([split]))

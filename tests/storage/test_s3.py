@@ -146,6 +146,55 @@ def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServ
     assert list(storage.abandoned(path, later)) == []
 
 
+@pytest.mark.slow
+def test_what_is_too_long_for_one_copy_is_copied_in_parts(
+    found: StoreServer, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a limit of 12 MiB instead of 5 GiB: published whole, never over another one's object, and no upload is left of it."""
+    if found.scheme != "s3":
+        pytest.skip("only S3 has part copies")
+    import obstore  # noqa: PLC0415 - of the extra
+
+    def copy(*given: object, **options: object) -> None:
+        msg = "InvalidRequest: The specified copy source is larger than the maximum allowable size"
+        raise obstore.exceptions.GenericError(msg)
+
+    monkeypatch.setattr(obstore, "copy", copy)
+    monkeypatch.setattr(_objects_native, "_COPIED_BYTES", 12 << 20)
+    monkeypatch.setattr(_objects_native, "_COPIED_PART_BYTES", 5 << 20)
+    storage, path = locate(root)
+    data = os.urandom(17 << 20)
+    with storage.create(f"{path}/staged", unique=True) as file:
+        file.write(data)
+    storage.publish(f"{path}/staged", f"{path}/part")
+    assert names_at(storage, path) == ["part"]
+    assert storage.read(f"{path}/part") == data
+    put(storage, f"{path}/theirs", b"theirs")
+    with storage.create(f"{path}/staged", unique=True) as file:
+        file.write(data)
+    with pytest.raises(AlreadyThere):
+        storage.publish(f"{path}/staged", f"{path}/theirs")
+    calls = _objects_native.connect(storage.bucket)  # type: ignore[attr-defined]  # a store of objects
+    with pytest.raises(FileExistsError):  # whoever puts between the look and the copy
+        calls.copy(storage.key(f"{path}/staged"), storage.key(f"{path}/theirs"))  # type: ignore[attr-defined]  # a store of objects
+    assert storage.read(f"{path}/theirs") == b"theirs"
+    if found.kind != "minio":  # which lists uploads of a whole key only
+        assert list(storage.abandoned(path, 1 << 62)) == []
+
+
+def test_files_behind_a_name_are_listed(storage: Storage, root: str) -> None:
+    """Files at any depth, by the order of their paths, from behind one of them, which need not be there; more than one page of them."""
+    names = [f"d{number // 300}/{number:04}" for number in range(1_100)]
+    with storage.workers(16) as workers:
+        list(workers.map(lambda name: storage.put_if_absent(f"{root}/{name}", b"x"), [*names, "a", "e é"]))
+    listed = list(storage.behind(root, "a"))
+    assert [path for path, _ in listed] == [*names, "e é"]
+    assert {entry.size for _, entry in listed} == {1}
+    assert [path for path, _ in storage.behind(root, "d3/1097x")] == [*names[1_098:], "e é"]
+    assert list(storage.behind(root, "f")) == []
+    assert listed[0][1] == storage.stat(f"{root}/{names[0]}")
+
+
 _CONTENDER = """
 import sys
 from penstock.errors import AlreadyThere

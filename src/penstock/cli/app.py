@@ -189,6 +189,35 @@ def files(
 
 @app.command()
 @command
+def catalog(
+    *,
+    dst: Output,
+    iceberg: Annotated[Text, _flag("--iceberg", "NS.TABLE", "Of Iceberg, such as logs.events.")] = None,
+    catalog_: Annotated[
+        Text,
+        _flag("--catalog", "NAME|URI", "Of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"),
+    ] = None,
+    delta: Annotated[bool, typer.Option("--delta", help="Of Delta, whose log is then in DST.")] = False,
+    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    skip: Annotated[
+        Pairs, _flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")] = False,
+    interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (10s).")] = None,
+    as_json: Json = False,  # noqa: ARG001 - `command` reads it
+) -> Answer:
+    """Bring the finished Parquet files of DST into a table of Iceberg or Delta, each exactly once; again: what is new since.
+
+    Nothing is copied: the table names the files where they are. It keeps how far it has got by itself, so this may be killed at any time.
+    """
+    from penstock.cli import catalog as commands
+
+    options = {"iceberg": iceberg, "delta": delta, "catalog": catalog_, "sink": sink, "skip": skip or []}
+    return commands.catalog(dst, options, watch=watch, interval=interval)
+
+
+@app.command()
+@command
 def verify(
     *,
     dst: Output,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ParquetWriter",
     "parquet_batches",
+    "parquet_footer",
     "parquet_schema",
     "spark_schema",
 ]
@@ -41,6 +42,12 @@ __all__ = [
 def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     """Return the Arrow schema of a Parquet file. Raises `BadFile`."""
     return _opened(file).schema_arrow.remove_metadata()
+
+
+def parquet_footer(file: Any) -> tuple[pa.Schema, Any]:  # noqa: ANN401 - a seekable binary file object, and pyarrow's
+    """Return the Arrow schema of a Parquet file and its `FileMetaData`. Raises `BadFile`."""
+    opened = _opened(file)
+    return opened.schema_arrow.remove_metadata(), opened.metadata
 
 
 def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's

@@ -126,7 +126,7 @@ _AUTO_LOADER = {
     "partitionColumns": _HIDDEN,
     "allowOverwrites": "a file that has a new time is a new file; one that changes between plan and task fails the batch",
     "backfillInterval": _EVERY_BATCH,
-    "useIncrementalListing": _EVERY_BATCH,
+    "useIncrementalListing": "here it is namesRise, for stores of objects whose names rise with time",
     "useNotifications": _EVERY_BATCH,
     "useManagedFileEvents": _EVERY_BATCH,
     "validateOptions": "there is nothing to set: an unknown option is always refused",

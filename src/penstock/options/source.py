@@ -47,6 +47,9 @@ SOURCE = (
     Option("pattern", None, pattern, "regular expression that must match the whole file name"),
     Option("recursiveFileLookup", "false", flag, "descend into directories"),
     Option(
+        "namesRise", "false", flag, "in a store of objects: what comes later has a greater path, so only such is listed"
+    ),
+    Option(
         "partitionColumns", "auto", choice("auto", "none"), "auto: directories k=v are columns; none: they are names"
     ),
     Option("followSymlinks", "false", flag, "read what symbolic links out of path lead to"),

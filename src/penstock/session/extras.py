@@ -19,6 +19,8 @@ PACKAGES = {
     "age": ("pyrage",),
     "connect": ("grpcio", "grpcio-status"),
     "kafka": ("confluent-kafka",),
+    "iceberg": ("pyiceberg", "sqlalchemy"),
+    "delta": ("deltalake",),
     "run": ("cronsim", "prometheus-client"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }

@@ -121,9 +121,10 @@ class _View(NamedTuple):
 class EventLog:
     """The events of one sink's ledger, for one reader."""
 
-    def __init__(self, ledger: Ledger, sink: str, place: str) -> None:
+    def __init__(self, ledger: Ledger, sink: str, place: str, remedy: str = _REMEDY) -> None:
         self._ledger = ledger
         self._sink = sink
+        self._remedy = remedy  # what messages advise where events are lost
         self._place = place  # what messages call the ledger
         self._starts: dict[str | int, int] = {}  # block -> events before it
         self._head = (0, "")
@@ -186,9 +187,7 @@ class EventLog:
         """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
         events = self.after(start, end.number - start.number)
         if (events[-1].behind if events else start) != end:
-            msg = (
-                f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {_REMEDY}"
-            )
+            msg = f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {self._remedy}"
             raise EventsLost(msg)
         return events
 
@@ -198,7 +197,7 @@ class EventLog:
         if start.number > decided:
             msg = (
                 f"{start.number} events of {self._place} were given, and it has {decided}: it was emptied, or put back from an older "
-                f"copy; {_REMEDY}"
+                f"copy; {self._remedy}"
             )
             raise EventsLost(msg)
         ends = [view.visible, *([] if limit is None else [start.number + limit]), *([] if until is None else [until])]
@@ -215,7 +214,7 @@ class EventLog:
         if before.behind != start:
             msg = (
                 f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "
-                f"from a copy and written on, or is another one; {_REMEDY}"
+                f"from a copy and written on, or is another one; {self._remedy}"
             )
             raise EventsLost(msg)
 
@@ -255,7 +254,7 @@ class EventLog:
         if at < 0:
             msg = (
                 f"event {first} of {self._place} is gone: it begins with event {self._start(view, view.blocks[0])}; its oldest files were "
-                f"removed; {_REMEDY}"
+                f"removed; {self._remedy}"
             )
             raise EventsLost(msg)
         self._check_folds(view, at)
@@ -271,7 +270,7 @@ class EventLog:
         folds = [name for name in view.blocks[at:] if isinstance(name, str)]
         for name, following in pairwise(folds):
             if int(name[13:]) + 1 != int(following[:12]):
-                msg = f"records {int(name[13:]) + 1} to {int(following[:12]) - 1} of {self._place} are gone; {_REMEDY}"
+                msg = f"records {int(name[13:]) + 1} to {int(following[:12]) - 1} of {self._place} are gone; {self._remedy}"
                 raise EventsLost(msg)
 
     def _events(self, view: _View, block: str | int) -> Iterator[Event]:

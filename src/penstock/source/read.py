@@ -237,7 +237,17 @@ class Reading:
 
     # -- the planned version -------------------------------------------------------------------------------------
 
-    def _open(self, file: FileVersion, path: str) -> ReadHandle:
+    @contextmanager
+    def _open(self, file: FileVersion, path: str) -> Iterator[ReadHandle]:
+        """Open a planned file; `FileChanged` if it is not there, or where a store says of a range that its object was replaced."""
+        with self._opened(file, path) as handle:
+            try:
+                yield handle
+            except NotThere as error:
+                msg = f"{path!r} was replaced or removed while it was read; {advice.put_back(file)}, or leave it as it is, {self.again}"
+                raise FileChanged(msg) from error
+
+    def _opened(self, file: FileVersion, path: str) -> ReadHandle:
         try:
             return self.storage.open(path)
         except NotThere as error:
@@ -513,7 +523,8 @@ class Reading:
         columns = None
         if header:
             columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
-        for offset, data in blocks:
+        waits = not self.storage.of_this_host and split.end - split.start > BLOCK_BYTES
+        for offset, data in _one_ahead(blocks, self.storage) if waits else blocks:
             if decodes and self._sifts and self.policy.text:
                 yield from self._legible(split.file, offset, data, written, columns)
                 continue
@@ -866,6 +877,15 @@ def _check_range(split: Split, *, whole: bool) -> None:
             "checkpoint"
         )
         raise BadFile(msg)
+
+
+def _one_ahead(blocks: Iterator[tuple[int, bytes]], storage: Storage) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks; the next one is on its way from a server while its reader works on this one, and none is asked for in vain."""
+    with storage.workers(1) as workers:
+        coming = workers.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = workers.submit(next, blocks, None)
+            yield block
 
 
 def _chunks(handle: ReadableFile, size: int) -> Iterator[bytes]:

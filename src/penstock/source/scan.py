@@ -8,6 +8,9 @@ What is listed, when, and what is remembered:
    of a network show times that are old, and of a FUSE or an HDFS nothing but the settable one.
    A store of objects does not say when a prefix was changed: each is listed each time, and a query for which nothing comes looks
    less and less often, at last every `_REST_SECONDS`, because it is paid for.
+   Where names there rise with time (`namesRise`), only what is behind the greatest name is asked for: one request, however much there
+   is. So that nothing is passed over in silence where they do not quite, what was there less than `_RISING_NS` ago does not
+   count, and all is listed once in `_RISING_SECONDS`.
 2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
    looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
    otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger costs O(new), not O(files), and a file
@@ -59,6 +62,8 @@ _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
 _REST_SHARE = 10  # of the time in which nothing has come: Spark asks every 10 ms
 _REST_SECONDS = 20.0
+_RISING_NS = 60 * SECOND_NS
+_RISING_SECONDS = 3600.0
 _NEVER = -(1 << 63)
 _ALL = PlaceBelow()
 
@@ -125,7 +130,7 @@ class Scan:
     those whose names are `k=v` with `partitions`; `passed_over` has the others that the last `refresh` met. `changed` is when files
     must have been modified: behind the first time, in front of the second. `follow` allows links that lead out of `root`; else
     `outside` has those that it met. `identity` is that of what is at `root`. `selected` says which paths and times are read, where
-    that is not all.
+    that is not all. With `rising` paths come in their order, where the storage has no directories.
     """
 
     def __init__(
@@ -139,6 +144,7 @@ class Scan:
         partitions: bool = False,
         rests: tuple[Rest, ...] = ((),),
         changed: tuple[int, int] = ALWAYS,
+        rising: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
@@ -151,6 +157,10 @@ class Scan:
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
         self._accept = accept
+        self._rising = rising and not storage.has_directories
+        self._risen: str | None = (
+            None  # the path behind which new ones are looked for; None before everything was listed
+        )
         self._directories: dict[str, _Directory] = {}
         self._again: Iterator[tuple[str, str]] = iter(())
         self._inside: str | None = None
@@ -176,6 +186,7 @@ class Scan:
             partitions=options["partitionColumns"] == "auto",
             rests=where(options).rests,
             changed=changed_between(options),
+            rising=options["namesRise"],
         )
 
     def refresh(self, look_at: Iterable[str] = ()) -> Changes:
@@ -191,26 +202,38 @@ class Scan:
         self._changes, self.outside, self.passed_over = Changes(), set(), set()
         listed_ns = self._storage.now_ns()
         self._began_ns = listed_ns
-        root = self._look_at_root()
-        self._inside = None  # the path itself may be a link, and lead elsewhere by now
         everything = self._all_at is None or began >= self._all_at
+        rises = self._risen is not None and not everything
+        root = self._prefix("") if rises else self._look_at_root()
+        self._inside = None  # the path itself may be a link, and lead elsewhere by now
         try:
-            if root.is_directory:
-                self._tree(root, everything=everything)
-                self._look(look_at)
+            if rises:
+                self._rise(look_at)
             else:
-                self._single(root)
+                self._list(root, look_at, everything=everything)
         except StorageError:
             self._directories.clear()  # what was updated so far must be found again
-            self._all_at = None
+            self._all_at = self._risen = None
             raise
         self.listed_ns, self.identity = listed_ns, root.identity
         if everything:
             now = clock.monotonic()
-            self._all_at = now + max(_ALL_SECONDS, _ALL_SHARE * (now - began))
+            self._all_at = now + max(_RISING_SECONDS if self._rising else _ALL_SECONDS, _ALL_SHARE * (now - began))
         if not self._storage.has_directories:
             self._rest(began)
         return self._changes
+
+    def _list(self, root: Entry, look_at: Iterable[str], *, everything: bool) -> None:
+        """List what may have changed, and look at some of what is there."""
+        if not root.is_directory:
+            self._single(root)
+            return
+        self._tree(root, everything=everything)
+        self._look(look_at)
+        if self._rising:
+            self._risen = ""
+            for folder, known in self._directories.items():
+                self._rise_to((_joined(folder, name), entry) for name, entry in known.names.items())
 
     def _rest(self, began: float) -> None:
         """Put off the next look at a store, which is paid for: by a share of the time in which nothing has come."""
@@ -225,7 +248,59 @@ class Scan:
         except NotThere:
             if self._storage.has_directories or "" not in self._directories:
                 raise
-            return Entry("", is_directory=True, size=0, modified_ns=self._began_ns, identity="", is_file=False)
+            return self._prefix("")
+
+    def _prefix(self, name: str) -> Entry:
+        """Return a directory of which nothing is known but that it is there."""
+        return Entry(name, is_directory=True, size=0, modified_ns=self._began_ns, identity="", is_file=False)
+
+    def _rise(self, look_at: Iterable[str]) -> None:
+        """Take in what lies behind the path up to which all is known; look at what was held back and is not among it."""
+        listed = list(self._storage.behind(self._root, self._risen or ""))
+        for path, entry in listed:
+            folder, name = _split(path)
+            if self._entered(folder):
+                self._add(folder, name, entry)
+        self._rise_to(listed)
+        behind = {path for path, _ in listed}
+        self._look((path for path in look_at if path not in behind), others=0)
+
+    def _rise_to(self, listed: Iterable[tuple[str, Hashable]]) -> None:
+        """Note the greatest path of a listing that has been there for a while: a smaller one may still come beside a young one."""
+        until_ns = self._began_ns - _RISING_NS
+        old = (
+            path
+            for path, entry in listed
+            if isinstance(entry, Entry) and entry.is_file and entry.modified_ns < until_ns
+        )
+        self._risen = max([self._risen or "", *old])
+
+    def _entered(self, folder: str) -> bool:
+        """Tell whether a directory is one that is read, as a listing from above would; note it if it is new."""
+        if folder in self._directories:
+            return True
+        above, name = _split(folder)
+        if not self._entered(above):
+            return False
+        if name not in self._directories[above].names:
+            self._add(above, name, self._prefix(name))
+        if name not in self._directories[above].children:
+            return False
+        place = self._selection.below(folder)
+        if place is None:
+            if self._directories[above].place.inside:
+                self.passed_over.add(folder)
+            return False
+        self._directories[folder] = _Directory(listed_ns=self._began_ns, place=place)
+        return True
+
+    def _add(self, folder: str, name: str, entry: Entry) -> None:
+        """Note one name of a directory, which a listing of others has shown."""
+        known = self._directories[folder]
+        self._changed(folder, known, known.names, {name: entry})
+        known.names = known.names if isinstance(known.names, dict) else dict(known.names)
+        known.names[name] = entry
+        known.listed_ns = self._began_ns
 
     def files(self) -> Iterator[FileVersion]:
         """Yield the files that there were at the last refresh, in no order."""
@@ -396,9 +471,9 @@ class Scan:
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
             self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
 
-    def _look(self, paths: Iterable[str]) -> None:
+    def _look(self, paths: Iterable[str], others: int = _LOOK_AGAIN) -> None:
         """Look at `paths` and at some of the rest, in turn."""
-        for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), _LOOK_AGAIN)):
+        for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), others)):
             directory = self._directories.get(folder)
             asked = directory and name in directory.files and not self._is_shown(directory, name)
             entry = self._stat(folder, name) if asked else None

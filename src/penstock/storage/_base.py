@@ -159,6 +159,12 @@ class Storage(Protocol):
         is no directory.
         """
 
+    def behind(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
+        """Yield the files below the directory, however deep, whose paths below it are greater than `after`, in the order of paths.
+
+        It costs what it yields, not what there is. `NotSupported` where directories are there by themselves.
+        """
+
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; `NotThere` if there is none."""
 

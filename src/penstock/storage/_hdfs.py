@@ -378,6 +378,11 @@ class HdfsStorage:
                 for status in self._hdfs.list(self._at(path))
             }
 
+    def behind(self, path: str, after: str) -> NoReturn:
+        """Refuse: directories are listed, each by itself."""
+        msg = f"cannot list what is behind {after!r} below {path!r}: HDFS lists directories, each by itself"
+        raise NotSupported(msg)
+
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; a file that is being written is as young as can be."""
         with doing("look at", path):

@@ -22,10 +22,10 @@ import fcntl
 import os
 import stat as stat_bits
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, Locked, StorageError
+from penstock.errors import AlreadyThere, Locked, NotSupported, StorageError
 from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
@@ -320,6 +320,11 @@ class LocalStorage:
         """Return names and inodes straight from the directory, without a stat an entry."""
         with doing("list", path), self._os.scandir(path) as entries:
             return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
+
+    def behind(self, path: str, after: str) -> NoReturn:
+        """Refuse: directories are listed, each by itself."""
+        msg = f"cannot list what is behind {after!r} below {path!r}: a disk lists directories, each by itself"
+        raise NotSupported(msg)
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from penstock.storage._objects_calls import Objects, ObjectStatus, Upload
 
 _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
-_COPIED_BYTES = 5 << 30  # what S3 copies in one request
+_LONGEST_BYTES = 5 << 30  # what all stores copy
+_LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # so many pieces it takes, and copies what is longer in parts
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
 _AHEAD_BYTES = 8 << 20  # for who reads on in small steps: each request is paid for, and waited for
 _AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
@@ -95,8 +96,11 @@ class ObjectWriteHandle:
             msg = f"cannot write to {self._path!r}: an object is put once, and this one was, or could not be"
             raise StorageError(msg)
         view = memoryview(data).cast("B")
-        if self._written + len(view) > _COPIED_BYTES:
-            msg = f"{self._path!r} would be longer than 5 GiB, which stores copy in one piece; make parts smaller (rollSize=1g)"
+        if self._written + len(view) > self._storage.longest_bytes:
+            msg = (
+                f"{self._path!r} would be longer than {self._storage.longest_bytes >> 30} GiB, the most that is put and copied here; make "
+                "parts smaller (rollSize=1g)"
+            )
             raise StorageError(msg)
         with self._failing("write"):
             failpoints.hit("storage.write")
@@ -256,6 +260,11 @@ class ObjectStorage:
         """Return the store, as this process has it."""
         return _objects_native.connect(self.bucket) if self._system is None else self._system
 
+    @property
+    def longest_bytes(self) -> int:
+        """Return how long an object may be."""
+        return _LONGEST_S3_BYTES if self.bucket.startswith("s3:") else _LONGEST_BYTES
+
     def key(self, path: str) -> str:
         """Return the path as the store takes it."""
         key = path.removeprefix(self.bucket)
@@ -303,6 +312,18 @@ class ObjectStorage:
                 name: _prefix(name, now) if stored is None else _entry(stored)
                 for name, stored in self.calls.objects(self.key(path))
             }
+
+    def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
+        """Yield the objects below a prefix that are greater than `after`, in the order of their keys."""
+        prefix = self.key(path)
+        start = f"{prefix}/" if prefix else ""
+        with _doing("list", path):
+            for stored in self.calls.behind(prefix, start + after):
+                below = stored.key.removeprefix(start)
+                if stored.key not in {prefix, start} and not below.endswith(
+                    "/"
+                ):  # empty objects that stand for directories
+                    yield below, _entry(stored)
 
     def stat(self, path: str) -> Entry:
         """Return the object, or what is a directory because something lies below it."""

@@ -70,6 +70,9 @@ class Objects(Protocol):
     def objects(self, prefix: str, /) -> Iterable[tuple[str, ObjectStatus | None]]:
         """Return the names directly below a prefix (without the slash; `""`: the bucket's), each with its object; `None`: a prefix."""
 
+    def behind(self, prefix: str, after: str, /) -> Iterable[ObjectStatus]:
+        """Yield the objects below a prefix, however deep, whose keys are greater than `after`, in the order of keys."""
+
     def has_below(self, prefix: str, /) -> bool:
         """Tell whether any object lies below a prefix, however deep."""
 

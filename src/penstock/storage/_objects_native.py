@@ -24,6 +24,7 @@ import os
 import re
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,6 +49,9 @@ _CLOCK_SECONDS = 5.0
 _TOKEN = "penstockput"  # noqa: S105 - a name without punctuation, as Azure wants them
 _UPLOAD_BYTES = 8 << 20
 _SIDE_BY_SIDE = 4  # pieces of one upload
+_COPIED_BYTES = 5 << 30  # what S3 copies in one request; longer objects in parts
+_COPIED_PART_BYTES = 512 << 20
+_TAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
 _NOT_LET = re.compile("status code: 40[13]")
@@ -304,8 +308,42 @@ class _Bucket:
     def copy(self, source: str, target: str) -> None:
         import obstore
 
-        with _numbered():
-            obstore.copy(self._store, source, target, overwrite=False)
+        try:
+            with _numbered():
+                obstore.copy(self._store, source, target, overwrite=False)
+        except OSError as error:
+            # A store refuses what is too long for one request; only then it is asked how long the source is.
+            if error.errno != errno.EIO or not self._place.s3 or (stored := self.head(source)).size <= _COPIED_BYTES:
+                raise
+            self._copy_in_parts(stored, target)
+
+    def _copy_in_parts(self, source: ObjectStatus, target: str) -> None:
+        """Have the store copy ranges, and put them together if the key is free. An upload that is refused is dropped at once."""
+        bucket = self._place.s3["bucket"]
+        with self._boto3() as client:
+            upload = {"Bucket": bucket, "Key": target}
+            upload["UploadId"] = client.create_multipart_upload(**upload)["UploadId"]
+
+            def copied(start: int) -> dict[str, Any]:
+                end = min(start + _COPIED_PART_BYTES, source.size) - 1
+                number = start // _COPIED_PART_BYTES + 1
+                answer = client.upload_part_copy(
+                    **upload,
+                    PartNumber=number,
+                    CopySource={"Bucket": bucket, "Key": source.key},
+                    CopySourceIfMatch=f'"{source.tag}"',
+                    CopySourceRange=f"bytes={start}-{end}",
+                )
+                return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+            try:
+                with ThreadPoolExecutor(_SIDE_BY_SIDE, "penstock-copy") as pool:
+                    parts = list(pool.map(copied, range(0, source.size, _COPIED_PART_BYTES)))
+                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+            except BaseException:  # also where somebody interrupts it
+                with suppress(Exception):
+                    client.abort_multipart_upload(**upload)
+                raise
 
     def head(self, key: str) -> ObjectStatus:
         import obstore
@@ -351,6 +389,14 @@ class _Bucket:
                 yield name, stored
         yield from ((name, None) for name in prefixes)
 
+    def behind(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
+        import obstore
+
+        with _numbered():
+            for metas in obstore.list(self._store, prefix or None, offset=after):
+                # Azurite begins at the beginning whatever it is asked for.
+                yield from (stored for stored in map(_stored, metas) if stored.key > after)
+
     def has_below(self, prefix: str) -> bool:
         import obstore
 
@@ -393,6 +439,7 @@ class _Bucket:
         except botocore.exceptions.ClientError as error:
             details = error.response.get("Error", {})
             number = errno.EACCES if details.get("Code") == "AccessDenied" else errno.EIO
+            number = errno.EEXIST if details.get("Code") in _TAKEN else number
             raise OSError(number, f"{details.get('Message', 'refused')} ({details.get('Code', 'no code')})") from error
         except botocore.exceptions.BotoCoreError as error:
             raise OSError(errno.EIO, _words(error)) from error

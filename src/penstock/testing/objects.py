@@ -27,7 +27,7 @@ from penstock.storage import ObjectStorage
 from penstock.storage._objects_calls import ObjectStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.storage._base import Data
 
@@ -117,23 +117,23 @@ class ObjectStore:
     def copy(self, source: str, target: str) -> None:
         """Store a copy under a key that is free."""
         self._changes("copy")
-        data = self._object(source).data
+        data = _stored(self._objects, source).data
         if target in self._objects:
             raise FileExistsError(errno.EEXIST, "precondition failed", target)
         self._objects[target] = StoredObject(data, clock.now_ns(), copied=True)
 
     def head(self, key: str) -> ObjectStatus:
         """Return what is known of the object."""
-        return self._object(key).shown(key)
+        return _stored(self._objects, key).shown(key)
 
     def begin(self, key: str, length: int) -> tuple[ObjectStatus, bytes]:
         """Return what is known of the object, and its first bytes."""
-        stored = self._object(key)
+        stored = _stored(self._objects, key)
         return stored.shown(key), stored.data[:length]
 
     def get(self, key: str, tag: str, start: int, end: int) -> bytes:
         """Return bytes of the object with this tag."""
-        stored = self._object(key)
+        stored = _stored(self._objects, key)
         if stored.tag != tag:
             raise OSError(errno.ESTALE, "another object has the key", key)
         return stored.data[start:end]
@@ -147,6 +147,11 @@ class ObjectStore:
                 name, deeper, _ = key.removeprefix(start).partition("/")
                 below[name] = None if deeper else stored.shown(key, listed=True)
         yield from below.items()
+
+    def behind(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
+        """Yield what is below the prefix, and behind a key."""
+        keys = sorted(key for key in self._objects if key.startswith(f"{prefix}/") and key > after)
+        yield from (self._objects[key].shown(key, listed=True) for key in keys)
 
     def has_below(self, prefix: str) -> bool:
         """Tell whether any object lies below the prefix."""
@@ -192,10 +197,11 @@ class ObjectStore:
         if self.watch is not None:
             self.watch(self, call)
 
-    def _object(self, key: str) -> StoredObject:
-        if key not in self._objects:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-        return self._objects[key]
+
+def _stored(objects: Mapping[str, StoredObject], key: str) -> StoredObject:
+    if key not in objects:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+    return objects[key]
 
 
 class _Upload:

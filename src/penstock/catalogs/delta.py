@@ -1,0 +1,174 @@
+"""A table of Delta over an output: its log lies in the output's directory, `_delta_log`, and names the files where they are.
+
+How far it has got stands in the table's own transactions, two a sink: the number of the next event, and the mark of the one before, its
+64 bits read as a signed number. They are written by the very commit that adds the files. Of two commits that were begun on one version
+and write the same transaction, the library lets one through: that is the atomic check, and it is repeated on each version that somebody
+else has put in between.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.catalogs.statistics import column_statistics
+from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.sink.events import EventPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from penstock.catalogs.footers import TableFile
+
+_MARK_BITS = 64
+_MILLISECOND_NS = 1_000_000
+
+
+class Delta:
+    """The table of one output."""
+
+    kind: ClassVar[str] = "delta"
+
+    def __init__(self, root: str) -> None:
+        self.name = root
+        self._table: DeltaTable | None = None
+
+    def look(self) -> None:
+        """Take the table as it is now."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            self._table = DeltaTable(self.name, storage_options=options())
+        except TableNotFoundError:
+            self._table = None
+
+    def position(self, sink: str) -> EventPosition:
+        """Return how far it has got with a sink, when it was looked at."""
+        number, mark = (self._version(name) for name in _applications(sink))
+        if number is None or mark is None:
+            return EventPosition()
+        return EventPosition(number, f"{mark % (1 << _MARK_BITS):016x}")
+
+    def _version(self, application: str) -> int | None:
+        return None if self._table is None else self._table.transaction_version(application)
+
+    def add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
+        """Add files, and note the position behind them, in one step. Raises `Overtaken`, `Unfit`."""
+        from deltalake.exceptions import CommitFailedError
+
+        try:
+            table = self._fitting(files)
+            check_start(self, sink, start)
+            self._commit(table, sink, end, files)
+        except CommitFailedError as error:
+            raise Overtaken(str(error)) from error
+
+    def _commit(self, table: DeltaTable, sink: str, end: EventPosition, files: Sequence[TableFile]) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        signed = int(end.mark, 16) - ((1 << _MARK_BITS) if int(end.mark, 16) >> (_MARK_BITS - 1) else 0)
+        noted = [Transaction(*pair) for pair in zip(_applications(sink), (end.number, signed), strict=True)]
+        partitions = table.metadata().partition_columns
+        table.create_write_transaction(
+            [_action(file, partitions) for file in files],
+            "append",
+            table.schema(),
+            partitions,
+            commit_properties=CommitProperties(app_transactions=noted),
+        )
+
+    def _fitting(self, files: Sequence[TableFile]) -> DeltaTable:
+        """Return the table, made if it is not there, with all columns that the files have; each step may be repeated."""
+        from deltalake import DeltaTable
+
+        if self._table is None:
+            partitions = list(dict.fromkeys(name for file in files for name in file.partition))
+            schema = _with_partitions(files[0].schema, partitions)
+            DeltaTable.create(self.name, schema, "ignore", partitions, storage_options=options())
+            self.look()
+        assert self._table is not None  # noqa: S101 - it was made
+        for file in files:
+            self._widen(self._table, file)
+        return self._table
+
+    def _widen(self, table: DeltaTable, file: TableFile) -> None:
+        """Add the columns of a file that the table has not, also those inside of others. Raises `Unfit` for one of another type."""
+        from deltalake import Schema
+
+        types = {field.name: json.loads(field.type.to_json()) for field in table.schema().fields}
+        partitions = table.metadata().partition_columns
+        unknown = sorted(file.partition.keys() - set(partitions))
+        if unknown:
+            known = ", ".join(partitions) or "none"
+            why = f"lies in a directory {unknown[0]}=..., and the table has no such partition ({known}); none can be added"
+            raise Unfit(file, why)
+        wider = []
+        for field in Schema.from_arrow(file.schema).fields:
+            kind = json.loads(field.type.to_json())
+            of_table = "a column of its directories" if field.name in partitions else types.get(field.name, kind)
+            if not _joins(of_table, kind):
+                raise Unfit(file, f"has the column {field.name!r} as {kind}, and the table as {of_table}")
+            if field.name not in types or not _covers(of_table, kind):
+                wider.append(field)
+        if wider:
+            table.alter.add_columns(wider)
+
+    @property
+    def version(self) -> str | None:
+        """Return the version of the table, when it was looked at."""
+        return None if self._table is None else str(self._table.version())
+
+
+def options() -> dict[str, str] | None:
+    """Return what the library does not find for itself: a server of the environment may speak plain HTTP, as it does for us."""
+    import os
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return {"allow_http": "true", "endpoint": endpoint} if endpoint.startswith("http:") else None
+
+
+def _applications(sink: str) -> tuple[str, str]:
+    return f"penstock:number:{sink}", f"penstock:mark:{sink}"
+
+
+def _action(file: TableFile, partitions: Sequence[str]) -> Any:  # noqa: ANN401 - the library's
+    from deltalake.transaction import AddAction
+
+    of_directories = {name: file.partition.get(name) for name in partitions}
+    statistics = json.dumps(column_statistics(file.footer, file.schema))
+    return AddAction(
+        file.path, file.size, of_directories, file.modified_ns // _MILLISECOND_NS, data_change=True, stats=statistics
+    )
+
+
+def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([*schema, *(pa.field(name, pa.string()) for name in names)])
+
+
+def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON
+    """Return what a type is made of: the fields of a struct, what lists and maps hold; nothing of a plain one, which is a text."""
+    if isinstance(kind, str):
+        return {}
+    if kind["type"] == "struct":
+        return {field["name"]: field["type"] for field in kind["fields"]}
+    return {name: kind[name] for name in ("elementType", "keyType", "valueType") if name in kind}
+
+
+def _joins(known: Any, kind: Any) -> bool:  # noqa: ANN401 - types as JSON
+    """Tell whether two types are one, apart from fields of structs that one of them has and the other has not."""
+    if isinstance(known, str) or isinstance(kind, str):
+        return bool(known == kind)
+    shared = _members(known).keys() & _members(kind).keys()
+    return known["type"] == kind["type"] and all(_joins(_members(known)[name], _members(kind)[name]) for name in shared)
+
+
+def _covers(known: Any, kind: Any) -> bool:  # noqa: ANN401 - types as JSON
+    """Tell whether a type, which `_joins` with another one, has all fields of that."""
+    members = _members(known)
+    return all(name in members and _covers(members[name], member) for name, member in _members(kind).items())

@@ -1,0 +1,262 @@
+"""A table of Iceberg, in any catalogue that pyiceberg knows; without one, in a SQLite file below the output.
+
+How far it has got stands in the table's properties, one a sink, as `number:mark`. It is set by the very commit that adds the files, and
+that commit requires that the table's branch stands where it stood when the property was read: that is the atomic check.
+
+The library repeats a commit that was refused, on what is there by then, and would so add files that a rival has just added. So it is
+told to try once: by the copy of the table's metadata that the commit is made from, and not in the table, where other writers read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.errors import CatalogError, OptionError
+from penstock.sink.events import EventPosition
+from penstock.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table import Transaction
+
+    from penstock.catalogs.footers import TableFile
+    from penstock.storage import Storage
+
+_PROPERTY = "penstock.position."
+_TRIES = "commit.retry.num-retries"
+_MAPPING = "schema.name-mapping.default"
+_DIRECTORY = "_iceberg"  # below the output; hidden from readers of it
+_SQLITE = "sqlite:///"
+_PLACED = re.compile(r"(\d+):([0-9a-f]{16})")
+# Each commit writes the metadata anew; of a follower that never ends a hundred versions are kept, and its small manifests are joined.
+_NEW_TABLE = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+
+
+class Iceberg:
+    """One table of a catalogue."""
+
+    kind: ClassVar[str] = "iceberg"
+
+    def __init__(self, catalog: Catalog, name: str) -> None:
+        self.name = name
+        self._catalog = catalog
+        self._table: IcebergTable | None = None
+
+    def look(self) -> None:
+        """Take the table as it is now."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            self._table = self._catalog.load_table(self.name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            self._table = None
+
+    def position(self, sink: str) -> EventPosition:
+        """Return how far it had got with a sink when it was looked at."""
+        text = None if self._table is None else self._table.properties.get(_PROPERTY + sink)
+        if text is None:
+            return EventPosition()
+        match = _PLACED.fullmatch(text)
+        if match is None:
+            msg = (
+                f"the property {_PROPERTY + sink!r} of the table {self.name!r} is {text!r}, which Penstock has not written: put it back as "
+                "an older version of the table's metadata has it, or begin a new table"
+            )
+            raise CatalogError(msg)
+        return EventPosition(int(match[1]), match[2])
+
+    def add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
+        """Add files, and note the position behind them, in one step. Raises `Overtaken`, `Unfit`."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        try:
+            transaction = self._once(files).transaction()
+            check_start(self, sink, start)
+            self._widen(transaction, files)
+            properties = {f"{_PROPERTY}{sink}": f"{end.number}:{end.mark}"}
+            if transaction.table_metadata.name_mapping() is None:
+                properties[_MAPPING] = transaction.table_metadata.schema().name_mapping.model_dump_json()
+            transaction.set_properties(properties)
+            snapshot = transaction.update_snapshot(snapshot_properties=properties)
+            merged = transaction.table_metadata.properties.get("commit.manifest-merge.enabled") == "true"
+            with snapshot.merge_append() if merged else snapshot.fast_append() as append:
+                for file in files:
+                    append.append_data_file(_data_file(transaction, file))
+            transaction.commit_transaction()
+        except CommitFailedException as error:
+            raise Overtaken(str(error)) from error
+
+    def _once(self, files: Sequence[TableFile]) -> IcebergTable:
+        """Return the table, made if it is not there, as one whose commits are tried once."""
+        from pyiceberg.table import Table
+
+        if self._table is None:
+            self._make(files[0])
+        assert self._table is not None  # noqa: S101 - it was made
+        known = self._table.metadata
+        metadata = known.model_copy(update={"properties": dict(known.properties) | {_TRIES: "0"}})
+        return Table(self._table.name(), metadata, self._table.metadata_location, self._table.io, self._catalog)
+
+    def _make(self, file: TableFile) -> None:
+        namespace = self.name.rpartition(".")[0]
+        _made(
+            lambda: self._catalog.create_namespace_if_not_exists(namespace),
+            lambda: self._catalog.namespace_exists(namespace),
+        )
+        _made(
+            lambda: self._catalog.create_table(self.name, _columns(file), properties=_NEW_TABLE),
+            lambda: self._catalog.table_exists(self.name),
+        )
+        self.look()
+
+    def _widen(self, transaction: Transaction, files: Sequence[TableFile]) -> None:
+        """Add the columns that the files have and the table has not, and partitions for those of their directories."""
+        for _, file in sorted({str(_columns(file)): file for file in files}.items()):
+            _widen(transaction, file)
+        names = dict.fromkeys(name for file in files for name in file.partition)
+        parted = {field.name for field in transaction.table_metadata.spec().fields}
+        if new := [name for name in names if name not in parted]:
+            with transaction.update_spec() as spec:
+                for name in new:
+                    spec.add_identity(name)
+
+    @property
+    def version(self) -> str | None:
+        """Return the snapshot of the table, when it was looked at."""
+        snapshot = None if self._table is None else self._table.current_snapshot()
+        return None if snapshot is None else str(snapshot.snapshot_id)
+
+
+def _made(make: Callable[[], object], is_there: Callable[[], bool]) -> None:
+    """Make a thing of a catalogue, unless another follower is faster, which each catalogue says in its own words: so look."""
+    try:
+        make()
+    except Exception:  # whatever the library of a catalogue raises
+        if not is_there():
+            raise
+
+
+def _widen(transaction: Transaction, file: TableFile) -> None:
+    """Add the columns of a file. Raises `Unfit` for one of another type."""
+    from pyiceberg.exceptions import ResolveError, ValidationError
+
+    try:
+        with transaction.update_schema() as schema:
+            schema.union_by_name(_columns(file))
+    except (ResolveError, ValidationError, TypeError, ValueError) as error:
+        raise Unfit(file, f"has other columns than the table: {error}") from error
+
+
+def _columns(file: TableFile) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([*file.schema, *(pa.field(name, pa.string()) for name in file.partition)])
+
+
+def _data_file(transaction: Transaction, file: TableFile) -> DataFile:
+    """Return the entry of a file, with the statistics of its footer."""
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    metadata = transaction.table_metadata
+    schema, spec = metadata.schema(), metadata.spec()
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=file.footer,
+        stats_columns=compute_statistics_plan(schema, metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    of_columns = statistics.partition(spec, schema)
+    parted = [file.partition.get(field.name, of_columns[at]) for at, field in enumerate(spec.fields)]
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.place,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*parted),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def opened(named: Any, storage: Storage, root: str) -> Catalog:  # noqa: ANN401 - what a user gave
+    """Return the catalogue that a user means: one that is given as it is, one of pyiceberg's configuration, or a SQLite file.
+
+    Without any it is the one that pyiceberg has configured as its own default, else `_iceberg/catalog.db` below the output.
+    """
+    from pyiceberg.catalog import Catalog, load_catalog
+
+    if isinstance(named, Catalog):
+        return named
+    if named is None and not _configured("default"):
+        return _sqlite(f"{_local(storage, root)}/{_DIRECTORY}/catalog.db")
+    name = "default" if named is None else str(named)
+    if name.startswith(_SQLITE):
+        return _sqlite(name.removeprefix(_SQLITE))
+    if not _configured(name):
+        msg = (
+            f"catalog={name!r} is none of pyiceberg's configuration; expected one of .pyiceberg.yaml or of PYICEBERG_CATALOG__NAME__URI, "
+            "or a file such as sqlite:////data/catalog.db"
+        )
+        raise OptionError(msg)
+    return load_catalog(name)
+
+
+def _configured(name: str) -> bool:
+    from pyiceberg.utils.config import Config
+
+    return Config().get_catalog_config(name) is not None
+
+
+def _local(storage: Storage, root: str) -> str:
+    if not storage.of_this_host:
+        msg = (
+            f"{root!r} is on no disk of this host, where a catalogue of SQLite would lie; name one: --catalog with a name of pyiceberg's "
+            "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__NAME__URI), or with a file such as sqlite:////data/catalog.db"
+        )
+        raise OptionError(msg)
+    return root
+
+
+def _sqlite(path: str) -> Catalog:
+    """Return the catalogue of a SQLite file, made if it is not there, with the tables beside it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import URL
+    from sqlalchemy.exc import OperationalError
+
+    directory = path.rpartition("/")[0]
+    if not path.startswith("/"):
+        msg = f"catalog={_SQLITE + path!r}: expected a whole path, such as sqlite:////data/catalog.db"
+        raise OptionError(msg)
+    LocalStorage().make_directory(directory)
+    uri = URL.create("sqlite", database=path).render_as_string()
+    with contextlib.suppress(OperationalError):  # another follower makes its tables at this moment; then they are there
+        return SqlCatalog("penstock", uri=uri, warehouse=directory)
+    return SqlCatalog("penstock", uri=uri, warehouse=directory)
+
+
+def check_name(name: str) -> str:
+    """Return the name of a table; `OptionError` unless it is one."""
+    if not re.fullmatch(r"[^.\s/]+(\.[^.\s/]+)+", name):
+        msg = f"iceberg={name!r}: expected a namespace and a table, such as logs.events"
+        raise OptionError(msg)
+    return name

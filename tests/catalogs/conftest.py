@@ -1,0 +1,32 @@
+"""An output, a clock that stands still, and a table of each kind over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import clock
+from penstock.testing import FakeClock
+from tests.catalogs.tables import Table
+from tests.cli.conftest import penstock
+from tests.support.output import Output
+
+__all__ = ["penstock"]
+LIBRARIES = {"iceberg": "pyiceberg", "delta": "deltalake"}
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[Output]:
+    fake = FakeClock()
+    with clock.use(fake):
+        yield Output(tmp_path / "out", fake)
+
+
+@pytest.fixture(params=LIBRARIES)
+def table(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # polars warns where it has no planner of its own
+    library = LIBRARIES[request.param]
+    pytest.importorskip(library, reason=f"{library} is not installed (pip install 'penstock[{request.param}]')")
+    return Table(request.param, output)

@@ -1,0 +1,424 @@
+"""Finished files in tables of Delta and Iceberg, each exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.catalogs import follower
+from penstock.catalogs.delta import Delta
+from penstock.catalogs.follower import catalog
+from penstock.catalogs.footers import table_file
+from penstock.catalogs.iceberg import Iceberg
+from penstock.catalogs.statistics import column_statistics
+from penstock.errors import CatalogError, DependencyError, EventsLost, OptionError
+from penstock.sink import ledger
+from penstock.sink.events import Event
+from penstock.storage import LocalStorage
+from tests.catalogs.kills import KILLS, Kills
+from tests.catalogs.tables import COLUMNS, TABLE, Table, Writer, write
+from tests.support.follows import follows
+from tests.support.output import Output
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Said
+
+
+def rival_comes_first(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
+    """Have a rival do what it does between the first look and the first commit."""
+    for kind in (Delta, Iceberg):
+
+        def add(self: Any, *given: Any, kept: Any = kind.add) -> None:
+            monkeypatch.undo()
+            monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+            rival()
+            kept(self, *given)
+
+        monkeypatch.setattr(kind, "add", add)
+
+
+def reply_lost(add: Callable[..., None]) -> Callable[..., None]:
+    """Return a commit that is done and says that it failed."""
+
+    def done(*given: Any) -> None:
+        add(*given)
+        raise OSError("the reply was lost")  # noqa: TRY003, EM101 - a test
+
+    return done
+
+
+def test_what_is_published_is_in_the_table_once(output: Output, table: Table) -> None:
+    """What is there, then what comes since, then nothing; counted by polars and by DuckDB."""
+    writer = Writer(output)
+    writer.publish([(1, "a"), (2, "b")], [(3, "c")])
+    first = table.follow()
+    assert (first.files, first.rows, first.commits) == (2, 3, 1)
+    writer.publish([(4, "d")])
+    assert (table.follow().files, table.follow().files) == (1, 0)
+    assert table.rows() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert table.count() == 4
+
+
+def test_ten_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
+    """A follower that is killed ten times, on either side of its commits and in the middle of them, while files are published."""
+    writer = Writer(output)
+    kills = Kills(table)
+    for number in range(KILLS):
+        writer.publish([(number, "a")], [(number, "b"), (number, "c")])
+        kills.next()
+    kills.end()
+    assert kills.count == KILLS
+    table.follow()
+    expected = [(number, name) for number in range(KILLS) for name in "abc"]
+    assert table.rows() == sorted(expected, key=repr)
+    assert table.count() == len(expected)
+
+
+def test_two_followers_of_one_moment(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rival commits all that this one is about to commit: nothing is there twice, and no retry of a library brings it in again."""
+    writer = Writer(output)
+    writer.publish([(0, "a")])
+    table.follow()
+    writer.publish([(1, "b")], [(2, "c")])
+    rival_comes_first(monkeypatch, lambda: table.follow())
+    assert table.follow().files == 0
+    assert table.rows() == [(0, "a"), (1, "b"), (2, "c")]
+    assert table.count() == 3
+
+
+def test_followers_that_make_the_table_together(output: Output, table: Table) -> None:
+    """Four at once, when there is no table yet: one makes it, each file is in it once."""
+    writer = Writer(output)
+    for number in range(4):
+        writer.publish([(number, "a")])
+    with ThreadPoolExecutor(4) as pool:
+        done = [running.result() for running in [pool.submit(table.follow) for _ in range(4)]]
+    assert sum(answer.files for answer in done) >= 4
+    assert table.rows() == [(number, "a") for number in range(4)]
+    assert table.count() == 4
+
+
+def test_somebody_else_writes_meanwhile(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that another program appends between look and commit stay, and so do ours: the commit is made again from what is there."""
+    writer = Writer(output)
+    writer.publish([(0, "a")])
+    table.follow()
+    writer.publish([(1, "b")])
+    rival_comes_first(monkeypatch, lambda: table.append([(7, "theirs")]))
+    assert table.follow().files == 1
+    assert table.rows() == [(0, "a"), (1, "b"), (7, "theirs")]
+
+
+def test_rows_that_somebody_deletes_do_not_come_back(output: Output, table: Table) -> None:
+    """How far the table has got lies beside its files: what others delete of it, or join, is not brought in again."""
+    writer = Writer(output)
+    writer.publish([(0, "a")], [(1, "b")])
+    table.follow()
+    table.opened().delete("id = 0")
+    if table.kind == "delta":
+        table.opened().optimize.compact()
+    writer.publish([(2, "c")])
+    assert table.follow().files == 1
+    assert table.rows() == [(1, "b"), (2, "c")]
+
+
+def test_lost_reply_is_recognised(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is done, and reported as failed: the table says so, and nothing is committed again."""
+    Writer(output).publish([(0, "a")])
+    for kind in (Delta, Iceberg):
+        monkeypatch.setattr(kind, "add", reply_lost(kind.add))
+    done = table.follow()
+    assert (done.files, done.commits) == (1, 1)
+    assert table.count() == 1
+
+
+def test_columns_that_come_later(output: Output, table: Table) -> None:
+    """A column more, at the end or inside of a struct: the table has it, and null of the files before."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    more = COLUMNS.append(pa.field("price", pa.float64()))
+    writer.publish([(2, "b", 1.5)], schema=more)
+    writer.publish([(3, "c")])
+    assert table.follow().files == 2
+    assert table.rows("id", "name", "price") == [(1, "a", None), (2, "b", 1.5), (3, "c", None)]
+
+
+def test_structs_that_grow(output: Output, table: Table) -> None:
+    """A field more inside of a struct, and a file that has it not again."""
+    small, large = {"x": pa.int64()}, {"x": pa.int64(), "y": pa.string()}
+    for number, members in enumerate((small, large, small)):
+        schema = pa.schema([("id", pa.int64()), ("s", pa.struct(members))])
+        struct = {"x": number} | ({"y": "why"} if "y" in members else {})
+        write(output, number, pa.Table.from_pylist([{"id": number, "s": struct}], schema))
+        assert table.follow().files == 1
+    assert table.rows("id", "s") == [
+        (0, {"x": 0, "y": None}),
+        (1, {"x": 1, "y": "why"}),
+        (2, {"x": 2, "y": None}),
+    ]
+
+
+def test_every_type_that_files_have(output: Output, table: Table) -> None:
+    """What Spark's columns become in files is read from the table as it is read from the files."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901)
+    row: dict[str, tuple[pa.DataType, Any]] = {
+        "byte": (pa.int8(), -1),
+        "short": (pa.int16(), 2),
+        "int": (pa.int32(), 3),
+        "long": (pa.int64(), 2**60),
+        "float": (pa.float32(), 1.5),
+        "double": (pa.float64(), float("inf")),
+        "decimal": (pa.decimal128(20, 3), Decimal("12345678901234567.125")),
+        "bool": (pa.bool_(), True),
+        "binary": (pa.binary(), b"\0\xff"),
+        "date": (pa.date32(), date(2026, 1, 2)),
+        "instant": (pa.timestamp("us", "UTC"), moment.replace(tzinfo=timezone.utc)),
+        "local": (pa.timestamp("us"), moment),
+        "list": (pa.list_(pa.string()), ["a", None]),
+        "map": (pa.map_(pa.string(), pa.int64()), [("k", 1)]),
+    }
+    schema = pa.schema([(name, kind) for name, (kind, _) in row.items()])
+    write(output, 0, pa.Table.from_pylist([{name: value for name, (_, value) in row.items()}, {}], schema))
+    table.follow()
+    assert table.opened().to_pyarrow_table().num_rows == 2 if table.kind == "delta" else True
+    frame = table.scan().sort("long", nulls_last=True)
+    (place,) = table.places()
+    assert frame.rows() == pl.read_parquet(place).select(frame.columns).sort("long", nulls_last=True).rows()
+
+
+def test_directories_are_columns_where_the_files_have_them_not(output: Output, table: Table) -> None:
+    """A day of a template is a text column of the table; a column of the files stays what it is; null is null."""
+    writer = Writer(output, bucketBy="day={time:%Y-%m-%d}/name={name}", dropBucketColumns="true")
+    hostile = ["a b", "50%", "x=y/z", "#?", "*[1]", "ü🙂", ""]
+    if table.kind == "iceberg":  # in Delta polars takes this text for null
+        hostile.append("__HIVE_DEFAULT_PARTITION__")
+    writer.publish([(number, name) for number, name in enumerate(hostile)])
+    assert table.follow().files == len(set(hostile))
+    assert set(table.scan()["day"]) == {directory.name.removeprefix("day=") for directory in output.root.glob("day=*")}
+    names: dict[int, str | None] = dict(table.rows())
+    assert [names[number] or "" for number in range(len(hostile))] == hostile
+
+
+def test_directories_that_come_later(output: Output, table: Table) -> None:
+    """A second sink with another template: Iceberg gets a partition more, Delta says that it cannot have one; both keep what they have."""
+    Writer(output).publish([(1, "a")])
+    table.follow()
+    Writer(output, "t", bucketBy="day={time:%Y}").publish([(2, "b")])
+    if table.kind == "delta":
+        with pytest.raises(CatalogError, match="has no such partition"):
+            table.follow()
+        assert table.follow(sink="s").files == 0
+        return
+    assert table.follow().files == 1
+    assert [(row, day is None) for row, day in table.rows("id", "day")] == [(1, True), (2, False)]
+
+
+def test_history_that_was_folded(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that comes when most is folded, and one that lags behind a fold, have every file once; two sinks share a table."""
+    monkeypatch.setattr(ledger, "FOLD", 4)
+    monkeypatch.setattr(follower, "_COMMIT_FILES", 3)
+    one, other = Writer(output), Writer(output, "t")
+    for number in range(7):
+        one.publish([(number, "one")])
+        other.publish([(number, "other")], [(number, "again")])
+        if number == 1:
+            table.follow()
+    assert list((output.root / "_penstock/s/ledger").glob("*-*"))
+    table.follow()
+    assert table.count() == 21
+    assert Counter(table.rows()) == Counter((n, name) for n in range(7) for name in ("one", "other", "again"))
+
+
+@follows("PST-910")
+def test_a_column_of_another_type_is_refused_and_passed_over(output: Output, table: Table) -> None:
+    """The file, the column, both types are named; --skip passes over it, and what comes behind it is brought in."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    before = table.opened().version() if table.kind == "delta" else table.opened().current_snapshot()
+    writer.publish([(2, "3")], schema=pa.schema([("id", pa.int64()), ("name", pa.int64())]))
+    writer.publish([(4, "d")])
+    with pytest.raises(CatalogError, match="name") as refused:
+        table.follow()
+    assert "--skip" in refused.value.message
+    assert (table.opened().version() if table.kind == "delta" else table.opened().current_snapshot()) == before
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.follow().files == 0
+    assert table.rows() == [(1, "a"), (4, "d")]
+
+
+@follows("PST-910")
+def test_files_that_are_gone_or_altered(output: Output, table: Table) -> None:
+    """A file that a consumer took, and one that was cut: named before anything is committed; a pattern passes over them."""
+    Writer(output).publish([(1, "a")], [(2, "b")], [(3, "c")])
+    gone, cut, _ = sorted(output.root.glob("*.parquet"))
+    gone.unlink()
+    with pytest.raises(CatalogError, match="is gone"):
+        table.follow()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with pytest.raises(CatalogError, match="it was altered"):
+        table.follow(skip=[gone.name])
+    assert table.follow(skip=["part-*"]).files == 1
+    assert table.rows() == [(3, "c")]
+
+
+def test_files_that_are_no_tables(output: Output, table: Table) -> None:
+    """Text is named as what no table is made of."""
+    output.batch(output.sink(rollBatches="1"), 0, {0: ["a"]})
+    with pytest.raises(CatalogError, match="no Parquet file"):
+        table.follow()
+
+
+def test_a_name_that_is_no_text() -> None:
+    """Bytes that are not UTF-8 in the name of a file, which adopted ones may have: no list of a table can hold it; it is told in ASCII."""
+    file = ledger.FinishedFile(os.fsdecode(b"caf\xe9.parquet"), "", 1, 1, "", 0, 0, "")
+    with pytest.raises(CatalogError, match=r"'caf\\udce9.parquet' has a name that a table cannot hold"):
+        table_file(LocalStorage(), "/data", Event("s", 0, file))
+
+
+def test_a_ledger_that_was_put_back(output: Output, table: Table, tmp_path: Path) -> None:
+    """The output is put back from a copy and written on: what the table has is of another history, and it is told so."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    shutil.copytree(output.root / "_penstock", tmp_path / "copy")
+    writer.publish([(2, "b")])
+    table.follow()
+    shutil.rmtree(output.root / "_penstock")
+    shutil.copytree(tmp_path / "copy", output.root / "_penstock")
+    (output.root / "part-s-0-1.parquet").unlink()
+    again = Writer(output)
+    again.start_at(1)
+    again.publish([(3, "other"), (4, "more")])
+    with pytest.raises(EventsLost, match="begin a new table"):
+        table.follow()
+
+
+def test_a_table_that_was_dropped_gets_all(output: Output, table: Table) -> None:
+    """It has no position, so it gets what the ledgers know."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    shutil.rmtree(output.root / ("_delta_log" if table.kind == "delta" else "_iceberg"))
+    writer.publish([(2, "b")])
+    assert table.follow().files == 2
+    assert table.rows() == [(1, "a"), (2, "b")]
+
+
+def test_the_output_is_what_it_was(output: Output, table: Table, penstock: Callable[..., Said]) -> None:
+    """Tables lie where neither verify, nor clean, nor a reader of the directory sees them."""
+    Writer(output).publish([(1, "a")])
+    table.follow()
+    assert penstock("verify", output.root).status == 0
+    assert penstock("clean", output.root, "--json").facts["files"] == []
+    assert [path.name for path in output.root.iterdir() if path.name[0] not in "._"] == ["part-s-0-0.parquet"]
+
+
+def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]) -> None:
+    """What it says, for people and as JSON; flags that exclude each other; an output without anything yet."""
+    output.root.mkdir()
+    assert "nothing is published yet" in penstock("catalog", output.root, *table.flags).out
+    Writer(output).publish([(1, "a")], [(2, "b")])
+    facts = penstock("catalog", output.root, *table.flags, "--json").facts
+    assert (facts["ok"], facts["kind"], facts["files"], facts["rows"]) == (True, table.kind, 2, 2)
+    assert "0 files with 0 rows in 0 commits; at " in penstock("catalog", output.root, *table.flags).out
+    assert "expected one kind of table" in penstock("catalog", output.root).err
+    assert "--interval is for --watch" in penstock("catalog", output.root, *table.flags, "--interval", "1s").err
+    assert "is not there" in penstock("catalog", output.root / "no", *table.flags).err
+
+
+@pytest.mark.slow
+def test_watching(output: Output) -> None:
+    """With --watch what comes is brought in, until a signal ends it, and well: the answer has all of it."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'penstock[delta]')")
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    command = ["-m", "penstock.cli", "catalog", output.root, "--delta", "--watch", "--interval", "100ms", "--json"]
+    with subprocess.Popen([sys.executable, *map(str, command)], stdout=subprocess.PIPE) as process:
+        wait_for(lambda: (output.root / "_delta_log").exists(), "what is there")
+        writer.publish([(2, "b")], [(3, "c")])
+        wait_for(lambda: len(deltalake.DeltaTable(str(output.root)).file_uris()) == 3, "what came")
+        process.send_signal(signal.SIGTERM)
+        facts = json.loads(process.communicate(timeout=60)[0])
+    assert (process.returncode, facts["ok"], facts["files"], facts["rows"]) == (0, True, 3, 3)
+
+
+def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no table's name, no catalogue, or for the other kind, is told before anything is written."""
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
+    output.root.mkdir()
+    with pytest.raises(OptionError, match="a namespace and a table"):
+        catalog(output.root, iceberg="events")
+    with pytest.raises(OptionError, match="none of pyiceberg's configuration"):
+        catalog(output.root, iceberg=TABLE, catalog="nobody")
+    with pytest.raises(OptionError, match="expected a whole path"):
+        catalog(output.root, iceberg=TABLE, catalog="sqlite:///catalog.db")
+    with pytest.raises(OptionError, match="leave it out"):
+        catalog(output.root, delta=True, catalog="x")
+    monkeypatch.setattr(follower, "_LIBRARIES", {"delta": ("no_such_library",)})
+    with pytest.raises(DependencyError, match=r"pip install 'penstock\[delta\]'"):
+        catalog(output.root, delta=True)
+    assert not list(output.root.iterdir())
+
+
+def test_a_catalogue_of_the_users(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is named in pyiceberg's configuration, by its environment, and one that is given as it is."""
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - optional
+
+    Writer(output).publish([(1, "a")])
+    given = load_catalog("mine", type="sql", uri=f"sqlite:///{tmp_path}/mine.db", warehouse=str(tmp_path / "tables"))
+    assert catalog(output.root, iceberg=TABLE, catalog=given).files == 1
+    assert catalog(output.root, iceberg=TABLE, catalog=f"sqlite:///{tmp_path}/other.db").files == 1
+    assert given.load_table(TABLE).scan().to_arrow().num_rows == 1
+    assert not (output.root / "_iceberg").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "bounds"),
+    [
+        (pa.int64(), [3, None, -2], (-2, 3)),
+        (pa.date32(), [date(2026, 1, 2)], ("2026-01-02", "2026-01-02")),
+        (pa.string(), ["b", "a"], ("a", "b")),
+        (pa.string(), ["x" * 65], None),
+        (pa.float64(), [1.0, float("nan")], None),
+        (pa.bool_(), [True], None),
+        (pa.int64(), [None], None),
+        (
+            pa.timestamp("us", "UTC"),
+            [datetime(2026, 1, 1, 0, 0, 0, 1500, timezone.utc)],
+            ("2026-01-01T00:00:00.001Z", "2026-01-01T00:00:00.002Z"),
+        ),
+        (pa.timestamp("us"), [datetime(9999, 12, 31, 23, 59, 59, 999999)], None),
+    ],
+)
+def test_bounds_are_exact_or_not_there(kind: pa.DataType, values: list[Any], bounds: tuple[Any, Any] | None) -> None:
+    """What Delta's readers pass over files by: rounded outwards, over all row groups; none where Parquet's bounds do not say all."""
+    written = pa.BufferOutputStream()
+    pq.write_table(pa.table({"v": pa.array(values, kind)}), written, row_group_size=1)
+    footer = pq.read_metadata(pa.BufferReader(written.getvalue()))
+    told = column_statistics(footer, pa.schema([("v", kind)]))
+    assert (told["minValues"], told["maxValues"]) == (({"v": bounds[0]}, {"v": bounds[1]}) if bounds else ({}, {}))
+    assert told["nullCount"] == {"v": values.count(None)}
+    assert told["numRecords"] == len(values)
