@@ -39,6 +39,7 @@ def forget() -> None:
     """Go on as a process that has just begun: nothing is known of the tables."""
     parttables._kept.clear()
     parttables._bases.clear()
+    parttables._own.clear()
 
 
 def own(head: State) -> int:
@@ -188,6 +189,7 @@ def test_a_task_whose_tables_are_swept_is_fenced(bucketed: Output) -> None:
     bucketed.batch(sink, 0, {0: [f"0|{n}" for n in range(5)]})
     begun = pickle.loads(pickle.dumps(sink.begin("d1", Batch(QUERY, 1))))  # noqa: S301 - our own
     bucketed.batch(sink, 1, {0: [f"1|{n}" for n in range(5)]}, owner="d2")
+    forget()
     with pytest.raises(Fenced):
         bucketed.write(sink, begun, 1, {0: ["x|3"]})
 

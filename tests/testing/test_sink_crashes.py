@@ -71,6 +71,7 @@ def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Have two open parts be more than a record holds where that is what is tried, or everything is."""
     monkeypatch.setattr(parttables, "_kept", Forgetful())
     monkeypatch.setattr(parttables, "_bases", Forgetful())
+    monkeypatch.setattr(parttables, "_own", Forgetful())
     if getattr(request.node, "callspec", None) is None or request.node.callspec.params.get("name") == MANY:
         monkeypatch.setattr(parttables, "IN_RECORD", 1)
 

@@ -403,6 +403,6 @@ def segments_of(form: dict[str, Any]) -> tuple[Segment, ...]:
 def check_relative(paths: Iterable[str]) -> None:
     """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
     for path in paths:
-        if path.startswith("/") or ".." in path.split("/"):
+        if path.startswith("/") or (".." in path and ".." in path.split("/")):
             msg = f"the path {path!r}"
             raise ValueError(msg)

@@ -26,7 +26,8 @@ The failures, and the rule that kills each:
 6. *A task of an overtaken driver* reads tables that its successor has swept. Rule: as with all that a base names, it is told
    `Fenced` (`committer.reading_of`).
 
-What was read is kept by its digest as long as the last record that this process has seen names it. Rejected: a file of state for
+What was read is kept by its digest as long as the last record that this process has seen names it; a process of tasks keeps what is of
+the writers that it ran last. Rejected: a file of state for
 each writer (a sync for each of a thousand writers at each batch, and a roll changes the parts of all); records of changes alone, with
 all records since the last full one (records are folded, and a start would read a history).
 """
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 IN_RECORD = 256
 _kept: dict[str, dict[str, Any]] = {}  # by the staging directory: digest -> changes of a table
 _bases: dict[str, tuple[tuple[str, ...], OpenParts]] = {}  # digests of tables, and what they say together
+_own: dict[tuple[str, int], dict[str, Changes]] = {}  # by the staging directory and the writer, in a process of tasks
+_OWN_MAX = 4
 _REMEDY = "restore it from a copy of the directory"
 
 
@@ -82,9 +85,14 @@ class PartTables:
         if not parts.tables:
             return [part for part in parts if part.writer == writer]
         own: dict[Key, OpenPart] = {}
+        known = _own.pop((self._staging, writer), {})
+        read = {t.digest: known[t.digest] if t.digest in known else self._of_writer(t, writer) for t in parts.tables}
+        _own[self._staging, writer] = read
+        while len(_own) > _OWN_MAX:
+            del _own[next(iter(_own))]
         try:
-            for table in parts.tables:
-                _apply(own, self._of_writer(table, writer))
+            for changes in read.values():
+                _apply(own, changes)
             _apply(own, {key: change for key, change in parts.changes.items() if key[2] == writer})
         except ValueError as error:
             msg = f"the tables of open parts in {self._staging!r} do not fit together: {error}; {_REMEDY}"

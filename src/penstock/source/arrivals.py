@@ -19,7 +19,7 @@ from penstock.source.backlog import Backlog
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
-from penstock.source.scan import Scan
+from penstock.source.scan import HINT_NS, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -112,9 +112,12 @@ class Arrivals:
 
     # -- from listing to listing ---------------------------------------------------------------------------------
 
-    def refresh(self, cursor: Cursor) -> None:
-        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had."""
-        changes = self._listed(self.backlog.held)
+    def refresh(self, cursor: Cursor, *, hints: bool = False) -> None:
+        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had.
+
+        With `hints` some of it may be taken in a while later, if that is not too late for a file.
+        """
+        changes = self._listed(self.backlog.held, hints=hints and self._options["lateness"] >= 2 * HINT_NS)
         self._sure_ns = self.scan.listed_ns
         self._arrive(changes.came, cursor)
         self._settle()
@@ -137,8 +140,8 @@ class Arrivals:
         self._arrive((item for item in changes.came if item.file.path in awaited or item.file in self._recent), cursor)
         self._settle()
 
-    def _listed(self, look_at: Iterable[str]) -> Changes:
-        changes = self.scan.refresh(look_at)
+    def _listed(self, look_at: Iterable[str], *, hints: bool = False) -> Changes:
+        changes = self.scan.refresh(look_at, hints=hints)
         self._notices.left_out(self.scan)
         self._leave(changes.gone)
         return changes

@@ -329,7 +329,7 @@ class Planner:
             self._arrivals.wait_for_held(self._cursor)
             self._frozen = True
         elif self._pace.is_due():
-            self._arrivals.refresh(self._cursor)
+            self._arrivals.refresh(self._cursor, hints=True)
         self._go_on_with_cut()
 
     def _go_on_with_cut(self) -> None:

@@ -29,6 +29,7 @@ from penstock.errors import AlreadyThere, Locked, StorageError
 from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
+from penstock.storage._watch import LocalWatch, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -320,6 +321,10 @@ class LocalStorage:
         """Return names and inodes straight from the directory, without a stat an entry."""
         with doing("list", path), self._os.scandir(path) as entries:
             return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
+
+    def watch(self, path: str) -> LocalWatch | None:
+        """Return what the kernel tells of the directory; nothing of a disk that is simulated."""
+        return watch(path) if self._system is None else None
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
