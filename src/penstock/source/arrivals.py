@@ -49,6 +49,7 @@ class Arrivals:
         self._recent = Recent()
         self._late = LateFiles()
         self._sure_ns = NEVER_NS
+        self._listed_first: list[Arrival] | None = None
 
     # -- the beginning -------------------------------------------------------------------------------------------
 
@@ -58,12 +59,25 @@ class Arrivals:
         self.expire(cursor)
         self._sure_ns = self.scan.listed_ns
 
+    def is_ahead(self, cursor: Cursor) -> bool:
+        """Tell whether a file is there that is newer than all that were planned, and may be read now; then nothing else is known.
+
+        Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
+        """
+        self._listed_first = self.scan.refresh().came
+        settled_ns = self._storage.now_ns() - self._options["settle"]
+        return any(
+            cursor.latest_ns < item.file.modified_ns <= settled_ns and cursor.concerns(item.file)
+            for item in self._listed_first
+        )
+
     def look_back(self, start: dict[str, Any], cursor: Cursor, late_files: LateFiles) -> None:
         """Take up from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those that it holds.
 
         What lies behind the cursor is decided from the offset alone: whether it was decided before.
         """
-        came = self.scan.refresh().came
+        came = self.scan.refresh().came if self._listed_first is None else self._listed_first
+        self._listed_first = None
         self._late = late_files
         self._sure_ns = self.scan.listed_ns
         self._notices.left_out(self.scan)
