@@ -10,8 +10,8 @@ What is listed, when, and what is remembered:
    less and less often, at last every `_REST_SECONDS`, because it is paid for.
 2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
    looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
-   otherwise once every so many scans (`_LOOK_AGAIN` files a scan, and no more than one percent of the time), so that a trigger
-   costs O(new), not O(files), and a file rewritten in place is noticed some scans later.
+   otherwise once every so many scans (`_LOOK_AGAIN` files a scan; where there are more, for one percent of the time at most),
+   so that a trigger costs O(new), not O(files), and a file rewritten in place is noticed some scans later.
 3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
    directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
 
@@ -454,7 +454,10 @@ class Scan:
         began = clock.monotonic()
         if began >= self._turn_at:
             self._look_each(islice(self._turn(), _LOOK_AGAIN))
-            self._turn_at = began + _ALL_SHARE * (clock.monotonic() - began)
+            if (
+                sum(len(known.files) for known in self._directories.values()) > _LOOK_AGAIN
+            ):  # else each is seen by each scan
+                self._turn_at = began + _ALL_SHARE * (clock.monotonic() - began)
 
     def _look_each(self, names: Iterable[tuple[str, str]]) -> None:
         for folder, name in names:
