@@ -19,6 +19,7 @@ from penstock import failpoints
 from penstock.errors import DamagedState, OptionError, PublishConflict, TemplateError
 from penstock.sink import lengths
 from penstock.sink.byteparts import BytePart
+from penstock.sink.ledger import OpenParts
 from penstock.sink.publish import _GROWN_AT_ONCE
 from penstock.sink.sink import Batch, Sink
 from tests.support.output import QUERY, Output
@@ -235,7 +236,7 @@ def test_name_in_a_record_that_is_none_is_damage(named: Output, name: str) -> No
     sink = named.sink(fileName="{name}-{seq}", dropBucketColumns="true")
     named.batch(sink, 0, {0: ["1|A"]})
     head = sink.ledger.head()
-    sink.ledger.put(replace(head, n=head.n + 1, parent=head.write, open=(replace(head.open[0], name=name),)))
+    sink.ledger.put(replace(head, n=head.n + 1, parent=head.write, open=OpenParts([replace(head.open[0], name=name)])))
     with pytest.raises(DamagedState, match="not a ledger record"):
         sink.ledger.head()
 

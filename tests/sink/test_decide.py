@@ -23,7 +23,7 @@ from penstock.query.batch import Batch
 from penstock.query.records import signed
 from penstock.sink.batch import DRIVER, ClosedPart, TaskResult
 from penstock.sink.decide import Rules, decide, due, groups
-from penstock.sink.ledger import Destination, Kind, Ledger, OpenPart, Segment, State
+from penstock.sink.ledger import Destination, Kind, Ledger, OpenPart, OpenParts, Segment, State
 from penstock.sink.names import NameTemplate
 from penstock.sink.rolling import Limits
 from penstock.storage import LocalStorage
@@ -66,7 +66,7 @@ def result(writer: int, *, final: bool = False, time_ns: int = 0, **fields: Any)
 
 def test_a_part_that_was_not_touched_stays_as_it_is() -> None:
     """A decision is about what was reported; other parts go into the next record, unchanged and in their order."""
-    head = State("s", n=1, open=(part("b", 1, 3), part("a", 0, 2)))
+    head = State("s", n=1, open=OpenParts([part("b", 1, 3), part("a", 0, 2)]))
     state = checked(head, Batch("q", 0), [result(0, open=(part("c", 0, 1),))], rules())
     assert [p.bucket for p in state.open] == ["b", "a", "c"]
     assert state.open[:2] == head.open
@@ -78,7 +78,7 @@ def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
     before = part("a", 0, 2)
     after = replace(before, segments=(*before.segments, *part("a", 0, 5).segments))
     state = checked(
-        State("s", open=(before,)),
+        State("s", open=OpenParts([before])),
         Batch("q", 0),
         [result(0, open=(after,), consumed=(Destination("a"),), rows=5)],
         rules(),
@@ -88,7 +88,7 @@ def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
 
 def test_a_bucket_is_consumed_by_its_own_writer_alone() -> None:
     """Another writer's part of the same bucket is another part."""
-    head = State("s", open=(part("a", 0, 2), part("a", 1, 3)))
+    head = State("s", open=OpenParts([part("a", 0, 2), part("a", 1, 3)]))
     results = [result(0, closed=(closed("a", 0, 2),), consumed=(Destination("a"),), rows=0)]
     assert checked(head, Batch("q", 0), results, rules()).open == (head.open[1],)
 
@@ -96,7 +96,7 @@ def test_a_bucket_is_consumed_by_its_own_writer_alone() -> None:
 def test_a_part_of_another_kind_is_due_when_the_next_one_is_begun() -> None:
     """There is one open part for a bucket and writer: the one that was there is assembled, though its time is not up."""
     old, new = part("a", 0, 2), part("a", 0, 3, kind=KINDS[1])
-    head, results = State("s", open=(old,)), [result(0, open=(new,))]
+    head, results = State("s", open=OpenParts([old])), [result(0, open=(new,))]
     assert due(head, Batch("q", 0), results, rules()) == [old]
     state = checked(head, Batch("q", 0), results, rules())
     assert state.open == (new,)
@@ -108,7 +108,7 @@ def test_time_closes_a_part_in_a_batch_and_between_two(batch: Batch | None) -> N
     """A roll is decided by the rules of a batch: what is too old or idle ends, what is not stays."""
     by = rules(rollInterval="10s", rollInactivity="1h")
     old, young = part("a", 0, 2), part("b", 0, 2, opened_ns=5 * SECOND)
-    state = checked(State("s", open=(old, young)), batch, [result(0, time_ns=11 * SECOND)], by)
+    state = checked(State("s", open=OpenParts([old, young])), batch, [result(0, time_ns=11 * SECOND)], by)
     assert state.open == (young,)
     assert [file.bucket for file in state.finished] == ["a"]
     assert state.batches == ({"q": (0, "")} if batch else {})
@@ -116,17 +116,24 @@ def test_time_closes_a_part_in_a_batch_and_between_two(batch: Batch | None) -> N
 
 def test_the_end_closes_everything_and_takes_the_sink_over() -> None:
     """Without a batch and final: nothing stays open, and the owner is who finished."""
-    head = State("s", n=4, epoch=2, owner="a", write="before", open=(part("a", 0, 2), part("a", 1, 3), part("b", 0, 1)))
+    head = State(
+        "s",
+        n=4,
+        epoch=2,
+        owner="a",
+        write="before",
+        open=OpenParts([part("a", 0, 2), part("a", 1, 3), part("b", 0, 1)]),
+    )
     end = replace(result(DRIVER, final=True), epoch=3)
     state = checked(head, None, [end], rules(), owner="b")
-    assert (state.open, state.owner, state.epoch, state.parent) == ((), "b", 3, "before")
+    assert (tuple(state.open), state.owner, state.epoch, state.parent) == ((), "b", 3, "before")
     assert [(file.bucket, file.rows) for file in state.finished] == [("a", 5), ("b", 1)]
     assert (state.total_files, state.total_rows) == (2, 0)
 
 
 def test_parts_end_with_the_batch_that_is_the_last_of_theirs() -> None:
     """`rollBatches` counts from the batch that opened a part, also for one that a task has just left open."""
-    head = State("s", open=(part("a", 0, 2, first_batch=3), part("b", 0, 2, first_batch=4)))
+    head = State("s", open=OpenParts([part("a", 0, 2, first_batch=3), part("b", 0, 2, first_batch=4)]))
     state = checked(head, Batch("q", 4), [result(0, open=(part("c", 0, 1, first_batch=3),))], rules(rollBatches="2"))
     assert [p.bucket for p in state.open] == ["b"]
     assert sorted(file.bucket for file in state.finished) == ["a", "c"]
@@ -134,7 +141,7 @@ def test_parts_end_with_the_batch_that_is_the_last_of_theirs() -> None:
 
 def test_rows_that_do_not_add_up_are_not_committed() -> None:
     """A part that nobody reports, or that is reported twice, is an error before anything is put."""
-    head = State("s", n=7, open=(part("a", 0, 2),))
+    head = State("s", n=7, open=OpenParts([part("a", 0, 2)]))
     for wrong in (
         [result(0, consumed=(Destination("a"),))],  # consumed, and gone
         [result(0, open=(part("a", 0, 2),), consumed=(Destination("a"),), rows=2)],  # its rows counted as new ones
@@ -149,7 +156,7 @@ def test_rows_that_do_not_add_up_are_not_committed() -> None:
 def test_numbers_go_on_where_they_were() -> None:
     """A writer's files are numbered one by one over all buckets; one that was never seen begins behind all that are forgotten."""
     parts = (closed("b", 0, 1), closed("a", 0, 1), closed("a", 5, 1))
-    head = State("s", floor=4, sequences={"0": 9}, open=(part("x", 0, 1),))
+    head = State("s", floor=4, sequences={"0": 9}, open=OpenParts([part("x", 0, 1)]))
     state = checked(head, Batch("q", 0), [result(0, closed=parts)], rules())
     assert [file.path for file in state.finished] == ["a/f-0-9.txt", "a/f-5-4.txt", "b/f-0-10.txt"]
     assert (state.sequences, state.floor) == ({"0": 11}, 5)
@@ -182,7 +189,7 @@ def test_growing_files_gain_what_the_tasks_leave_open() -> None:
         ("a/all.log", 10, 15, 5), ("b/all.log", 0, 4, 4),
     ]  # fmt: skip
     assert [segment.rows for segment in state.grown[0].segments] == [2, 3]
-    assert (state.lengths, state.open) == ({"a/all.log": 15, "b/all.log": 4}, ())
+    assert (state.lengths, tuple(state.open)) == ({"a/all.log": 15, "b/all.log": 4}, ())
 
 
 def test_merging_stays_within_the_limits() -> None:
@@ -216,7 +223,7 @@ def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskR
             first_batch=draw(_numbers), last_batch=draw(_numbers),
         )  # fmt: skip
 
-    head = State("s", n=3, write="h", owner="o", open=tuple(map(any_part, draw(_keys))), floor=draw(_numbers))
+    head = State("s", n=3, write="h", owner="o", open=OpenParts(map(any_part, draw(_keys))), floor=draw(_numbers))
     head = replace(head, sequences={str(p.writer): head.floor + draw(_numbers) for p in head.open})
     final, time_ns = draw(st.booleans()), draw(times)
     if draw(st.integers(0, 3)) == 0:
@@ -275,9 +282,9 @@ def calls_of(work: Callable[[], object]) -> int:
 def many(number: int, how: str) -> tuple[State, Batch | None, list[TaskResult], str]:
     """Return a decision about `number` open parts."""
     if how == "of one bucket":
-        head = State("s", open=tuple(part("a", writer, 1) for writer in range(number)))
+        head = State("s", open=OpenParts(part("a", writer, 1) for writer in range(number)))
         return head, None, [result(DRIVER, final=True)], "f{seq}"
-    head = State("s", open=tuple(part(f"b={i}", i % 2, 1) for i in range(number)))
+    head = State("s", open=OpenParts(part(f"b={i}", i % 2, 1) for i in range(number)))
     if how == "untouched":
         return head, Batch("q", 0), [result(0, open=(part("new", 0, 1),))], "f-{writer}-{seq}"
     if how == "continued":

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from penstock import clock
+from penstock.source import scan as scan_module
+from penstock.source.cursor import FileVersion
 from penstock.source.scan import Scan
 from penstock.storage import Entry, LocalStorage
 from penstock.testing import FakeClock
@@ -194,3 +196,154 @@ def test_what_went_is_told(folder: Path) -> None:
     changes = scan.refresh()
     assert sorted(file.path for file in changes.gone) == ["a", "b", "c", "sub/first"]
     assert sorted(file.path for file, _ in changes.came) == ["c", "d"]
+
+
+# -- hints ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory with more names than are listed at each change; skip where nothing watches."""
+    made = tmp_path / "in"
+    made.mkdir()
+    for n in range(5):
+        (made / f"f{n}").write_text("x")
+    if LocalStorage().watch(str(made)) is None:
+        pytest.skip("no inotify here")
+    monkeypatch.setattr(scan_module, "_WATCHED_NAMES", 3)
+    return made
+
+
+def hinted(scan: Scan) -> tuple[list[str], list[str]]:
+    """Return the files that a refresh with hints saw come and go."""
+    changes = scan.refresh(hints=True)
+    return sorted(file.path for file, _ in changes.came), sorted(file.path for file in changes.gone)
+
+
+def begin(watched: Path, storage: Watched) -> Scan:
+    """Return a scan whose watch is older than its last listing: the second one, for the directory has changed."""
+    scan = scan_of(watched, storage)
+    assert len(hinted(scan)[0]) == 5
+    os.utime(watched)
+    assert hinted(scan) == ([], [])
+    storage.listings.clear()
+    return scan
+
+
+def test_a_large_directory_is_not_listed_for_a_new_file(watched: Path) -> None:
+    """What comes, goes, is renamed, replaced, or is a directory is told by the kernel: no listing, and what a listing would show."""
+    storage = Watched()
+    scan = begin(watched, storage)
+    (watched / "g").write_text("xy")
+    (watched / "f0").unlink()
+    (watched / "f1").rename(watched / "h")
+    (watched / "link").symlink_to(watched / "h")
+    (watched / "dangling").symlink_to(watched / "nowhere")
+    (watched / ".hidden").write_text("x")
+    (watched / "new").write_text("longer")
+    (watched / "new").rename(watched / "f2")
+    (watched / "fleeting").write_text("x")
+    (watched / "fleeting").unlink()
+    (watched / "deep").mkdir()
+    (watched / "deep/file").write_text("x")
+    assert hinted(scan) == (["deep/file", "f2", "g", "h", "link"], ["f0", "f1", "f2"])
+    assert storage.listings == [str(watched / "deep")]
+    assert set(scan.files()) == anew(watched)
+    assert hinted(scan) == ([], [])
+    (watched / "deep/file").unlink()
+    (watched / "deep").rmdir()
+    assert hinted(scan) == ([], ["deep/file"])
+    assert set(scan.files()) == anew(watched)
+
+
+def anew(folder: Path) -> set[FileVersion]:
+    """Return the files that a scan that has just begun finds."""
+    scan = scan_of(folder, Watched())
+    scan.refresh()
+    return set(scan.files())
+
+
+def test_without_hints_it_is_listed(watched: Path) -> None:
+    """Who asks for the truth gets a listing, whatever is watched; and then a hint does again."""
+    storage = Watched()
+    scan = begin(watched, storage)
+    (watched / "g").write_text("x")
+    assert came(scan) == ["g"]
+    assert storage.listings == [str(watched)]
+    (watched / "h").write_text("x")
+    assert hinted(scan) == (["h"], [])
+    assert storage.listings == [str(watched)]
+
+
+class Deaf(Watched):
+    """A disk whose watches say what they are told to: nothing, or that they cannot tell."""
+
+    answer: dict[str, Any] | None = None
+
+    def watch(self, path: str) -> Any:
+        return self
+
+    def changes(self) -> dict[str, Any] | None:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [{}, None])
+def test_change_that_nobody_tells_is_listed(watched: Path, answer: dict[str, Any] | None) -> None:
+    """A directory that has changed though its watch tells of no name, as on a network, or lost count, is listed at once."""
+    storage = Deaf()
+    storage.answer = {}
+    scan = begin(watched, storage)
+    storage.answer = answer
+    (watched / "g").write_text("x")
+    assert hinted(scan) == (["g"], [])
+    assert storage.listings == [str(watched)]
+
+
+def test_name_that_a_watch_leaves_out_is_found_within_a_minute(watched: Path, time: FakeClock) -> None:
+    """A watch that tells of one name and not of the other, as where another machine writes, too: the listing comes all the same."""
+    storage = Deaf()
+    storage.answer = {}
+    storage.seconds = 1.0
+    scan = begin(watched, storage)
+    known = scan.listed_ns
+    (watched / "g").write_text("x")
+    (watched / "untold").write_text("x")
+    storage.answer = {"g": (watched / "g").stat().st_ino}
+    assert hinted(scan) == (["g"], [])
+    assert scan.listed_ns == known, "nobody may take for decided what a hint has left out"
+    storage.answer = {}
+    time.seconds += 15
+    assert hinted(scan) == ([], [])
+    time.seconds += 10
+    assert hinted(scan) == (["untold"], [])
+    assert scan.listed_ns > known
+
+
+def test_another_directory_under_the_name_is_listed(watched: Path, tmp_path: Path) -> None:
+    """The watch is of the directory that was there: what takes its name is listed, and watched in turn."""
+    storage = Watched()
+    scan = begin(watched, storage)
+    watched.rename(tmp_path / "away")
+    watched.mkdir()
+    for n in range(4):
+        (watched / f"n{n}").write_text("x")
+    (tmp_path / "away/late").write_text("x")
+    assert hinted(scan) == ([f"n{n}" for n in range(4)], [f"f{n}" for n in range(5)])
+    hinted(scan)
+    storage.listings.clear()
+    (watched / "n9").write_text("x")
+    assert hinted(scan) == (["n9"], [])
+    assert storage.listings == []
+
+
+def test_more_changes_than_the_kernel_keeps_are_listed(watched: Path) -> None:
+    """Twenty thousand events run the queue over: all files are found, by a listing."""
+    storage = Watched()
+    scan = begin(watched, storage)
+    for n in range(9000):
+        os.close(os.open(watched / f"m{n}", os.O_CREAT | os.O_WRONLY))
+        os.unlink(watched / f"m{n}")
+    (watched / "last").write_text("x")
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    assert hinted(scan) == (["last"], [])
+    assert (storage.listings == [str(watched)]) == (limit < 18_000)

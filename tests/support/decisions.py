@@ -62,6 +62,8 @@ def check(
     )
     written = sum(result.rows for result in results)
     grown = sum(growth.rows for growth in state.grown)
+    assert state.open.rows == _rows(state.open)
+    assert set(state.open.files) == {segment.file for part in state.open for segment in part.segments}
     assert _rows(head.open) + written == _rows(state.open) + _rows(state.finished) + grown
     assert state.total_rows == head.total_rows + written
     assert state.total_files == head.total_files + len(state.finished)

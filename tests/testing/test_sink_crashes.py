@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.sink import lengths
+from penstock.sink import lengths, parttables
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
 from penstock.storage import LocalStorage
@@ -28,6 +28,7 @@ ROLL, FINISH = Step(what="roll"), Step(what="finish")
 MAIN = ([Step((3, 2)), Step((2, 0)), ROLL, Step((1, 4)), FINISH], {"rollSize": "60", "rollInactivity": "30s"})
 ABANDONED = (MAIN[0], MAIN[1] | {"fileName": "named-{writer}-{seq}"})
 GROWING = {"growing": "true", "fileName": "all.txt"}
+MANY = "more open parts than a record holds"
 BY_NAME = {"growing": "true", "fileName": "n{k}.txt", "dropBucketColumns": "true"}
 HEADER = {"format": "csv", "header": "true"}
 SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {  # the smallest first
@@ -50,6 +51,10 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {  # the smallest first
         {"fileName": "n{k}-{seq}", "dropBucketColumns": "true", "rollRows": "2"},
     ),
     "growing files by name": ([Step((2, 1)), Step((1,)), Step((0, 2))], BY_NAME),
+    MANY: (
+        [Step((3, 2)), Step((1, 0)), ROLL, Step((1, 2)), FINISH],
+        {"bucketBy": "k={k}", "dropBucketColumns": "true", "rollRows": "4", "rollInactivity": "30s"},
+    ),
     "a file a batch": ([Step((2,)), Step((1, 2)), Step((1,))], {"rollBatches": "1"}),
 }
 GROW = {"a growing file", "a growing file with a header", "growing files by name"}
@@ -60,6 +65,16 @@ def few_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have two growing files be more than a record holds, so that tables are staged; a power cut forgets what was read of them."""
     monkeypatch.setattr(lengths, "IN_RECORD", 1)
     monkeypatch.setattr(lengths, "_kept", Forgetful())
+
+
+@pytest.fixture(autouse=True)
+def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have two open parts be more than a record holds where that is what is tried, or everything is."""
+    monkeypatch.setattr(parttables, "_kept", Forgetful())
+    monkeypatch.setattr(parttables, "_bases", Forgetful())
+    monkeypatch.setattr(parttables, "_own", Forgetful())
+    if getattr(request.node, "callspec", None) is None or request.node.callspec.params.get("name") == MANY:
+        monkeypatch.setattr(parttables, "IN_RECORD", 1)
 
 
 class Forgetful(dict[str, object]):

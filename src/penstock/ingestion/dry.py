@@ -174,7 +174,7 @@ class Preview:
         assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
         planner.prepare_available_now()
         start = self.offset(numbers[-1])
-        if planner.latest(start) != start:
+        if planner.is_ahead(start):
             return False
         standing = planner.standing()
         return not (standing.held or standing.future)

@@ -5,16 +5,19 @@ These are values: pickled into tasks and back, compared, and never written to di
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
-from penstock.sink.ledger import Destination
+from penstock.sink.openparts import Change, Destination, change
 from penstock.sink.ready import Progress
 
 if TYPE_CHECKING:
-    from penstock.sink.ledger import FinishedFile, Kind, OpenPart
+    from collections.abc import Sequence
+
+    from penstock.sink.ledger import FinishedFile
+    from penstock.sink.openparts import Kind, OpenPart, OpenParts
 
 DRIVER = -1  # the writer number of what the driver itself does: it assembles parts that are small when they end
 
@@ -23,7 +26,8 @@ DRIVER = -1  # the writer number of what the driver itself does: it assembles pa
 class Begun:
     """What the driver knew when a batch began; travels to the tasks and back in their results.
 
-    `recipients` are those that parts are encrypted to that are opened in this batch.
+    `recipients` are those that parts are encrypted to that are opened in this batch. Of `open` only what changed lately travels, where
+    there are many: a task asks the ledger for its own.
     """
 
     write: str
@@ -32,7 +36,7 @@ class Begun:
     time_ns: int
     ratio: float
     done: dict[str, int]
-    open: tuple[OpenPart, ...]
+    open: OpenParts
     final: bool
     recipients: tuple[str, ...] = ()
 
@@ -76,7 +80,7 @@ class TaskResult:
     `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
     may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now. `account`
     is what is to be told of the task's rows, `progress` what it saw of time. `ends` are open parts that somebody has named, by their
-    keys: they end now.
+    keys: they end now. `kept` says of each part of `open` how many of the segments that the ledger has are in front of those here.
     """
 
     write: str
@@ -93,6 +97,20 @@ class TaskResult:
     aside: Tally = field(default_factory=Tally)
     progress: Progress = field(default_factory=Progress)
     ends: frozenset[tuple[str, str, int]] = frozenset()
+    kept: tuple[int, ...] = ()
+
+    def beyond(self, before: Sequence[OpenPart]) -> TaskResult:
+        """Return the same less the segments that the ledger has, which need not travel; `before` are the parts of this writer there."""
+        known = {part.key: part for part in before}
+        changes = [change(known.get(part.key), part) for part in self.open]
+        return replace(self, open=tuple(one.part for one in changes), kept=tuple(one.kept for one in changes))
+
+    def whole(self, head: OpenParts) -> TaskResult:
+        """Return the result with these segments; `head` are the parts that were open when the batch began."""
+        if not any(self.kept):
+            return self
+        changes = zip(map(Change, self.open, self.kept), self.open, strict=True)
+        return replace(self, open=tuple(one.applied(head.by_key.get(part.key)) for one, part in changes), kept=())
 
     @property
     def records(self) -> int:
@@ -108,4 +126,4 @@ class Committed:
     rows: int = 0
     files: tuple[FinishedFile, ...] = ()
     repeated: bool = False
-    open: tuple[OpenPart, ...] = field(default=(), repr=False)
+    open: Sequence[OpenPart] = field(default=(), repr=False)

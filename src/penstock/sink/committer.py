@@ -118,7 +118,7 @@ class Committer:
         What a batch write that is under way has staged begins with the number of its claim, which the head has (see `keyed`).
         `published`: what the head names is visible, so that growing files need no staged bytes any more.
         """
-        named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
+        named = {*head.open.files, *(file.staged for file in head.finished)}
         named |= {table.file for table in (*head.tables, *head.written_tables)}
         if not published:
             named |= {s.file for growth in head.grown for s in growth.segments}

@@ -13,7 +13,7 @@ a query are decided by the same rules: the last two are of no batch and have no 
 **Every row is accounted for**: what was open before and what was written now is open, finished or grown after it, row for
 row. A decision that does not add up is not taken.
 
-The work is linear in the parts that are open and in what was reported. (The record holds all open parts.)
+The work is linear in what was reported, and in the parts that are open: each of these is asked for its age, and no more.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.query.batch import Batch
     from penstock.sink.batch import ClosedPart, TaskResult
     from penstock.sink.ledger import Destination, Kind, OpenPart, State
+    from penstock.sink.openparts import Key, OpenParts
     from penstock.sink.ready import Announced, Ready
     from penstock.sink.rolling import Limits
 
@@ -94,14 +95,14 @@ def decide(
     """
     common = _summed(head, batch, results) | {"owner": head.owner if owner is None else owner}
     growths, lengths = _growths(head, results, rules, lengths) if _grows(batch, rules) else ((), head.lengths)
-    left = _parted(head, batch, results, rules).left
+    left = _parted(head, batch, results, rules).left(head)
     common["ready"] = _settled(head, batch, results, left, rules)
     closed = [part for result in results for part in result.closed]
-    _check_rows(head, results, sum(growth.rows for growth in growths) + _rows(left) + _rows(closed))
+    _check_rows(head, results, sum(growth.rows for growth in growths) + left.rows + _rows(closed))
     files, floor, sequences = _named(head, closed, left, rules, taken)
     common["aside"] = common["aside"].finished([file.bytes for file in files if file.is_aside])
     numbering = {"floor": floor, "sequences": sequences, "ratio": _ratio(head.ratio, closed)}
-    return successor(head, open=tuple(left), finished=files, grown=growths, lengths=lengths, **numbering, **common)
+    return successor(head, open=left, finished=files, grown=growths, lengths=lengths, **numbering, **common)
 
 
 def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> dict[str, Any]:
@@ -187,13 +188,18 @@ class _Neighbours:
 
 @dataclass
 class _Parted:
-    """The parts that end and those that stay open, each in the order of the record, new ones behind."""
+    """What becomes of parts: those of the record that go, as they end or live on in others, those that end, and those that are left.
 
+    The rest of the record stays as it is.
+    """
+
+    gone: set[Key]
     ending: list[OpenPart]
-    left: list[OpenPart]
+    reported: list[OpenPart]
 
-    def add(self, part: OpenPart, *, ends: bool) -> None:
-        (self.ending if ends else self.left).append(part)
+    def left(self, head: State) -> OpenParts:
+        """Return the parts that stay open, in the order of the record, new ones behind."""
+        return head.open.changed(self.gone, self.reported)
 
 
 def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> _Parted:
@@ -202,13 +208,17 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
     consumed = {(*place, result.writer) for result in results for place in result.consumed}
     reported = _reported(results, grows=_grows(batch, rules))
     continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
-    seen, parted = _seen(head, batch, results, rules), _Parted([], [])
-    for part in head.open:
-        if part.key not in consumed:
-            ends = part.key in continued or rules.limits.expired(part, first.time_ns)
-            parted.add(part, ends=ends or _ends_now(part, batch, first, rules, seen))
+    seen, parted = _seen(head, batch, results, rules), _Parted(consumed, [], [])
+    expired = rules.limits.expiring(first.time_ns)
+    for key, part in head.open.items():
+        if key not in consumed and (
+            expired(part) or key in continued or _ends_now(key, part, batch, first, rules, seen)
+        ):
+            parted.ending.append(part)
+    parted.gone = consumed | {part.key for part in parted.ending}
     for part in reported:
-        parted.add(part, ends=_ends_now(part, batch, first, rules, seen))
+        ends = _ends_now(part.key, part, batch, first, rules, seen)
+        (parted.ending if ends else parted.reported).append(part)
     return parted
 
 
@@ -238,9 +248,9 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
     return rules.growing and batch is not None
 
 
-def _ends_now(part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
+def _ends_now(key: Key, part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    if first.final or part.key in first.ends or seen.ends(part.bucket, rules.announced):
+    if first.final or key in first.ends or seen.ends(part.bucket, rules.announced):
         return True
     return batch is not None and rules.limits.ends_with(part.first_batch, batch.number)
 
@@ -270,7 +280,7 @@ def _growths(
 
 
 def _named(
-    head: State, closed: list[ClosedPart], left: list[OpenPart], rules: Rules, taken: AbstractSet[str]
+    head: State, closed: list[ClosedPart], left: OpenParts, rules: Rules, taken: AbstractSet[str]
 ) -> tuple[tuple[FinishedFile, ...], int, dict[str, int]]:
     """Give each closed part a name of its own; return the files, and the numbering to go on with.
 
@@ -313,7 +323,7 @@ def _rows(parts: Iterable[OpenPart | ClosedPart]) -> int:
 
 def _check_rows(head: State, results: Sequence[TaskResult], after: int) -> None:
     """Raise `CommitError` unless `after` are as many rows as there were before and have come."""
-    before, come = _rows(head.open), sum(result.rows + result.aside.lines for result in results)
+    before, come = head.open.rows, sum(result.rows + result.aside.lines for result in results)
     if before + come != after:
         msg = (
             f"{before} rows are open and {come} were written, and the next record would account for {after}: nothing was "

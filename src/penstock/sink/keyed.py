@@ -46,6 +46,7 @@ from penstock.sink.cipher import check_none_clear
 from penstock.sink.decide import successor
 from penstock.sink.existing import note_options
 from penstock.sink.keys import KeyTables
+from penstock.sink.openparts import OpenParts
 from penstock.sink.sink import KEYED, STATE_DIRECTORY, Sink
 from penstock.storage import check_fit
 
@@ -90,7 +91,9 @@ class KeyedSink:
                 head = claimed
             token, now = unique.token(), clock.now_ns()
             known = {key: 0} if done else {}
-            return Begun(token, head.n, head.epoch, now, head.ratio, known, (), final=True, recipients=recipients)
+            return Begun(
+                token, head.n, head.epoch, now, head.ratio, known, OpenParts(), final=True, recipients=recipients
+            )
         raise _busy(sink)
 
     def _claim(self, head: State, look: Look, key: str, driver: str) -> State | None:

@@ -48,18 +48,31 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere, TemplateError
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
-from penstock.formats.codecs import compress
-from penstock.formats.encryption import room
 from penstock.query.records import checked, signed
-from penstock.sink.names import check_filled
+from penstock.sink.openparts import (
+    OPEN_FIELDS,
+    STATE_DIRECTORY,
+    Destination,
+    Kind,
+    OpenPart,
+    OpenParts,
+    Segment,
+    aside_bucket,
+    check_relative,
+    is_aside,
+    open_form,
+    open_of,
+    segments_of,
+)
+from penstock.sink.parttables import PartTables
 from penstock.sink.ready import Mark, Ready, marks_of
 from penstock.storage import names_at
 
@@ -68,127 +81,37 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
+__all__ = [
+    "FOLD",
+    "STAGING",
+    "STATE_DIRECTORY",
+    "Destination",
+    "FinishedFile",
+    "Fold",
+    "FoldedRecord",
+    "Growth",
+    "Kind",
+    "Ledger",
+    "LengthTable",
+    "Look",
+    "OpenPart",
+    "OpenParts",
+    "Segment",
+    "State",
+    "aside_bucket",
+    "check_relative",
+    "is_aside",
+]
+
 FOLD = 128
+STAGING = "staging"  # the directory of staged files, beside that of the records
+_TRIES = 5
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "level", "name", "place", "recipients", "tables", "writing", "written", "written_tables"})
+_LATER = frozenset({"key", "name", "place", "tables", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
-
-
-STATE_DIRECTORY = "_penstock"
-_ASIDE = "quarantine"
-
-
-def aside_bucket(sink: str) -> str:
-    """Return the bucket of what is set aside: a directory that no template can name, for `bucketBy` refuses the state's."""
-    return f"{STATE_DIRECTORY}/{sink}/{_ASIDE}"
-
-
-def is_aside(bucket: str) -> bool:
-    """Tell whether a bucket is that of what is set aside; the others are those of rows."""
-    return bucket.startswith(f"{STATE_DIRECTORY}/")
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Rows of one part, in a staged file: bytes [start, end), immutable.
-
-    `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
-    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes. `key` is
-    the recipient that they are encrypted to, a file of age by themselves; empty if they are clear.
-    """
-
-    file: str
-    start: int
-    end: int
-    rows: int
-    form: str
-    size: int
-    digest: str
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
-
-    `header` is what the file begins with, in front of the rows; no segment has it. `level` is that of the compression, `None`
-    for its default. `recipients` are those that the file is encrypted to, none if it is clear: whoever completes the part, and
-    whenever, encrypts it to those who were named when it was opened.
-    """
-
-    format: str
-    compression: str
-    extension: str
-    schema: str
-    header: str = ""
-    level: int | None = None
-    recipients: tuple[str, ...] = ()
-
-    @property
-    def header_bytes(self) -> bytes:
-        """The header as the file has it: a member of its own if the file is compressed."""
-        header = self.header.encode()
-        return compress(header, self.compression, self.level) if header and self.compression != "none" else header
-
-    def room(self, size: int) -> int:
-        """Return how many bytes of the part there may be for a file of at most `size`, which may be longer by being encrypted."""
-        return room(size, self.recipients) if self.recipients else size
-
-
-class Destination(NamedTuple):
-    """Where rows go: a bucket, and the template of the names of one part there; `""` where `fileName` has no columns."""
-
-    bucket: str
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class OpenPart:
-    """A part in progress. There is at most one for each (bucket, name, writer). Times are the committing driver's.
-
-    `name` is the template of its names, with the columns of `fileName` filled in; empty if that has none.
-    """
-
-    bucket: str
-    writer: int
-    kind: Kind
-    opened_ns: int
-    written_ns: int
-    first_batch: int
-    last_batch: int
-    segments: tuple[Segment, ...]
-    host: str = ""
-    pid: int = 0
-    attempt: int = 0
-    name: str = ""
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether it holds lines about what was set aside, and no rows of the output."""
-        return is_aside(self.bucket)
-
-    @property
-    def place(self) -> Destination:
-        """Where its rows go."""
-        return Destination(self.bucket, self.name)
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """Return what identifies the part among the open ones."""
-        return self.bucket, self.name, self.writer
-
-    @property
-    def rows(self) -> int:
-        """Return the rows committed so far."""
-        return sum(segment.rows for segment in self.segments)
-
-    @property
-    def size(self) -> int:
-        """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
-        return sum(segment.size for segment in self.segments)
 
 
 @dataclass(frozen=True)
@@ -256,6 +179,8 @@ class State:
 
     `writing` are the batch writes that have begun, by their keys: the number of the record with which each did, and whose it is.
     `written` are the keys of those that are done (see `keyed`), with `written_tables` as `lengths` with `tables`.
+
+    `open` are all open parts of the head. Where a record names tables of them, those of an older one are unread.
     """
 
     sink: str
@@ -266,7 +191,7 @@ class State:
     parent: str = ""
     time_ns: int = 0
     batches: dict[str, tuple[int, str]] = field(default_factory=dict)
-    open: tuple[OpenPart, ...] = ()
+    open: OpenParts = field(default_factory=OpenParts)
     finished: tuple[FinishedFile, ...] = ()
     floor: int = 0
     sequences: dict[str, int] = field(default_factory=dict)
@@ -370,6 +295,7 @@ class Ledger:
         self._storage = storage
         self._directory = directory
         self._sink = sink
+        self._parts = PartTables(storage, f"{directory.rpartition('/')[0]}/{STAGING}", sink)
 
     def look(self) -> Look:
         """Return what is in the directory now; nothing if it is not there."""
@@ -390,7 +316,25 @@ class Ledger:
                 "copy, nothing was changed"
             )
             raise DamagedState(msg)
-        return self.read(last) if last else State(sink=self._sink)
+        return self._whole(self.read(last)) if last else State(sink=self._sink)
+
+    def _whole(self, state: State, tries: int = _TRIES) -> State:
+        """Return the head with all of its open parts; or the one that a live query has put meanwhile, and swept tables of this one."""
+        try:
+            return replace(state, open=self._parts.read(state.open))
+        except DamagedState:
+            last = max(self.numbers(), default=0)
+            if last == state.n or not tries:
+                raise
+        return self._whole(self.read(last), tries - 1)
+
+    def in_record(self, state: State, batch: int) -> State:
+        """Return a decision with no more open parts in it than a record should hold: the others are staged in a table, and durable."""
+        return replace(state, open=self._parts.in_record(state.open, state.n - 1, batch))
+
+    def open_of(self, parts: OpenParts, writer: int) -> list[OpenPart]:
+        """Return the open parts of one writer, of which no more is read than that; for tasks."""
+        return self._parts.of_writer(parts, writer)
 
     def numbers(self) -> list[int]:
         """Return the numbers of the records there are, in order."""
@@ -533,7 +477,7 @@ def _folded_form(state: State) -> list[Any]:
 def _form(state: State) -> dict[str, Any]:
     beside = {"account": state.account.to_json(), "aside": state.aside.to_json(), "ready": state.ready.to_json()}
     form = {name: value for name, value in _plain(state).items() if name not in beside}
-    return form | {name: value for name, value in beside.items() if value}
+    return form | open_form(state.open) | {name: value for name, value in beside.items() if value}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of many types
@@ -543,7 +487,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of m
     """
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, (State, OpenPart, Kind, Segment, FinishedFile, Growth, LengthTable)):
+    if isinstance(value, (State, Segment, FinishedFile, Growth, LengthTable)):
         fields = ((name, item) for name, item in vars(value).items() if name not in _LATER or item not in _NOTHING)
         return {name: _plain(item) for name, item in fields}
     return value
@@ -552,11 +496,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of m
 def _state(record: dict[str, Any], path: str) -> State:
     fields = {name: value for name, value in record.items() if name != "v"}
     try:
-        fields["open"] = tuple(_open_part(part) for part in fields["open"])
+        fields["open"] = open_of({name: fields.pop(name) for name in OPEN_FIELDS if name in fields})
         fields["finished"] = tuple(map(_finished_file, fields["finished"]))
         fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
         fields |= _of_keys(fields)
-        fields["grown"] = tuple(Growth(**(g | {"segments": _segments(g)})) for g in fields["grown"])
+        fields["grown"] = tuple(Growth(**(g | {"segments": segments_of(g)})) for g in fields["grown"])
         check_relative(_paths_in(fields))
         fields["account"] = Account.from_json(fields.get("account", {}))
         fields["aside"] = Tally.from_json(fields.get("aside", {}))
@@ -580,20 +524,10 @@ def _of_keys(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     """Yield what a record names: where files go, and which staged files they are."""
-    for part in (*fields["open"], *fields["grown"]):
-        yield from (segment.file for segment in part.segments)
-    yield from (part.bucket for part in fields["open"])
+    yield from (segment.file for growth in fields["grown"] for segment in growth.segments)
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
     yield from (table.file for table in (*fields["tables"], *fields["written_tables"]))
-
-
-def check_relative(paths: Iterable[str]) -> None:
-    """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
-    for path in paths:
-        if path.startswith("/") or ".." in path.split("/"):
-            msg = f"the path {path!r}"
-            raise ValueError(msg)
 
 
 def _finished_file(form: dict[str, Any]) -> FinishedFile:
@@ -608,18 +542,3 @@ def _finished_file(form: dict[str, Any]) -> FinishedFile:
 def _leads_elsewhere(directory: str) -> bool:
     """Tell whether an absolute path has steps up in it, or is none: no record that we put has such a one."""
     return not (directory.startswith("/") or "://" in directory) or ".." in directory.split("/")
-
-
-def _open_part(form: dict[str, Any]) -> OpenPart:
-    if form.get("name"):
-        check_filled(form["name"])
-    kind = form["kind"]
-    recipients = tuple(kind.get("recipients", ()))
-    if not all(isinstance(recipient, str) for recipient in recipients):
-        msg = f"the recipients {recipients!r}"
-        raise TypeError(msg)
-    return OpenPart(**(form | {"kind": Kind(**(kind | {"recipients": recipients})), "segments": _segments(form)}))
-
-
-def _segments(form: dict[str, Any]) -> tuple[Segment, ...]:
-    return tuple(Segment(**segment) for segment in form["segments"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.options import Options
     from penstock.sink.ledger import OpenPart
@@ -53,6 +53,11 @@ class Limits:
     def expired(self, part: OpenPart, now_ns: int) -> bool:
         """Tell whether age or idleness closes the part at `now_ns`."""
         return self.expires_ns(part) <= now_ns
+
+    def expiring(self, now_ns: int) -> Callable[[OpenPart], bool]:
+        """Return `expired` of one moment, for many parts."""
+        opened_ns, written_ns = now_ns - self.interval_ns, now_ns - self.inactivity_ns
+        return lambda part: part.opened_ns <= opened_ns or part.written_ns <= written_ns
 
     def ends_with(self, first_batch: int, batch: int) -> bool:
         """Tell whether a part that was opened in `first_batch` is closed at the end of `batch`."""

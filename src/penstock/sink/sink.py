@@ -65,7 +65,7 @@ from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
 from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
 from penstock.sink.layout import Layout
-from penstock.sink.ledger import STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
+from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.ready import Progress
@@ -123,7 +123,7 @@ class Sink:
             aside=aside,
         )
         self.aside = aside or f"{root}/{aside_bucket(sink_id)}"
-        self.staging = f"{self.state}/staging"
+        self.staging = f"{self.state}/{STAGING}"
         self.ledger = Ledger(storage, f"{self.state}/ledger", sink_id)
         name = f"sink {sink_id!r} in {root!r}"
         self.cipher = Cipher(options)
@@ -240,8 +240,10 @@ class Sink:
                     pass
             return TaskResult(*template)
         aside = aside or Aside()
+        with self.committer.reading_of(begun.base, begun.epoch):
+            before = self.ledger.open_of(begun.open, writer)
         while True:
-            task = self._task(begun, batch, writer, schema, attempt)
+            task = self._task(begun, batch, writer, schema, attempt, before)
             aside.begin(partial(_stamped, task, batch, begun.time_ns))
             try:
                 count = 0
@@ -260,9 +262,11 @@ class Sink:
                 task.discard()
                 raise
             counts = count, account or Account(), aside.tally, task.progress
-            return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts)
+            return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts).beyond(before)
 
-    def _task(self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int) -> TaskWriter:
+    def _task(
+        self, begun: Begun, batch: int, writer: int, schema: pa.Schema, attempt: int, before: list[OpenPart]
+    ) -> TaskWriter:
         places = self.layout.places(schema)
         data_schema, drop = self.layout.data_schema(schema)
         fmt, form = self.layout.format(data_schema), self.layout.form
@@ -272,7 +276,6 @@ class Sink:
             self.storage, self.staging, base=begun.base, batch=batch, writer=writer, keys=self.cipher.keys()
         )
         desk = Desk(staging, origin, self.limits, begun.ratio, self.root, growing=self.options["growing"])
-        before = [part for part in begun.open if part.writer == writer]
         to = begun.recipients
         kind, aside = self.layout.kind(data_schema, to), _aside_parts(self.sink_id, to)
         return TaskWriter(
@@ -351,6 +354,7 @@ class Sink:
 
         `base` is what the names of staged files begin with, if it is not the number of `head`.
         """
+        results = [result.whole(head.open) for result in results]
         ending = due(head, batch, results, self.rules)
         number = batch.number if batch else max((part.last_batch for part in ending), default=0)
         base = head.n if base is None else base
@@ -364,7 +368,7 @@ class Sink:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
                 raise PublishConflict(msg)
-        return self.lengths.in_record(state, number)
+        return self.ledger.in_record(self.lengths.in_record(state, number), number)
 
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, base: int, *, as_text: bool

@@ -17,7 +17,7 @@ import xxhash
 from penstock import failpoints, unique
 from penstock.errors import BadFile, DamagedState, OptionError, StorageError, WrongKey
 from penstock.formats import encryption
-from penstock.sink.ledger import Segment
+from penstock.sink.openparts import Segment
 from penstock.sink.segments import check_segment, segment_bytes
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from penstock.source.backlog import Backlog
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
-from penstock.source.scan import Scan
+from penstock.source.scan import HINT_NS, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +49,7 @@ class Arrivals:
         self._recent = Recent()
         self._late = LateFiles()
         self._sure_ns = NEVER_NS
+        self._listed_first: list[Arrival] | None = None
 
     # -- the beginning -------------------------------------------------------------------------------------------
 
@@ -58,12 +59,25 @@ class Arrivals:
         self.expire(cursor)
         self._sure_ns = self.scan.listed_ns
 
+    def is_ahead(self, cursor: Cursor) -> bool:
+        """Tell whether a file is there that is newer than all that were planned, and may be read now; then nothing else is known.
+
+        Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
+        """
+        self._listed_first = self.scan.refresh().came
+        settled_ns = self._storage.now_ns() - self._options["settle"]
+        return any(
+            cursor.latest_ns < item.file.modified_ns <= settled_ns and cursor.concerns(item.file)
+            for item in self._listed_first
+        )
+
     def look_back(self, start: dict[str, Any], cursor: Cursor, late_files: LateFiles) -> None:
         """Take up from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those that it holds.
 
         What lies behind the cursor is decided from the offset alone: whether it was decided before.
         """
-        came = self.scan.refresh().came
+        came = self.scan.refresh().came if self._listed_first is None else self._listed_first
+        self._listed_first = None
         self._late = late_files
         self._sure_ns = self.scan.listed_ns
         self._notices.left_out(self.scan)
@@ -112,9 +126,12 @@ class Arrivals:
 
     # -- from listing to listing ---------------------------------------------------------------------------------
 
-    def refresh(self, cursor: Cursor) -> None:
-        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had."""
-        changes = self._listed(self.backlog.held)
+    def refresh(self, cursor: Cursor, *, hints: bool = False) -> None:
+        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had.
+
+        With `hints` some of it may be taken in a while later, if that is not too late for a file.
+        """
+        changes = self._listed(self.backlog.held, hints=hints and self._options["lateness"] >= 2 * HINT_NS)
         self._sure_ns = self.scan.listed_ns
         self._arrive(changes.came, cursor)
         self._settle()
@@ -137,8 +154,8 @@ class Arrivals:
         self._arrive((item for item in changes.came if item.file.path in awaited or item.file in self._recent), cursor)
         self._settle()
 
-    def _listed(self, look_at: Iterable[str]) -> Changes:
-        changes = self.scan.refresh(look_at)
+    def _listed(self, look_at: Iterable[str], *, hints: bool = False) -> Changes:
+        changes = self.scan.refresh(look_at, hints=hints)
         self._notices.left_out(self.scan)
         self._leave(changes.gone)
         return changes

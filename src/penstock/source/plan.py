@@ -152,6 +152,7 @@ class Planner:
         self._bounded = False
         self._frozen = False
         self._mark = mark(options)
+        self._looked: Arrivals | None = None  # which has listed what is there, and knows nothing else yet
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
 
@@ -292,6 +293,17 @@ class Planner:
         """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
         return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
 
+    def is_ahead(self, start: dict[str, Any]) -> bool:
+        """Tell whether there is something to read behind the offset `start`. Of a planner that is asked nothing else than `latest` then.
+
+        True at once where a newer file is there: what else is to be read is for a planner that has the batch.
+        """
+        cursor, looked = Cursor.from_json(start), self._new_arrivals()
+        if cursor.order is not None and looked.is_ahead(cursor):
+            return True
+        self._looked = looked
+        return self.latest(start) != start
+
     def standing(self, start: dict[str, Any] | None = None) -> NotReadYet:
         """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
         if start is not None:
@@ -304,8 +316,11 @@ class Planner:
 
     def _reset(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._arrivals = Arrivals(self._storage, self._root, self._options, quiet=self._dry)
+        self._arrivals, self._looked = self._looked or self._new_arrivals(), None
         self._cut_waits = False
+
+    def _new_arrivals(self) -> Arrivals:
+        return Arrivals(self._storage, self._root, self._options, quiet=self._dry)
 
     def _resume(self, start: dict[str, Any]) -> None:
         """Take up from an offset, of this process or of one that died."""
@@ -329,7 +344,7 @@ class Planner:
             self._arrivals.wait_for_held(self._cursor)
             self._frozen = True
         elif self._pace.is_due():
-            self._arrivals.refresh(self._cursor)
+            self._arrivals.refresh(self._cursor, hints=True)
         self._go_on_with_cut()
 
     def _go_on_with_cut(self) -> None:

@@ -13,10 +13,19 @@ What is listed, when, and what is remembered:
    count, and all is listed once in `_RISING_SECONDS`.
 2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
    looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
-   otherwise once every so many scans (`_LOOK_AGAIN` files a scan), so that a trigger costs O(new), not O(files), and a file
-   rewritten in place is noticed some scans later.
+   otherwise once every so many scans (`_LOOK_AGAIN` files a scan; where there are more, for one percent of the time at most),
+   so that a trigger costs O(new), not O(files), and a file rewritten in place is noticed some scans later.
 3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
    directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
+
+4. Listing a directory of a million names takes a second (on HDFS seven), at each trigger at which one is new. Who may do with a
+   *hint* (`refresh(hints=True)`) has such a directory watched where the storage can (`Storage.watch`), and looks at the names
+   that it tells, O(new). The rules that make a hint of it and no more:
+   a. A listing is the truth, and comes all the same: after `_HINT_SHARE` times as long as it took, and within `_HINT_SECONDS`. So a
+      name of which nobody told is found late, never not at all; who takes hints must be able to read a file that late.
+   b. What a watch does not tell of at all (a directory that changed, and no name; a queue that ran over) is listed at once.
+   c. A watch counts from the first listing that began behind its start.
+   d. `listed_ns`, before which all that had come is known, stays that of the last refresh without a hint.
 
 What is remembered is an optimisation: a new `Scan` finds the same files.
 
@@ -38,7 +47,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import compress, islice
 from operator import ne
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock import clock
 from penstock.clock import SECOND_NS
@@ -53,7 +62,7 @@ if TYPE_CHECKING:
 
     from penstock.options import Options
     from penstock.source.where import Rest
-    from penstock.storage import Storage
+    from penstock.storage import Storage, Watch
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
@@ -64,7 +73,11 @@ _REST_SHARE = 10  # of the time in which nothing has come: Spark asks every 10 m
 _REST_SECONDS = 20.0
 _RISING_NS = 60 * SECOND_NS
 _RISING_SECONDS = 3600.0
+_WATCHED_NAMES = 10_000  # a directory of fewer is listed in 10 ms
+_HINT_SHARE = 20
+_HINT_SECONDS = 60.0
 _NEVER = -(1 << 63)
+HINT_NS = int((_HINT_SECONDS + 1) * SECOND_NS)  # how late a file may be found where hints are taken
 _ALL = PlaceBelow()
 
 
@@ -121,6 +134,10 @@ class _Directory:
     files: dict[str, Entry] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
     place: PlaceBelow = _ALL
+    watch: Watch | None = None
+    is_watched: bool = False  # the watch is older than the last listing
+    told: tuple[int, int | None, str] | None = None  # the stamp at the last hint
+    due_at: float = 0.0  # when it is listed whatever the watch tells
 
 
 class Scan:
@@ -166,7 +183,8 @@ class Scan:
         self._inside: str | None = None
         self._all_at: float | None = None
         self._changed_at: float | None = None
-        self._again_at = 0.0
+        self._again_at = self._turn_at = 0.0
+        self._hints = self._hinted = False
         self._changes = Changes()
         self.listed_ns = 0
         self._began_ns = 0
@@ -189,8 +207,10 @@ class Scan:
             rising=options["namesRise"],
         )
 
-    def refresh(self, look_at: Iterable[str] = ()) -> Changes:
+    def refresh(self, look_at: Iterable[str] = (), *, hints: bool = False) -> Changes:
         """List what may have changed; return the files that came and went since the last time.
+
+        With `hints` a file may be missed for `HINT_NS`, in a directory of many names.
 
         `look_at` are paths that must be looked at in any case (held back last time). Sets `listed_ns`, the storage's
         time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
@@ -201,7 +221,7 @@ class Scan:
             return Changes()
         self._changes, self.outside, self.passed_over = Changes(), set(), set()
         listed_ns = self._storage.now_ns()
-        self._began_ns = listed_ns
+        self._began_ns, self._hints, self._hinted = listed_ns, hints, False
         everything = self._all_at is None or began >= self._all_at
         rises = self._risen is not None and not everything
         root = self._prefix("") if rises else self._look_at_root()
@@ -215,7 +235,7 @@ class Scan:
             self._directories.clear()  # what was updated so far must be found again
             self._all_at = self._risen = None
             raise
-        self.listed_ns, self.identity = listed_ns, root.identity
+        self.listed_ns, self.identity = self.listed_ns if self._hinted else listed_ns, root.identity
         if everything:
             now = clock.monotonic()
             self._all_at = now + max(_RISING_SECONDS if self._rising else _ALL_SECONDS, _ALL_SHARE * (now - began))
@@ -263,7 +283,7 @@ class Scan:
                 self._add(folder, name, entry)
         self._rise_to(listed)
         behind = {path for path, _ in listed}
-        self._look((path for path in look_at if path not in behind), others=0)
+        self._look_each(_split(path) for path in look_at if path not in behind)
 
     def _rise_to(self, listed: Iterable[tuple[str, Hashable]]) -> None:
         """Note the greatest path of a listing that has been there for a while: a smaller one may still come beside a young one."""
@@ -399,8 +419,13 @@ class Scan:
         newest = max(entry.modified_ns, entry.arrived_ns or entry.modified_ns)
         if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
             return
-        listed_ns = self._storage.now_ns()
+        if not everything and self._is_told(folder, known, stamp):
+            return
+        listed_ns, began = self._storage.now_ns(), clock.monotonic()
         full = f"{self._base}/{folder}" if folder else self._root
+        if known.stamp is None or known.stamp[2] != entry.identity:
+            known.watch = None  # it is of what had the name before
+        known.is_watched = known.watch is not None and known.watch.changes() is not None
         before, now = known.names, self._names(folder, full, known.place)
         known.names, listed = now, len(now)
         self._changed(folder, known, before, now)
@@ -409,6 +434,33 @@ class Scan:
             known.children.discard(name)
         known.listed_ns = listed_ns
         known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
+        known.told = stamp
+        if not known.is_watched:
+            known.watch = self._storage.watch(full) if self._hints and len(now) >= _WATCHED_NAMES else None
+        now_seconds = clock.monotonic()
+        known.due_at = now_seconds + min(_HINT_SHARE * (now_seconds - began), _HINT_SECONDS)
+
+    def _is_told(self, folder: str, known: _Directory, stamp: tuple[int, int | None, str]) -> bool:
+        """Take in what the watch of a directory tells, if that will do for now; else it is to be listed."""
+        may = self._hints and known.is_watched and clock.monotonic() < known.due_at
+        if not may or known.watch is None or known.told is None or known.told[2] != stamp[2]:
+            return False
+        names = known.watch.changes()
+        if names is None or (not names and stamp != known.told):
+            return False
+        known.told, self._hinted = stamp, True
+        before = {name: known.names[name] for name in names if name in known.names}
+        now = {name: value for name, value in names.items() if value is not None}
+        listed = cast("dict[str, Hashable]", known.names)  # not copied: they are many
+        for name in names.keys() - now.keys():
+            listed.pop(name, None)
+            self._note(folder, name, None)
+            known.children.discard(name)
+        listed.update(now)
+        self._changed(folder, known, before, now)
+        for name in names.keys() - now.keys():  # those, too, with nothing behind them
+            listed.pop(name, None)
+        return True
 
     def _names(self, folder: str, full: str, place: PlaceBelow) -> dict[str, Hashable]:
         """Return what is in a directory; on the way of paths that name each directory only what they name: it need not be listed."""
@@ -471,9 +523,19 @@ class Scan:
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
             self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
 
-    def _look(self, paths: Iterable[str], others: int = _LOOK_AGAIN) -> None:
+    def _look(self, paths: Iterable[str]) -> None:
         """Look at `paths` and at some of the rest, in turn."""
-        for folder, name in [_split(path) for path in paths] + list(islice(self._turn(), others)):
+        self._look_each(map(_split, paths))
+        began = clock.monotonic()
+        if began >= self._turn_at:
+            self._look_each(islice(self._turn(), _LOOK_AGAIN))
+            if (
+                sum(len(known.files) for known in self._directories.values()) > _LOOK_AGAIN
+            ):  # else each is seen by each scan
+                self._turn_at = began + _ALL_SHARE * (clock.monotonic() - began)
+
+    def _look_each(self, names: Iterable[tuple[str, str]]) -> None:
+        for folder, name in names:
             directory = self._directories.get(folder)
             asked = directory and name in directory.files and not self._is_shown(directory, name)
             entry = self._stat(folder, name) if asked else None

@@ -13,7 +13,18 @@ file itself, and nothing asks which back end it has. `tests/support/storage_cont
 
 from __future__ import annotations
 
-from penstock.storage._base import TEMPORARY, Entry, Hold, Link, ReadHandle, Storage, WriteHandle, entry_at, names_at
+from penstock.storage._base import (
+    TEMPORARY,
+    Entry,
+    Hold,
+    Link,
+    ReadHandle,
+    Storage,
+    Watch,
+    WriteHandle,
+    entry_at,
+    names_at,
+)
 from penstock.storage._contest import check_fit, contest, mark_fit
 from penstock.storage._file import SeekableFile
 from penstock.storage._hdfs import HdfsStorage
@@ -51,6 +62,7 @@ __all__ = [
     "Scratch",
     "SeekableFile",
     "Storage",
+    "Watch",
     "WriteHandle",
     "cache_directory",
     "cached",

@@ -95,6 +95,16 @@ class Hold(Protocol):
         """Let go. Idempotent; the end of the process does it, too."""
 
 
+class Watch(Protocol):
+    """What `watch` returns; it ends with its last reference."""
+
+    def changes(self) -> dict[str, Any] | None:
+        """Return the names that something happened to since the last call, each with what `names` has of it now.
+
+        `None` of a name: it is not there. `None` of all: nobody can tell. Not guaranteed: that no name is missing.
+        """
+
+
 class Storage(Protocol):
     """A file system. Instances are picklable and hold no open files."""
 
@@ -164,6 +174,9 @@ class Storage(Protocol):
 
         It costs what it yields, not what there is. `NotSupported` where directories are there by themselves.
         """
+
+    def watch(self, path: str) -> Watch | None:
+        """Return what tells of changes in a directory from now on, `None` where the back end has none. A hint, never the truth."""
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; `NotThere` if there is none."""

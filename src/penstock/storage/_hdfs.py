@@ -389,6 +389,9 @@ class HdfsStorage:
             status = self._hdfs.stat(self._at(path))
         return _entry(status, self.now_ns() if status.being_written else None)
 
+    def watch(self, path: str) -> None:
+        """Return nothing: nobody tells."""
+
     def resolve(self, path: str) -> str:
         """Return the path: links are not for users of HDFS."""
         return path

@@ -29,6 +29,7 @@ from penstock.errors import AlreadyThere, Locked, NotSupported, StorageError
 from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
+from penstock.storage._watch import LocalWatch, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -325,6 +326,10 @@ class LocalStorage:
         """Refuse: directories are listed, each by itself."""
         msg = f"cannot list what is behind {after!r} below {path!r}: a disk lists directories, each by itself"
         raise NotSupported(msg)
+
+    def watch(self, path: str) -> LocalWatch | None:
+        """Return what the kernel tells of the directory; nothing of a disk that is simulated."""
+        return watch(path) if self._system is None else None
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""

@@ -335,6 +335,9 @@ class ObjectStorage:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object, and nothing below it", path)
         return _prefix(path.rpartition("/")[2], self.now_ns())
 
+    def watch(self, path: str) -> None:
+        """Return nothing: nobody tells."""
+
     def resolve(self, path: str) -> str:
         """Return the path: there are no links."""
         return path

@@ -1,0 +1,408 @@
+"""The parts that are open: what each is, and all of them together.
+
+A record says which parts are open, and a batch touches few of them or many. So the collection of them (`OpenParts`) knows what has
+changed since it was last laid down (`changes`): that is what a record puts, and what a batch costs follows from it. Where the
+parts are few a record has them all. Where they are many it names *tables* (`parttables`), which have the others.
+
+A *change* is a part as it is now, less the segments that it begins with and that the tables have of it already: a part that gains
+a row puts one segment and not sixteen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
+
+from penstock.formats.codecs import compress
+from penstock.formats.encryption import room
+from penstock.sink.names import check_filled
+
+if TYPE_CHECKING:
+    from collections.abc import ItemsView, Iterable, Iterator, Mapping
+
+STATE_DIRECTORY = "_penstock"
+_ASIDE = "quarantine"
+OPEN_FIELDS = ("open", "ended", "open_tables")  # of a record
+_LATER_KIND = frozenset({"level", "recipients"})
+_NOTHING: tuple[Any, ...] = (None, "", ())
+
+
+def aside_bucket(sink: str) -> str:
+    """Return the bucket of what is set aside: a directory that no template can name, for `bucketBy` refuses the state's."""
+    return f"{STATE_DIRECTORY}/{sink}/{_ASIDE}"
+
+
+def is_aside(bucket: str) -> bool:
+    """Tell whether a bucket is that of what is set aside; the others are those of rows."""
+    return bucket.startswith(f"{STATE_DIRECTORY}/")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of one part, in a staged file: bytes [start, end), immutable.
+
+    `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
+    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes. `key` is
+    the recipient that they are encrypted to, a file of age by themselves; empty if they are clear.
+    """
+
+    file: str
+    start: int
+    end: int
+    rows: int
+    form: str
+    size: int
+    digest: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
+
+    `header` is what the file begins with, in front of the rows; no segment has it. `level` is that of the compression, `None`
+    for its default. `recipients` are those that the file is encrypted to, none if it is clear: whoever completes the part, and
+    whenever, encrypts it to those who were named when it was opened.
+    """
+
+    format: str
+    compression: str
+    extension: str
+    schema: str
+    header: str = ""
+    level: int | None = None
+    recipients: tuple[str, ...] = ()
+
+    @property
+    def header_bytes(self) -> bytes:
+        """The header as the file has it: a member of its own if the file is compressed."""
+        header = self.header.encode()
+        return compress(header, self.compression, self.level) if header and self.compression != "none" else header
+
+    def room(self, size: int) -> int:
+        """Return how many bytes of the part there may be for a file of at most `size`, which may be longer by being encrypted."""
+        return room(size, self.recipients) if self.recipients else size
+
+
+class Destination(NamedTuple):
+    """Where rows go: a bucket, and the template of the names of one part there; `""` where `fileName` has no columns."""
+
+    bucket: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """A part in progress. There is at most one for each (bucket, name, writer). Times are the committing driver's.
+
+    `name` is the template of its names, with the columns of `fileName` filled in; empty if that has none.
+    """
+
+    bucket: str
+    writer: int
+    kind: Kind
+    opened_ns: int
+    written_ns: int
+    first_batch: int
+    last_batch: int
+    segments: tuple[Segment, ...]
+    host: str = ""
+    pid: int = 0
+    attempt: int = 0
+    name: str = ""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it holds lines about what was set aside, and no rows of the output."""
+        return is_aside(self.bucket)
+
+    @property
+    def place(self) -> Destination:
+        """Where its rows go."""
+        return Destination(self.bucket, self.name)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Return what identifies the part among the open ones."""
+        return self.bucket, self.name, self.writer
+
+    @property
+    def rows(self) -> int:
+        """Return the rows committed so far."""
+        return sum(segment.rows for segment in self.segments)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
+        return sum(segment.size for segment in self.segments)
+
+
+Key: TypeAlias = tuple[str, str, int]  # bucket, name and writer of a part
+
+
+class Change(NamedTuple):
+    """What a part became: its first `kept` segments are those that it had, and behind them come those of `part`."""
+
+    part: OpenPart
+    kept: int = 0
+
+    def applied(self, before: OpenPart | None) -> OpenPart:
+        """Return the part as it is now; `ValueError` if it had fewer segments than it kept."""
+        if not self.kept:
+            return self.part
+        if before is None or len(before.segments) < self.kept:
+            msg = f"a part in {self.part.bucket!r} keeps {self.kept} segments that it has not"
+            raise ValueError(msg)
+        return replace(self.part, segments=before.segments[: self.kept] + self.part.segments)
+
+    def behind(self, earlier: Change) -> Change:
+        """Return the change that this one is together with the one before it."""
+        own = self.kept - earlier.kept
+        if own <= 0:
+            return self
+        return Change(replace(self.part, segments=earlier.part.segments[:own] + self.part.segments), earlier.kept)
+
+
+def change(before: OpenPart | None, after: OpenPart) -> Change:
+    """Return how a part changed. Segments are the same if they are one object: what is made anew is put anew."""
+    if before is None or not before.segments:
+        return Change(after)
+    pairs = zip(before.segments, after.segments, strict=False)
+    kept = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    return Change(replace(after, segments=after.segments[kept:]), kept) if kept else Change(after)
+
+
+@dataclass(frozen=True)
+class PartTable:
+    """A staged file of changes, see `parttables`: `size` bytes with this `digest`, of which the index begins at `index`.
+
+    `weight` is how many changes and segments it has.
+    """
+
+    file: str
+    digest: str
+    size: int
+    index: int
+    weight: int
+
+
+class OpenParts(Sequence[OpenPart]):
+    """The parts that are open, one at most of each key. Immutable: what differs is another one.
+
+    `tables` have the parts as they once were; `since` are the keys of those that have changed after that. `rows` are those of all
+    parts, and `files` the staged files that they are in.
+
+    One that has travelled, or is of a record that is not the head, is *unread* where there are tables: it knows its changes alone,
+    until `PartTables.read` has made a whole one of it.
+    """
+
+    def __init__(self, parts: Iterable[OpenPart] = ()) -> None:
+        self.tables: tuple[PartTable, ...] = ()
+        self._base: Mapping[Key, OpenPart] = {}
+        self._parts: dict[Key, OpenPart] | None = {part.key: part for part in parts}
+        self._since: dict[Key, Change | None] = dict.fromkeys(self._parts)
+        self.rows = sum(part.rows for part in self._parts.values())
+        self._files: dict[str, int] = {}
+        for part in self._parts.values():
+            _count(self._files, part, 1)
+
+    @staticmethod
+    def unread(changes: Mapping[Key, Change | None], tables: tuple[PartTable, ...]) -> OpenParts:
+        """Return the parts of a record that names tables, of which none is read; `None` stands for a part that has ended."""
+        parts = OpenParts()
+        parts.tables, parts._parts, parts._since = tables, None, dict(changes)
+        return parts
+
+    def upon(self, base: OpenParts) -> OpenParts:
+        """Return the whole of one that is unread; `base` is what its tables say. `ValueError` if they do not fit together."""
+        known = base.by_key
+        ended = [key for key, changed in self._since.items() if changed is None]
+        changes = [(key, changed) for key, changed in self._since.items() if changed is not None]
+        return base.changed(ended, [changed.applied(known.get(key)) for key, changed in changes])
+
+    def laid_down(self, tables: tuple[PartTable, ...]) -> OpenParts:
+        """Return the same parts, all of which are in `tables` by now."""
+        laid = self.changed((), ())
+        laid.tables, laid._base, laid._since = tables, self.by_key, {}  # noqa: SLF001 - one of its own
+        return laid
+
+    def changed(self, ended: Iterable[Key], parts: Iterable[OpenPart]) -> OpenParts:
+        """Return what is open when some have ended and these are open, new or as they are now, behind all others."""
+        after = object.__new__(OpenParts)
+        after.tables, after._base, after.rows = self.tables, self._base, self.rows
+        after._parts, after._since, after._files = dict(self.by_key), dict(self._since), dict(self._files)
+        for key in ended:
+            after._drop(key)
+            after._since.pop(key, None)
+            if key in self._base:
+                after._since[key] = None
+        for part in parts:
+            key = part.key
+            after._drop(key)
+            after._parts[key] = part
+            after._since[key] = None  # which change it is follows from the base
+            after.rows += part.rows
+            _count(after._files, part, 1)
+        return after
+
+    def _drop(self, key: Key) -> None:
+        part = self.by_key.pop(key, None)
+        if part is not None:
+            self.rows -= part.rows
+            _count(self._files, part, -1)
+
+    @property
+    def by_key(self) -> dict[Key, OpenPart]:
+        """The parts by their keys. Not to be changed."""
+        if self._parts is None:
+            msg = "the parts that are open were asked for, and the tables that have them are not read"
+            raise RuntimeError(msg)
+        return self._parts
+
+    @property
+    def files(self) -> Iterable[str]:
+        """The staged files that have rows of these parts, and the tables."""
+        yield from self._files
+        yield from (table.file for table in self.tables)
+
+    @property
+    def changes(self) -> dict[Key, Change | None]:
+        """What has changed since the tables, all if there are none; `None` stands for a part that has ended."""
+        if self._parts is None:
+            return self._since
+        parts, base = self._parts, self._base
+        return {key: change(base.get(key), parts[key]) if key in parts else None for key in self._since}
+
+    @property
+    def count_changed(self) -> int:
+        """How many parts have changed since the tables."""
+        return len(self._since)
+
+    def items(self) -> ItemsView[Key, OpenPart]:
+        """Return keys and parts."""
+        return self.by_key.items()
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __iter__(self) -> Iterator[OpenPart]:
+        return iter(self.by_key.values())
+
+    @overload
+    def __getitem__(self, at: int) -> OpenPart: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[OpenPart, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> OpenPart | tuple[OpenPart, ...]:
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (OpenParts, tuple)):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return f"OpenParts({self.changes if self._parts is None else tuple(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as what a record has: tasks read of the tables what is theirs."""
+        return (OpenParts.unread, (self.changes, self.tables)) if self.tables else (OpenParts, (tuple(self),))
+
+
+def _count(files: dict[str, int], part: OpenPart, by: int) -> None:
+    """Count the segments of a part in or out of how many there are in each file."""
+    for segment in part.segments:
+        count = files.get(segment.file, 0) + by
+        if count:
+            files[segment.file] = count
+        else:
+            del files[segment.file]
+
+
+# -- as JSON has them -------------------------------------------------------------------------------------------------
+
+
+def part_form(part: OpenPart, kept: int = 0) -> dict[str, Any]:
+    """Return a part, or a change that keeps segments, as a record has it. What came later and says nothing is left out."""
+    kind = {name: value for name, value in vars(part.kind).items() if name not in _LATER_KIND or value not in _NOTHING}
+    form = vars(part) | {"kind": kind, "segments": [_segment_form(segment) for segment in part.segments]}
+    if part.kind.recipients:
+        kind["recipients"] = list(part.kind.recipients)
+    if not part.name:
+        del form["name"]
+    if kept:
+        form["kept"] = kept
+    return form
+
+
+def _segment_form(segment: Segment) -> dict[str, Any]:
+    form = vars(segment)
+    return form if segment.key else {name: value for name, value in form.items() if name != "key"}
+
+
+def part_of(form: dict[str, Any]) -> Change:
+    """Return what `part_form` was given; raises what a form that is none makes Python raise."""
+    if form.get("name"):
+        check_filled(form["name"])
+    kind, kept = form["kind"], form.get("kept", 0)
+    recipients = tuple(kind.get("recipients", ()))
+    if not all(isinstance(recipient, str) for recipient in recipients):
+        msg = f"the recipients {recipients!r}"
+        raise TypeError(msg)
+    if not isinstance(kept, int) or kept < 0:
+        msg = f"{kept!r} segments kept"
+        raise ValueError(msg)
+    fields = {name: value for name, value in form.items() if name != "kept"}
+    fields |= {"kind": Kind(**(kind | {"recipients": recipients})), "segments": segments_of(form)}
+    part = OpenPart(**fields)
+    check_relative([part.bucket, *(segment.file for segment in part.segments)])
+    return Change(part, kept)
+
+
+def changes_form(changes: Iterable[tuple[Key, Change | None]]) -> dict[str, Any]:
+    """Return changes as a record has them, and a line of a table."""
+    given = list(changes)
+    ended = [list(key) for key, changed in given if changed is None]
+    return {"open": [part_form(*changed) for _, changed in given if changed is not None]} | (
+        {"ended": ended} if ended else {}
+    )
+
+
+def changes_of(form: dict[str, Any]) -> dict[Key, Change | None]:
+    """Return what `changes_form` was given; raises what a form that is none makes Python raise."""
+    changed = [part_of(part) for part in form["open"]]
+    ended = [(str(bucket), str(name), int(writer)) for bucket, name, writer in form.get("ended", ())]
+    changes: dict[Key, Change | None] = dict.fromkeys(ended)
+    return changes | {one.part.key: one for one in changed}
+
+
+def open_form(parts: OpenParts) -> dict[str, Any]:
+    """Return the open parts as a record has them."""
+    form = changes_form(parts.changes.items())
+    return form | ({"open_tables": [vars(table) for table in parts.tables]} if parts.tables else {})
+
+
+def open_of(form: dict[str, Any]) -> OpenParts:
+    """Return what `open_form` was given, unread where there are tables; raises what a form that is none makes Python raise."""
+    changes, tables = changes_of(form), tuple(PartTable(**table) for table in form.get("open_tables", ()))
+    check_relative(table.file for table in tables)
+    whole = OpenParts.unread(changes, tables)
+    return whole if tables else whole.upon(OpenParts())
+
+
+def segments_of(form: dict[str, Any]) -> tuple[Segment, ...]:
+    """Return the segments that a part, or what a file gains, has."""
+    return tuple(Segment(**segment) for segment in form["segments"])
+
+
+def check_relative(paths: Iterable[str]) -> None:
+    """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
+    for path in paths:
+        if path.startswith("/") or (".." in path and ".." in path.split("/")):
+            msg = f"the path {path!r}"
+            raise ValueError(msg)
