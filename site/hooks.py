@@ -44,6 +44,9 @@ API = {
             "retry",
             "adopt",
             "Adopted",
+            "catalog",
+            "Catalogued",
+            "progress_bar",
         ],
     ),
     "spark": (

@@ -41,6 +41,7 @@ GIVEN_BY_US = {
     "AsyncFunction",
     "Call",
     "CallFailed",
+    "Catalogued",
     "Context",
     "DryRun",
     "Ingested",
