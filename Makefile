@@ -26,11 +26,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy
+.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 	@printf '\nARGS="..." goes to the command behind run, test, test-fast, bench, soak and docs.\n'
 
 setup: check-java $(INSTALLED) ## make .venv with the locked versions (once; again when a lock changes)
@@ -112,6 +112,12 @@ explore: warm ## what tests look at a part of, whole: every crash two deep, thou
 
 soak: warm ## an hour of crashes, kills and faults; the seed is printed
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+soak-s3: $(INSTALLED) $(STORES)/minio ## some minutes of kills of drivers and of their store, MinIO
+	@PENSTOCK_STORES=$(abspath $(STORES)) $(BIN)/python -m tests.soak.objects $(ARGS)
+
+bench-s3: $(INSTALLED) $(STORES)/versitygw ## a store of objects (versitygw) against the disk
+	@PENSTOCK_STORES=$(abspath $(STORES)) $(BIN)/python -m benchmarks.objects $(ARGS)
 
 site: $(INSTALLED) $(SITE) ## the documentation as a site, in build/site, its links followed; ARGS=serve shows it
 	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/.venv/site/bin:$$PATH" .venv/site/bin/python -m mkdocs $(or $(ARGS),build --strict --quiet)

@@ -19,6 +19,7 @@ from penstock.errors import FileChanged
 from penstock.formats import ReadFormat
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
+from penstock.source.ahead import OPEN_FILES, OpenedAhead
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.read import Reading
 from penstock.source.scan import Scan
@@ -301,3 +302,43 @@ def test_an_object_that_was_replaced_before_it_is_read_is_told(counted: Counted)
     counted.store.put("in/a", b"two\n", "")
     with pytest.raises(FileChanged, match="changed after it was planned"):
         list(read.batches([split]))
+
+
+def objects(counted: Counted, names: list[str]) -> tuple[Reading, list[Split]]:
+    """Return a reading of objects that hold their names, and a split of each."""
+    for name in names:
+        counted.store.put(f"in/{name}", f"{name}\n".encode(), "")
+    storage = Threads(system=counted)
+    entries = [storage.stat(f"/in/{name}") for name in names]
+    counted.taken()
+    files = [FileVersion(entry.name, entry.size, entry.modified_ns, entry.identity) for entry in entries]
+    schema = pa.schema([("value", pa.string())])
+    reads = Reading(storage, "/in", ReadFormat("text", schema), None, ("value",))
+    return reads, [Split(file, 0, file.size) for file in files]
+
+
+def test_small_objects_are_opened_ahead(counted: Counted) -> None:
+    """Of 100 objects sixteen are on their way when the first is worked on; each is asked for once, and they come in order."""
+    names = [f"{number:03}" for number in range(100)]
+    reads, splits = objects(counted, names)
+    coming = OpenedAhead(reads.storage, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
+    coming.open("/in/000")
+    until = time.monotonic() + 10
+    while counted.requests["begin"] < OPEN_FILES + 1 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert counted.taken() == {"begin": OPEN_FILES + 1}
+    batches = reads.batches(splits)
+    values = [value for batch in batches for value in batch.column(0).to_pylist()]
+    assert values == names
+    assert counted.taken() == {"begin": 100}
+
+
+def test_an_object_that_is_gone_fails_where_it_is_read(counted: Counted) -> None:
+    """What was opened ahead and is not there is an error of its own file, behind the rows of those before; nothing waits for the others."""
+    reads, splits = objects(counted, [f"{number:03}" for number in range(40)])
+    counted.store.remove("in/030")
+    with pytest.raises(FileChanged, match="/in/030' was planned and is gone"):
+        list(reads.batches(splits))
+    assert list(reads.batches(splits[:30]))
+    batches = reads.batches(splits[:20] + splits[:20])  # one that is read twice
+    assert sum(batch.num_rows for batch in batches) == 40

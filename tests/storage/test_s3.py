@@ -196,26 +196,30 @@ def test_files_behind_a_name_are_listed(storage: Storage, root: str) -> None:
 
 
 _CONTENDER = """
-import sys
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
 from penstock.errors import AlreadyThere
 from penstock.storage import locate
 storage, path = locate(sys.argv[1])
 names_at = storage.stat(path.rpartition("/")[0] + "/begin")
 print("ready", flush=True)
 sys.stdin.readline()
-won = []
-for slot in range(5):
-    try:
-        storage.put_if_absent(f"{path}/{slot}", sys.argv[2].encode())
-        won.append(slot)
-    except AlreadyThere:
-        pass
-print(won, flush=True)
+def race(thread):
+    won = []
+    for slot in range(5):
+        try:
+            storage.put_if_absent(f"{path}/{slot}", f"{sys.argv[2]} {thread}".encode())
+            won.append((slot, thread))
+        except AlreadyThere:
+            pass
+    return won
+with ThreadPoolExecutor(4) as threads:
+    print(json.dumps(sum(threads.map(race, range(4)), [])), flush=True)
 """
 
 
 def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: str) -> None:
-    """Four processes put the same five keys at once: each key is one process's, which was told so, and holds its bytes."""
+    """Sixteen, in four processes, put the same five keys at once: each key is of one of them, which was told so, and holds its bytes."""
     storage.put_if_absent(f"{root}/begin", b"")
     contenders = [
         subprocess.Popen(
@@ -229,17 +233,17 @@ def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: 
     for contender in contenders:
         assert contender.stdout is not None
         assert contender.stdout.readline() == "ready\n"
-    winners: dict[int, list[int]] = {}
+    winners: dict[int, list[str]] = {}
     for contender in contenders:
         assert contender.stdin is not None
         contender.stdin.write("go\n")
         contender.stdin.flush()
     for number, contender in enumerate(contenders):
-        for slot in json.loads(contender.communicate(timeout=_PROCESS_SECONDS)[0]):
-            winners.setdefault(slot, []).append(number)
+        for slot, thread in json.loads(contender.communicate(timeout=_PROCESS_SECONDS)[0]):
+            winners.setdefault(slot, []).append(f"{number} {thread}")
     assert sorted(winners) == list(range(5))
     for slot, (winner,) in winners.items():
-        assert storage.read(f"{root}/slots/{slot}") == b"%d" % winner
+        assert storage.read(f"{root}/slots/{slot}") == winner.encode()
 
 
 # -- what is said when it does not work -----------------------------------------------------------------------------------

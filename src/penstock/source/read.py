@@ -19,7 +19,7 @@ from bisect import bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,7 @@ from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.formats.trials import refused
 from penstock.source import advice, follow
+from penstock.source.ahead import OPEN_FILES, OpenedAhead
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.source.rescue import rescuing, with_paths
@@ -193,6 +194,16 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
+        if self.storage.has_directories:
+            yield from self._batches(splits, account)
+            return
+        planned = list(splits)
+        paths = (self.full_path(split.file) for split in planned if split.followed is None)
+        with self.storage.workers(OPEN_FILES) as workers:
+            storage = cast("Storage", OpenedAhead(self.storage, paths, workers))
+            yield from replace(self, storage=storage)._batches(planned, account)  # noqa: SLF001 - it is the same, by another storage
+
+    def _batches(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
         form = self.form
         if isinstance(form, TableFormat):
             for split in splits:
