@@ -20,7 +20,7 @@ from penstock.ingestion import stage as stages
 from penstock.options import SINK, parse
 from penstock.query.records import signed
 from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import FinishedFile, Growth, Segment
+from penstock.sink.ledger import FinishedFile, Growth, OpenParts, Segment
 from penstock.source.cursor import Split
 from penstock.storage import LocalStorage
 from tests.cli.conftest import Pipeline, Said, penstock, pipeline
@@ -155,13 +155,13 @@ def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, w
     forged = {
         "path": replace(head, n=head.n + 1, finished=(replace(file, path=path),)),
         "staged": replace(head, n=head.n + 1, finished=(replace(file, staged=path),)),
-        "segment": replace(head, n=head.n + 1, open=(replace(head.open[0], segments=(segment,)),)),
+        "segment": replace(head, n=head.n + 1, open=OpenParts([replace(head.open[0], segments=(segment,))])),
         "grown": replace(head, n=head.n + 1, grown=(Growth(path, 0, 7, 1, ()),)),
         "length": replace(head, n=head.n + 1, lengths={path: 7}),
-        "bucket": replace(head, n=head.n + 1, open=(replace(head.open[0], bucket=path),)),
+        "bucket": replace(head, n=head.n + 1, open=OpenParts([replace(head.open[0], bucket=path)])),
     }[what]
     record = output.root / f"_penstock/s/ledger/{head.n + 1:012d}"
-    record.write_bytes(signed(asdict(forged)))
+    record.write_bytes(signed(asdict(forged) | {"open": [asdict(part) for part in forged.open]}))
     with pytest.raises(DamagedState, match="not a ledger record"):
         sink.finish("d1")
     assert output.visible() == {}

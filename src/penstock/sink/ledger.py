@@ -61,6 +61,7 @@ from penstock.sink.openparts import (
     OPEN_FIELDS,
     STATE_DIRECTORY,
     Destination,
+    FinishedFile,
     Kind,
     OpenPart,
     OpenParts,
@@ -112,35 +113,6 @@ _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record 
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
 _LATER = frozenset({"key", "name", "place", "tables", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
-
-
-@dataclass(frozen=True)
-class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
-
-    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`). `name` is the
-    template of its names that columns were filled in, as of an open part.
-    """
-
-    path: str
-    bucket: str
-    rows: int
-    bytes: int
-    digest: str
-    first_batch: int
-    last_batch: int
-    staged: str
-    place: str = ""
-    name: str = ""
-
-    def at(self, root: str) -> str:
-        """Return where the file is, or will be, of the output `root`."""
-        return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether it holds lines about what was set aside, and no rows of the output."""
-        return is_aside(self.bucket)
 
 
 @dataclass(frozen=True)
