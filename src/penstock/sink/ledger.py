@@ -6,7 +6,8 @@ any instant. If what is visible followed from which files exist, each of these w
 Idea. Files are written once under names nobody else can have, and mean nothing. A small record, put with
 `put_if_absent` under the next number, says which of them count. **That put is the commit.** Each record holds the whole
 state (open parts, last batch of each query, who may commit), so only the last one is ever read. Of what is many (open parts,
-lengths of growing files) it has what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What it declares finished is then published; publishing is idempotent and anybody may repeat it.
+lengths of growing files) it has what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What it declares
+finished is then published; publishing is idempotent and anybody may repeat it.
 
 The failures, and the rule that kills each:
 
