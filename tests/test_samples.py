@@ -33,6 +33,8 @@ from tests.support.samples import (
     FACT,
     KEYS,
     LOG,
+    MANY,
+    MANY_SCHEMA,
     SCHEMAS,
     SIGHTS,
     TIMES,
@@ -213,3 +215,17 @@ def test_what_was_found_at_named_paths_is_read(samples: Path) -> None:
     notes = pins((LocalStorage(), str(samples / "named")), Moment(QUERY, 7, 0, "another"))
     now: dict[str, Any] = {path: [1, 2, "3"] for path in SIGHTS}
     assert notes.agreed(now, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}
+
+
+def test_many_open_parts_are_gone_on_with(samples: Path, time: FakeClock) -> None:
+    """An output whose record names a table of open parts is verified, and gone on with: every row of table and record, once."""
+    output = Output(samples / "many", time)
+    output.schema = MANY_SCHEMA
+    sink = output.sink(**MANY)
+    head = sink.ledger.head()
+    assert (len(head.open.tables), head.open.rows, len(head.open), len(head.finished)) == (1, 6, 5, 1)
+    assert verify(str(output.root)).ok
+    output.batch(sink, 2, {0: ["3|d"], 1: ["3|e"]})
+    sink.finish("d1")
+    assert output.lines() == sorted(["0"] * 6 + ["1", "1", "2", "3", "3"])
+    assert verify(str(output.root)).ok

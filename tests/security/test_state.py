@@ -19,10 +19,8 @@ from penstock.errors import DamagedState, OptionError
 from penstock.ingestion import stage as stages
 from penstock.options import SINK, parse
 from penstock.query.records import signed
-from penstock.sink import ledger
 from penstock.sink.existing import NotedStage, note_options, noted
-from penstock.sink.ledger import FinishedFile, Growth, Segment
-from penstock.sink.openparts import OpenParts
+from penstock.sink.ledger import FinishedFile, Growth, OpenParts, Segment
 from penstock.source.cursor import Split
 from penstock.storage import LocalStorage
 from tests.cli.conftest import Pipeline, Said, penstock, pipeline
@@ -163,7 +161,7 @@ def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, w
         "bucket": replace(head, n=head.n + 1, open=OpenParts([replace(head.open[0], bucket=path)])),
     }[what]
     record = output.root / f"_penstock/s/ledger/{head.n + 1:012d}"
-    record.write_bytes(signed(ledger._form(forged)))
+    record.write_bytes(signed(asdict(forged) | {"open": [asdict(part) for part in forged.open]}))
     with pytest.raises(DamagedState, match="not a ledger record"):
         sink.finish("d1")
     assert output.visible() == {}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import clock
-from penstock.source import scan as scan_module
+from penstock.source import hints
 from penstock.source.cursor import FileVersion
 from penstock.source.scan import Scan
 from penstock.storage import Entry, LocalStorage
@@ -210,7 +210,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (made / f"f{n}").write_text("x")
     if LocalStorage().watch(str(made)) is None:
         pytest.skip("no inotify here")
-    monkeypatch.setattr(scan_module, "_WATCHED_NAMES", 3)
+    monkeypatch.setattr(hints, "_WATCHED_NAMES", 3)
     return made
 
 

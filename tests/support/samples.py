@@ -24,6 +24,7 @@ import pytest
 
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
+from penstock.sink import parttables
 from penstock.sink.keys import KeyTables
 from penstock.sink.telling import Telling
 from penstock.source import sides
@@ -63,6 +64,14 @@ SIGHTS: dict[str, list[Any] | str] = {
     "/data/in/a ü.json": [114, 1_767_225_601_000_000_000, "13221893"],
     "/data/in/b.json": "'/data/in/b.json' does not exist: expected a file to read; have it come before its name",
 }
+MANY_SCHEMA = pa.schema([("value", pa.string()), ("b", pa.string())])
+MANY = {
+    "bucketBy": "{b}",
+    "dropBucketColumns": "true",
+    "fileName": "p-{writer}-{seq}",
+    "rollRows": "3",
+    "path": "/data/out",
+}
 KEYS = ["day/1", "day/2", "one", "day/4", "two"]
 DEAD_KEY = "dead"
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
@@ -79,6 +88,7 @@ def make(root: Path) -> None:
             with small(form):
                 Scene(Output(root / "outputs" / form, time), {"path": "/data/out"} | options).begin()
         make_batches(root / "batches")
+        make_many(Output(root / "many", time))
         make_checkpoint(root / "checkpoint", root / "in", time)
         shutil.rmtree(root / "in")
         make_schemas(root / "schemas")
@@ -98,6 +108,16 @@ def make_batches(root: Path) -> None:
             run(writing(LocalStorage(), str(root), key), {0: [key]})
     dead = writing(LocalStorage(), str(root), DEAD_KEY)
     staged(dead, dead.begin(), {0: ["dead"]})
+
+
+def make_many(output: Output) -> None:
+    """Make an output with more open parts than its record holds: they are in a table; one has gained a row, and one has ended."""
+    output.schema = MANY_SCHEMA
+    sink = output.sink(**MANY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parttables, "IN_RECORD", 3)
+        output.batch(sink, 0, {0: [f"0|{bucket}" for bucket in "abcd"], 1: ["0|a", "0|e"]})
+        output.batch(sink, 1, {0: ["1|b", "1|c", "2|c"]})
 
 
 def host_fact(root: Path) -> HostFact:

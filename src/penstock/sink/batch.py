@@ -16,8 +16,7 @@ from penstock.sink.ready import Progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.sink.ledger import FinishedFile
-    from penstock.sink.openparts import Kind, OpenPart, OpenParts
+    from penstock.sink.openparts import FinishedFile, Kind, OpenPart, OpenParts
 
 DRIVER = -1  # the writer number of what the driver itself does: it assembles parts that are small when they end
 

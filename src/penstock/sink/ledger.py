@@ -5,8 +5,9 @@ any instant. If what is visible followed from which files exist, each of these w
 
 Idea. Files are written once under names nobody else can have, and mean nothing. A small record, put with
 `put_if_absent` under the next number, says which of them count. **That put is the commit.** Each record holds the whole
-state (open parts, last batch of each query, who may commit), so only the last one is ever read, and its size is
-O(open parts). What it declares finished is then published; publishing is idempotent and anybody may repeat it.
+state (open parts, last batch of each query, who may commit), so only the last one is ever read. Of what is many (open parts,
+lengths of growing files) it has what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What it declares
+finished is then published; publishing is idempotent and anybody may repeat it.
 
 The failures, and the rule that kills each:
 
@@ -61,6 +62,7 @@ from penstock.sink.openparts import (
     OPEN_FIELDS,
     STATE_DIRECTORY,
     Destination,
+    FinishedFile,
     Kind,
     OpenPart,
     OpenParts,
@@ -112,35 +114,6 @@ _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record 
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
 _LATER = frozenset({"key", "name", "place", "tables", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
-
-
-@dataclass(frozen=True)
-class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
-
-    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`). `name` is the
-    template of its names that columns were filled in, as of an open part.
-    """
-
-    path: str
-    bucket: str
-    rows: int
-    bytes: int
-    digest: str
-    first_batch: int
-    last_batch: int
-    staged: str
-    place: str = ""
-    name: str = ""
-
-    def at(self, root: str) -> str:
-        """Return where the file is, or will be, of the output `root`."""
-        return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether it holds lines about what was set aside, and no rows of the output."""
-        return is_aside(self.bucket)
 
 
 @dataclass(frozen=True)

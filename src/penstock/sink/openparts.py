@@ -1,4 +1,4 @@
-"""The parts that are open: what each is, and all of them together.
+"""Parts of the output: what one is while it is open and when it is finished, and all that are open together.
 
 A record says which parts are open, and a batch touches few of them or many. So the collection of them (`OpenParts`) knows what has
 changed since it was last laid down (`changes`): that is what a record puts, and what a batch costs follows from it. Where the
@@ -137,6 +137,35 @@ class OpenPart:
     def size(self) -> int:
         """Return the bytes the rows would have in the finished file now (an estimate for Parquet)."""
         return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class FinishedFile:
+    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
+
+    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`). `name` is the
+    template of its names that columns were filled in, as of an open part.
+    """
+
+    path: str
+    bucket: str
+    rows: int
+    bytes: int
+    digest: str
+    first_batch: int
+    last_batch: int
+    staged: str
+    place: str = ""
+    name: str = ""
+
+    def at(self, root: str) -> str:
+        """Return where the file is, or will be, of the output `root`."""
+        return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it holds lines about what was set aside, and no rows of the output."""
+        return is_aside(self.bucket)
 
 
 Key: TypeAlias = tuple[str, str, int]  # bucket, name and writer of a part

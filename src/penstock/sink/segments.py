@@ -18,7 +18,7 @@ from penstock.errors import DamagedState, NotThere
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sink.ledger import FinishedFile, Segment
+    from penstock.sink.openparts import FinishedFile, Segment
     from penstock.storage import Storage
 
 _READ_BYTES = 1 << 20

@@ -18,14 +18,7 @@ What is listed, when, and what is remembered:
 3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
    directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
 
-4. Listing a directory of a million names takes a second (on HDFS seven), at each trigger at which one is new. Who may do with a
-   *hint* (`refresh(hints=True)`) has such a directory watched where the storage can (`Storage.watch`), and looks at the names
-   that it tells, O(new). The rules that make a hint of it and no more:
-   a. A listing is the truth, and comes all the same: after `_HINT_SHARE` times as long as it took, and within `_HINT_SECONDS`. So a
-      name of which nobody told is found late, never not at all; who takes hints must be able to read a file that late.
-   b. What a watch does not tell of at all (a directory that changed, and no name; a queue that ran over) is listed at once.
-   c. A watch counts from the first listing that began behind its start.
-   d. `listed_ns`, before which all that had come is known, stays that of the last refresh without a hint.
+4. A directory of very many names is not listed for each new one, where that can be had and the caller can do with a hint: see `hints`.
 
 What is remembered is an optimisation: a new `Scan` finds the same files.
 
@@ -54,6 +47,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
 from penstock.source.globs import expression
+from penstock.source.hints import Hints
 from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
 from penstock.storage import Entry, Link, entry_at
 
@@ -61,8 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from penstock.options import Options
+    from penstock.source.hints import Stamp
     from penstock.source.where import Rest
-    from penstock.storage import Storage, Watch
+    from penstock.storage import Storage
 
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
@@ -73,11 +68,7 @@ _REST_SHARE = 10  # of the time in which nothing has come: Spark asks every 10 m
 _REST_SECONDS = 20.0
 _RISING_NS = 60 * SECOND_NS
 _RISING_SECONDS = 3600.0
-_WATCHED_NAMES = 10_000  # a directory of fewer is listed in 10 ms
-_HINT_SHARE = 20
-_HINT_SECONDS = 60.0
 _NEVER = -(1 << 63)
-HINT_NS = int((_HINT_SECONDS + 1) * SECOND_NS)  # how late a file may be found where hints are taken
 _ALL = PlaceBelow()
 
 
@@ -128,16 +119,13 @@ class _Directory:
     """
 
     listed_ns: int = -1
-    stamp: tuple[int, int | None, str] | None = None
+    stamp: Stamp | None = None
     arrived_ns: int | None = None
     names: Mapping[str, Hashable] = field(default_factory=dict)
     files: dict[str, Entry] = field(default_factory=dict)
     children: set[str] = field(default_factory=set)
     place: PlaceBelow = _ALL
-    watch: Watch | None = None
-    is_watched: bool = False  # the watch is older than the last listing
-    told: tuple[int, int | None, str] | None = None  # the stamp at the last hint
-    due_at: float = 0.0  # when it is listed whatever the watch tells
+    hints: Hints = field(default_factory=Hints)
 
 
 class Scan:
@@ -210,7 +198,7 @@ class Scan:
     def refresh(self, look_at: Iterable[str] = (), *, hints: bool = False) -> Changes:
         """List what may have changed; return the files that came and went since the last time.
 
-        With `hints` a file may be missed for `HINT_NS`, in a directory of many names.
+        With `hints` a file may be missed for `hints.HINT_NS`, in a directory of many names.
 
         `look_at` are paths that must be looked at in any case (held back last time). Sets `listed_ns`, the storage's
         time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
@@ -419,48 +407,42 @@ class Scan:
         newest = max(entry.modified_ns, entry.arrived_ns or entry.modified_ns)
         if not everything and stamp == known.stamp and newest < known.listed_ns - _TRUST_NS:
             return
-        if not everything and self._is_told(folder, known, stamp):
-            return
-        listed_ns, began = self._storage.now_ns(), clock.monotonic()
+        names = known.hints.names(stamp) if self._hints and not everything else None
+        if names is None:
+            self._listed(folder, known, stamp)
+        else:
+            self._told(folder, known, names)
+
+    def _listed(self, folder: str, known: _Directory, stamp: Stamp) -> None:
+        """Take in what a listing shows of a directory."""
+        listed_ns = self._storage.now_ns()
+        known.hints.listing(stamp)
         full = f"{self._base}/{folder}" if folder else self._root
-        if known.stamp is None or known.stamp[2] != entry.identity:
-            known.watch = None  # it is of what had the name before
-        known.is_watched = known.watch is not None and known.watch.changes() is not None
         before, now = known.names, self._names(folder, full, known.place)
         known.names, listed = now, len(now)
         self._changed(folder, known, before, now)
-        for name in before.keys() - now.keys():
-            self._note(folder, name, None)
-            known.children.discard(name)
+        self._went(folder, known, before.keys() - now.keys())
         known.listed_ns = listed_ns
         known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
-        known.told = stamp
-        if not known.is_watched:
-            known.watch = self._storage.watch(full) if self._hints and len(now) >= _WATCHED_NAMES else None
-        now_seconds = clock.monotonic()
-        known.due_at = now_seconds + min(_HINT_SHARE * (now_seconds - began), _HINT_SECONDS)
+        known.hints.listed(self._storage, full, listed, wanted=self._hints)
 
-    def _is_told(self, folder: str, known: _Directory, stamp: tuple[int, int | None, str]) -> bool:
-        """Take in what the watch of a directory tells, if that will do for now; else it is to be listed."""
-        may = self._hints and known.is_watched and clock.monotonic() < known.due_at
-        if not may or known.watch is None or known.told is None or known.told[2] != stamp[2]:
-            return False
-        names = known.watch.changes()
-        if names is None or (not names and stamp != known.told):
-            return False
-        known.told, self._hinted = stamp, True
+    def _told(self, folder: str, known: _Directory, names: Mapping[str, Hashable | None]) -> None:
+        """Take in what a hint tells of a directory: `None` stands for a name that is not there."""
+        self._hinted = True
         before = {name: known.names[name] for name in names if name in known.names}
         now = {name: value for name, value in names.items() if value is not None}
         listed = cast("dict[str, Hashable]", known.names)  # not copied: they are many
-        for name in names.keys() - now.keys():
-            listed.pop(name, None)
-            self._note(folder, name, None)
-            known.children.discard(name)
         listed.update(now)
         self._changed(folder, known, before, now)
-        for name in names.keys() - now.keys():  # those, too, with nothing behind them
+        gone = names.keys() - now.keys()  # those, too, with nothing behind them
+        for name in gone:
             listed.pop(name, None)
-        return True
+        self._went(folder, known, gone)
+
+    def _went(self, folder: str, known: _Directory, names: Iterable[str]) -> None:
+        for name in names:
+            self._note(folder, name, None)
+            known.children.discard(name)
 
     def _names(self, folder: str, full: str, place: PlaceBelow) -> dict[str, Hashable]:
         """Return what is in a directory; on the way of paths that name each directory only what they name: it need not be listed."""

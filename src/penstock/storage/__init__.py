@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from penstock.storage._base import (
     TEMPORARY,
+    DirectoryWatch,
     Entry,
     Hold,
     Link,
     ReadHandle,
     Storage,
-    Watch,
     WriteHandle,
     entry_at,
     names_at,
@@ -49,6 +49,7 @@ from penstock.storage._secret import secret
 
 __all__ = [
     "TEMPORARY",
+    "DirectoryWatch",
     "Entry",
     "HdfsStorage",
     "Hold",
@@ -62,7 +63,6 @@ __all__ = [
     "Scratch",
     "SeekableFile",
     "Storage",
-    "Watch",
     "WriteHandle",
     "cache_directory",
     "cached",

@@ -95,7 +95,7 @@ class Hold(Protocol):
         """Let go. Idempotent; the end of the process does it, too."""
 
 
-class Watch(Protocol):
+class DirectoryWatch(Protocol):
     """What `watch` returns; it ends with its last reference."""
 
     def changes(self) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ class Storage(Protocol):
         It costs what it yields, not what there is. `NotSupported` where directories are there by themselves.
         """
 
-    def watch(self, path: str) -> Watch | None:
+    def watch(self, path: str) -> DirectoryWatch | None:
         """Return what tells of changes in a directory from now on, `None` where the back end has none. A hint, never the truth."""
 
     def stat(self, path: str) -> Entry:
