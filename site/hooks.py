@@ -52,7 +52,7 @@ API = {
     "spark": (
         "Queries of Spark",
         "A session, and what a query of Spark's needs beside `readStream` and `writeStream`.",
-        ["local_session", "register", "serve_metrics", "read_files", "replayable", "split_bad"],
+        ["local_session", "progress_bar", "register", "serve_metrics", "read_files", "replayable", "split_bad"],
     ),
     "async": (
         "Asynchronous calls",
