@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3
+.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3 bench-topics
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -103,6 +103,9 @@ bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, an
 
 bench-db: warm ## the database sink against Spark's JDBC writer, one COPY, executemany, and Spark's empty batch
 	@$(BIN)/python -m benchmarks.db $(ARGS)
+
+bench-topics: warm ## topics of Kafka into Parquet: an ingest against a stream and Spark's own connector
+	@$(BIN)/python -m benchmarks.topics $(ARGS)
 
 bench-async: warm ## the asynchronous operator against a bare pool of workers
 	@$(BIN)/python -m benchmarks.asynchronous $(ARGS)

@@ -46,7 +46,6 @@ API = {
             "Adopted",
             "catalog",
             "Catalogued",
-            "progress_bar",
         ],
     ),
     "spark": (

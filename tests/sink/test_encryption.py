@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 from collections.abc import Iterator
@@ -294,3 +295,15 @@ def test_a_driver_that_dies_at_assembly(output: Output, point: str) -> None:
     assert told(output) == []
     Sink.existing(LocalStorage(), str(output.root), "s").finish()
     assert sorted(b"".join(seen(output).values()).splitlines()) == [b"b", SECRET.encode()]
+
+
+def test_what_is_compressed_and_then_encrypted(output: Output) -> None:
+    """M15: ten batches of a thousand rows, gzip inside of encryption: decrypted, any reader of gzip has the 10,000 lines in their order."""
+    sink = output.sink(**ENCRYPTED, compression="gzip", rollSize="1g", rollRows="100000")
+    lines = [[f"{batch} {number:04}" for number in range(1000)] for batch in range(10)]
+    for batch, rows in enumerate(lines):
+        output.batch(sink, batch, {0: rows})
+    sink.finish()
+    ((name, data),) = seen(output).items()
+    assert name.endswith(".gz.age")
+    assert gzip.decompress(data).decode().splitlines() == [line for rows in lines for line in rows]

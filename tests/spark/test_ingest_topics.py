@@ -127,7 +127,9 @@ def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, s
     with pytest.raises(CheckpointMismatch, match="would be there twice"):
         penstock.ingest(spark, src, dst, source=source, sink={"format": "json"}, checkpoint=tmp_path / "other")
     with pytest.raises(CheckpointMismatch, match="of another kind"):
-        penstock.ingest(spark, stage.src, dst, sink={"format": "text"}, checkpoint=stage.dst / "_penstock/checkpoint")
+        penstock.ingest(
+            spark, stage.src, dst, source=source, sink={"format": "json"}, checkpoint=stage.dst / "_penstock/checkpoint"
+        )
     with pytest.raises(OptionError, match="topics stand alone"):
         penstock.ingest(spark, [src, str(stage.src)], dst)
     kafka.send(name, b'{"id":10,"name":"n"}', b'{"id":11,"name":"n"}')

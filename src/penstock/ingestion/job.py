@@ -343,7 +343,7 @@ def idle(
     """Return how far an ingest is that has nothing to do, without Spark; `None`: it has, or only Spark can tell.
 
     Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
-    nothing is looked at: it has something to do.
+    nothing is looked at: it has something to do. Raises `BrokerError`, for which a run would wait as long again.
     """
     if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
         return None
@@ -353,6 +353,8 @@ def idle(
             return None
         job.describe(transform, tasks=1)
         return job.state() if job.preview().is_idle() else None
+    except errors.BrokerError:  # the run would wait for the brokers again, behind the start of Spark
+        raise
     except errors.PenstockError:  # the run itself says so, in its own words
         return None
 
