@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.wait import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -288,7 +290,12 @@ def watched_import(target: str, *, blocked: list[str], before: list[str]) -> dic
     arguments = [sys.executable, "-B", "-c", _WATCHED_IMPORT, json.dumps(blocked), json.dumps(before), target]
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(
-        arguments, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": path}
+        arguments,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert ended.returncode == 0, ended.stderr
     answer: dict[str, list[str]] = json.loads(ended.stdout)

@@ -29,6 +29,7 @@ from penstock.aio.retry import Retry
 from penstock.aio.rows import Columns, Shape
 from penstock.errors import OptionError
 from tests.aio.driven import Told, drive
+from tests.support.wait import PATIENCE_SECONDS
 
 
 class Silent(Exception):
@@ -634,7 +635,11 @@ print(rows(), flush=True)
 def test_a_fork_has_a_loop_of_its_own() -> None:
     """F-A22: the loop of a process is dead in its fork, which makes its own when it needs one; the parent's goes on."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "ignore", "-c", FORK],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     assert done.stdout.split("\n") == ["open True", "2", "open False", "2", "2", ""]
 

@@ -23,6 +23,7 @@ from penstock.aio.rows import Columns, Shape
 from penstock.aio.settings import Settings
 from penstock.aio.stage import Place, Plan, run
 from penstock.errors import CallFailed
+from tests.support.wait import PATIENCE_SECONDS
 
 SCHEMA = pa.schema([pa.field("out", pa.int64())])
 
@@ -32,7 +33,7 @@ def clean() -> Iterator[None]:
     """Leave no runtime, no thread and no task."""
     yield
     runtime.close_all()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (left := [t for t in threading.enumerate() if t.name == "penstock-loop"]) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert left == []
@@ -139,7 +140,7 @@ def test_a_runtime_that_nobody_uses_closes_itself(monkeypatch: pytest.MonkeyPatc
 
 def wait_for(holds: Any) -> None:
     """Wait until something holds; fail if it never does."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -436,7 +437,7 @@ def test_one_client_a_worker_and_function(digests: str, runs: str, expected: lis
     made: list[Living] = []
     try:
         found = lives(made, digests=digests, runs=runs)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while found != expected:
             assert time.monotonic() < deadline, found
             time.sleep(0.01)

@@ -37,7 +37,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.ingestion.job import Ingested
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,7 +123,7 @@ def start(place: Path, ingests: Ingests) -> Iterator[Callable[..., Fleet]]:
     yield started
     for fleet in fleets:
         fleet.stop(0)
-        assert fleet.join(5) == []
+        assert fleet.join(PATIENCE_SECONDS) == []
 
 
 def ticked(fleet: Fleet) -> bool:
@@ -143,7 +143,7 @@ def test_one_fails_and_the_others_go_on(start: Callable[..., Fleet], ingests: In
     """A pipeline that fails again and again is tried again and again, with waits between; its neighbour notices nothing."""
     ingests.scripts["bad"] = [StorageError("the disk is away")] * 1000
     fleet = start(text("bad", "good"))
-    wait_for(lambda: status_of(fleet, "bad").failures > 5, "failures", 10)
+    wait_for(lambda: status_of(fleet, "bad").failures > 5, "failures")
     bad = status_of(fleet, "bad")
     assert (bad.error, bad.error_code) == ("the disk is away", "PST-500")
     assert ingests.calls.count("good") == 1
@@ -154,13 +154,13 @@ def test_it_goes_on_where_it_is_well_again(start: Callable[..., Fleet], ingests:
     """Behind a failure the next batch that is committed makes the pipeline one that never failed, but for the count of retries."""
     ingests.scripts["p"] = [StorageError("away"), RuntimeError("of a kind\nthat nobody knows"), None]
     fleet = start(text("p"))
-    wait_for(lambda: ingests.calls.count("p") == 3 and "p" in ingests.active, "a third try", 10)
+    wait_for(lambda: ingests.calls.count("p") == 3 and "p" in ingests.active, "a third try")
     assert (status_of(fleet, "p").error, status_of(fleet, "p").failures) == (
         "RuntimeError: of a kind that nobody knows",
         2,
     )
     ingests.commit("p")
-    wait_for(lambda: not status_of(fleet, "p").failures, "a good batch", 10)
+    wait_for(lambda: not status_of(fleet, "p").failures, "a good batch")
     assert (status_of(fleet, "p").error, status_of(fleet, "p").retries) == (None, 2)
 
 
@@ -171,7 +171,7 @@ def test_what_no_time_mends_is_given_up(start: Callable[..., Fleet], ingests: In
     """What would fail the same way, what a person has to look at, and a pipeline that somebody else runs are not tried again."""
     ingests.scripts["p"] = [error]
     fleet = start(text("p"))
-    wait_for(lambda: fleet.over, "the end", 10)
+    wait_for(lambda: fleet.over, "the end")
     status = status_of(fleet, "p")
     assert (status.phase, status.error_code, ingests.calls) == (Phase.FAILED, error.code, ["p"])
     assert status.fenced == isinstance(error, Fenced)
@@ -189,7 +189,7 @@ def test_one_that_runs_once_is_done_or_given_up(start: Callable[..., Fleet], ing
     """A pipeline that runs once ends when it is in; one that fails is tried as often as the file says."""
     ingests.scripts["bad"] = [StorageError("x")] * 10
     fleet = start(text("good", "bad", schedule="once", retry="first = '1ms', attempts = 3"))
-    wait_for(lambda: fleet.over, "the end", 10)
+    wait_for(lambda: fleet.over, "the end")
     assert phases(fleet) == {"good": Phase.DONE, "bad": Phase.FAILED}
     assert (ingests.calls.count("good"), ingests.calls.count("bad")) == (1, 3)
 
@@ -197,14 +197,14 @@ def test_one_that_runs_once_is_done_or_given_up(start: Callable[..., Fleet], ing
 def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], ingests: Ingests) -> None:
     """A pipeline in the middle of a batch is stopped behind it, and one that waits for input at once."""
     fleet = start(text("busy", "idle"))
-    wait_for(lambda: len(ingests.active) == 2, "both", 10)
+    wait_for(lambda: len(ingests.active) == 2, "both")
     ingests.commit("idle", waiting=True)
     fleet.stop(60)
-    wait_for(lambda: phases(fleet)["idle"] == Phase.STOPPED, "the idle one", 10)
+    wait_for(lambda: phases(fleet)["idle"] == Phase.STOPPED, "the idle one")
     time.sleep(0.1)
     assert phases(fleet)["busy"] == Phase.DRAINING
     ingests.commit("busy")
-    wait_for(lambda: fleet.over, "the busy one", 10)
+    wait_for(lambda: fleet.over, "the busy one")
     state = status_of(fleet, "busy").state
     assert state is not None
     assert (state.batch, state.rows) == (0, 10)
@@ -213,11 +213,11 @@ def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], inges
 def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:
     """A batch that does not end is broken off when the bound is over; who has not ended then is named."""
     fleet = start(text("slow"))
-    wait_for(lambda: ingests.active, "it", 10)
+    wait_for(lambda: ingests.active, "it")
     begin = time.monotonic()
     fleet.stop(0.3)
     assert fleet.join(0.05) == ["slow"]
-    assert fleet.join(10) == []
+    assert fleet.join(PATIENCE_SECONDS) == []
     assert 0.25 < time.monotonic() - begin < 5
 
 
@@ -228,10 +228,10 @@ def test_a_stop_ends_waits(start: Callable[..., Fleet], ingests: Ingests) -> Non
         '"watch"', "{ cron = '0 0 1 1 *' }"
     )
     fleet = start(content)
-    wait_for(lambda: phases(fleet) == {"bad": Phase.BACKING_OFF, "later": Phase.WAITING}, "both", 10)
+    wait_for(lambda: phases(fleet) == {"bad": Phase.BACKING_OFF, "later": Phase.WAITING}, "both")
     assert status_of(fleet, "later").next_ns > time.time_ns()
     fleet.stop(3600)
-    assert fleet.join(5) == []
+    assert fleet.join(PATIENCE_SECONDS) == []
     assert ingests.calls == ["bad"]
 
 
@@ -240,18 +240,18 @@ def test_a_reload_leaves_alone_what_is_unchanged(
 ) -> None:
     """A changed file stops what changed or is gone behind its batch, starts what is new, and the rest runs on in its first run."""
     fleet = start(text("same", "changes", "goes"))
-    wait_for(lambda: len(ingests.active) == 3, "all", 10)
+    wait_for(lambda: len(ingests.active) == 3, "all")
     content = text("same", "new") + text("changes").partition("\n")[2].replace("out-changes", "elsewhere")
     (place / "p.toml").write_text(content)
     with Locks() as locks, caplog.at_level(logging.INFO, "penstock"):
         assert fleet.reload(locks)
     assert "3 pipelines, 2 of them new or changed, 1 gone" in caplog.text
-    wait_for(lambda: "new" in ingests.active, "the new one", 10)
-    wait_for(lambda: ticked(fleet) and phases(fleet)["changes"] == Phase.DRAINING, "its batch", 10)
+    wait_for(lambda: "new" in ingests.active, "the new one")
+    wait_for(lambda: ticked(fleet) and phases(fleet)["changes"] == Phase.DRAINING, "its batch")
     ingests.commit("changes")
     ingests.commit("goes")
-    wait_for(lambda: ticked(fleet) and ingests.calls.count("changes") == 2, "the changed one", 10)
-    wait_for(lambda: ticked(fleet) and set(phases(fleet)) == {"same", "changes", "new"}, "the end of one", 10)
+    wait_for(lambda: ticked(fleet) and ingests.calls.count("changes") == 2, "the changed one")
+    wait_for(lambda: ticked(fleet) and set(phases(fleet)) == {"same", "changes", "new"}, "the end of one")
     assert (ingests.calls.count("same"), ingests.clashes) == (1, [])
 
 
@@ -260,7 +260,7 @@ def test_a_reload_of_a_bad_file_changes_nothing(
 ) -> None:
     """A file with a mistake, or none at all, is told with its line, and everything runs on."""
     fleet = start(text("p"))
-    wait_for(lambda: ingests.active, "it", 10)
+    wait_for(lambda: ingests.active, "it")
     with Locks() as locks:
         (place / "p.toml").write_text(text("p", "q") + "nonsense = 1\n")
         assert not fleet.reload(locks)
@@ -275,10 +275,10 @@ def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ing
     """A pipeline that was given up is started by a reload though the file has it unchanged: its cause was mended elsewhere."""
     ingests.scripts["p"] = [DamagedState("restore it")]
     fleet = start(text("p", "q"))
-    wait_for(lambda: phases(fleet)["p"] == Phase.FAILED, "the failure", 10)
+    wait_for(lambda: phases(fleet)["p"] == Phase.FAILED, "the failure")
     with Locks() as locks:
         assert fleet.reload(locks)
-    wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both", 10)
+    wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both")
     assert ingests.calls.count("q") == 1
 
 
@@ -322,12 +322,12 @@ def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests
     written: list[str] = []
     with logged(written.append, Secrets({"hunter2"}), as_json=True):
         fleet = start(text("p"))
-        wait_for(lambda: ingests.active, "it", 10)
+        wait_for(lambda: ingests.active, "it")
         ingests.commit("p")
-        wait_for(lambda: written, "a line", 10)
+        wait_for(lambda: written, "a line")
         logging.getLogger("penstock.ingest").warning("the password is %s", "hunter2")
         fleet.stop(0)
-        fleet.join(5)
+        fleet.join(PATIENCE_SECONDS)
     entries = [json.loads(line) for line in written]
     batch = entries[0]
     assert (batch["pipeline"], batch["query"], batch["batch"], batch["rows"], batch["level"]) == (
@@ -395,7 +395,7 @@ class TestProcess:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         assert (again.returncode, "run by another penstock run" in again.stderr) == (1, True)
         assert any("does not exist" in entry["message"] for entry in command.entries)
@@ -410,7 +410,7 @@ class TestProcess:
             lambda: "done" in [e["message"] for e in command.entries if e.get("pipeline") == "more"], "the new one"
         )
         command.process.send_signal(signal.SIGTERM)
-        assert command.process.wait(timeout=60) == 0
+        assert command.process.wait(timeout=PATIENCE_SECONDS) == 0
         for name, source in (("a", "in"), ("b", "in"), ("more", "in"), ("bad", "come")):
             verified = penstock("verify", f"out-{name}", "--source", source)
             assert verified.status == 0, verified.out + verified.err

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from penstock.cli.app import app
 from penstock.wal import Writer
 from tests.support.damage import flipped
+from tests.support.wait import PATIENCE_SECONDS
 
 
 def wal(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
@@ -27,7 +28,7 @@ def wal(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
 def wal_process(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
     """Run the command in a process of its own, on pipes, as users do."""
     command = [sys.executable, "-m", "penstock.cli", "wal", *map(str, arguments)]
-    done = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=PATIENCE_SECONDS)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -154,7 +155,7 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
     """What never ends is refused when it is too long for a record; it is not read on."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
     with subprocess.Popen(["/bin/sh", "-c", "echo first; exec cat /dev/zero"], stdout=subprocess.PIPE) as endless:
-        done = subprocess.run(command, stdin=endless.stdout, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, stdin=endless.stdout, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
         endless.kill()
     assert done.returncode == 2
     assert b"too long for a log" in done.stderr
@@ -166,7 +167,7 @@ def test_no_input_at_all(tmp_path: Path) -> None:
     """Standard input that is closed is refused in words."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
     done = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, timeout=60, check=False
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, timeout=PATIENCE_SECONDS, check=False
     )
     assert done.returncode == 2
     assert b"standard input is closed" in done.stderr

@@ -26,7 +26,7 @@ from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
 from tests.support.postgres import Postgres
 from tests.support.relay import relayed
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 pytestmark = pytest.mark.xdist_group("db")
 
@@ -93,10 +93,10 @@ def test_driver_is_killed_anywhere(place: Place) -> None:
     Driver(place).run(0, ten(0))
     for point in POINTS:
         killed = start(place, point, 1, f"{point}=kill")
-        out, err = killed.communicate(timeout=60)
+        out, err = killed.communicate(timeout=PATIENCE_SECONDS)
         assert killed.returncode == -signal.SIGKILL, out + err
         assert len(place.rows()) == (30 if point == "db.commit.done" else 10)
-    out, err = start(place, "last", 1).communicate(timeout=60)
+    out, err = start(place, "last", 1).communicate(timeout=PATIENCE_SECONDS)
     assert "DONE" in out, err
     assert len(place.rows()) == 30
     assert {row[1] for row in place.rows() if row[0] >= 10} == {f"db.commit.done{i}" for i in range(10)}
@@ -111,7 +111,7 @@ def test_stopped_driver_is_fenced(place: Place) -> None:
     other.run(0, ten(0))
     other.run(1, ten(1))
     stopped.send_signal(signal.SIGCONT)
-    out, err = stopped.communicate(timeout=60)
+    out, err = stopped.communicate(timeout=PATIENCE_SECONDS)
     assert "DONE" not in out
     assert "ends with batch 1" in err
     assert len(place.rows()) == 20
@@ -125,7 +125,7 @@ def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres) -> None:
     other = Driver(place, "d2")
     other.run(0, ten(0))
     stopped.send_signal(signal.SIGCONT)
-    out, err = stopped.communicate(timeout=60)
+    out, err = stopped.communicate(timeout=PATIENCE_SECONDS)
     assert "DONE" not in out
     assert re.search(r"Fenced: \[PST-301\] .* belongs to driver 'd2'", err)
     assert len(place.rows()) == 10

@@ -29,6 +29,7 @@ from tests.support.interpreter import Interpreter
 from tests.support.lookup import Lookup
 from tests.support.service import Service
 from tests.support.stage import Stage, run_python
+from tests.support.wait import PATIENCE_SECONDS
 
 
 async def double(row: Any) -> dict[str, int]:
@@ -316,7 +317,7 @@ def test_ids_are_the_same_for_attempts_and_replays(
     counts = penstock.call_counts(spark)[str(query.id)]
     assert (counts.rows, counts.retries, counts.failed) == (120, 80, 0)
     assert counts.p99 is not None
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (
         f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text
     ):  # Spark tells listeners when it gets to it

@@ -26,12 +26,12 @@ from tests.support.follows import follows
 from tests.support.lookup import Lookup
 from tests.support.service import Service
 from tests.support.stage import Stage, run_python
+from tests.support.wait import PATIENCE_SECONDS
 
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {"spark.sql.streaming.stateStore.providerClass": ROCKS, PARTITIONS: "2"}
-PATIENCE_SECONDS = 60
 EVERY = "400 milliseconds"  # while rows are carried each is a batch, of half a second of a processor
 PARTS = {"rollBatches": "1"}
 ONE_FILE = {"growing": "true", "fileName": "all"}
@@ -324,7 +324,7 @@ def test_what_ends_a_run_of_all_that_is_there(batches: list[Any], ended: int) ->
     session, draining = Told("AvailableNowTrigger"), Draining()
     for each in batches:
         draining.heard(cast("Any", session), each)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while session.ended < ended:
         assert time.monotonic() < deadline
         time.sleep(0.01)

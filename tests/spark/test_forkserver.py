@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.session import forkserver, launch
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ class Driver:
     def run(self, what: str, words: str = "", **variables: str) -> tuple[dict[str, Any], str, int]:
         """Run a worker to its end; return what it said of itself, what it said besides, and its status."""
         worker = self.start(what, **variables)
-        said, besides = worker.communicate(words, timeout=60)
+        said, besides = worker.communicate(words, timeout=PATIENCE_SECONDS)
         return json.loads(said.splitlines()[0]), besides, worker.returncode
 
     def waiting(self) -> tuple[subprocess.Popen[str], psutil.Process]:
@@ -130,7 +130,7 @@ def gone(process: psutil.Process) -> bool:
 
 def let_go(worker: subprocess.Popen[str]) -> None:
     """Wait for the end of a process that was not communicated with, and close its streams."""
-    worker.wait(60)
+    worker.wait(PATIENCE_SECONDS)
     for stream in (worker.stdin, worker.stdout, worker.stderr):
         if stream:
             stream.close()

@@ -17,6 +17,7 @@ from penstock.sink.sink import Sink
 from penstock.spark.listener import EndListener
 from penstock.storage import HostFact, LocalStorage
 from tests.support.stage import run_python
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +165,7 @@ def test_rows_of_a_query_that_failed_are_there_when_that_is_told(spark: SparkSes
     assert stage.lines() == {}
     (stage.src / "b").write_bytes(b"\xff\n")
     with pytest.raises(PySparkException):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_SECONDS)
     assert stage.lines() == {"1": 1}
 
 

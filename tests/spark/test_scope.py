@@ -15,6 +15,7 @@ import penstock
 from penstock.errors import BadRecord
 from penstock.ingestion.job import _Run
 from penstock.storage import HostFact
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,7 +173,7 @@ def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -
     assert job.begun.wait(10)
     run._ending.set()
     job.go_on.set()
-    caller.join(10)
+    caller.join(PATIENCE_SECONDS)
     assert job.stopped.is_set()
     assert not caller.is_alive()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.stage import run_python
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.support.stage import Stage
@@ -154,7 +155,7 @@ def test_a_jvm_that_is_lost_is_told_once(tmp_path: Path, debug: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=True,
     )
     assert ended.stdout == "raised\n"

@@ -18,6 +18,7 @@ from penstock.wal import Log, Position, Reader, Writer, runs
 from penstock.windows import WindowStore
 from penstock.windows.store import artifact_at
 from tests.support.hdfs import MiniHdfs
+from tests.support.wait import PATIENCE_SECONDS
 
 RECORDS = [b"%d." % number * (1 + number * 37 % 90) for number in range(40)]
 
@@ -124,13 +125,15 @@ def test_a_writer_that_is_killed(root: str, point: str) -> None:
     """SIGKILL behind a write, before a sync, around a roll: what was acknowledged is there, and the next writer goes on behind it."""
     environment = {**os.environ, failpoints.VARIABLE: point}
     command = [sys.executable, "-c", PROGRAM, root]
-    killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    killed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     acknowledged = len(killed.stdout.split())
     assert 0 < acknowledged < 40
     there = list(Reader(root))
     assert there == RECORDS[: len(there)]  # without the last segment, which is open until somebody takes its lease
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert int(done.stdout.split()[0]) >= acknowledged
     assert list(Reader(root)) == RECORDS
 

@@ -24,6 +24,7 @@ from penstock.wal import Log, Manager, Position, Reader, Writer
 from penstock.windows import WindowStore
 from tests.support.damage import unsynced
 from tests.support.storages import STORAGES
+from tests.support.wait import PATIENCE_SECONDS
 
 
 def test_records_of_any_iterator_and_buffer(root: str) -> None:
@@ -182,7 +183,11 @@ writer.close()
 def test_a_fork_appends_nothing(root: str) -> None:
     """Failure 9: what a child of the writer's process flushes fails and goes nowhere; the parent goes on, and has the lock."""
     done = subprocess.run(
-        [sys.executable, "-Wignore", "-c", FORK, root], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-Wignore", "-c", FORK, root],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("of which this one is a fork") == 3

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.options import Options
-    from penstock.sink.ledger import Look, OpenPart, State
+    from penstock.sink.ledger import OpenPart, State
     from penstock.storage import Storage
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
@@ -157,18 +157,8 @@ class Sink:
         where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
         `OptionError` if files shall grow while parts are open.
         """
-        while True:
-            look = self.ledger.look()
-            head = self.ledger.head(look)
-            try:
-                return self._begun(owner, batch, head, look)
-            except Fenced:  # failure 9
-                now = self.ledger.head()
-                if now.n == head.n or now.owner != head.owner:
-                    raise
-
-    def _begun(self, owner: str, batch: Batch | None, head: State, look: Look) -> Begun:
-        """Begin behind a head; `Fenced` if there is another one by the time of the claim."""
+        look = self.ledger.look()
+        head = self.ledger.head(look)
         _check_taken_over(self, head)
         if batch is not None:
             self._place(head, batch)
@@ -178,7 +168,13 @@ class Sink:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
         if head.owner != owner:
-            head = self._claim(head, owner)
+            try:
+                head = self._claim(head, owner)
+            except Fenced:
+                now = self.ledger.head()
+                if now.n == head.n or now.owner != head.owner:
+                    raise
+                return self.begin(owner, batch)  # failure 9
         elif not is_noted(self.storage, self.state, head.epoch):
             note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
