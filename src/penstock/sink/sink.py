@@ -246,7 +246,7 @@ class Sink:
                 with self.committer.reading_of(begun.base, begun.epoch):
                     for piece in rows:
                         aside.hand_on()
-                        count += self._feed(task, piece)
+                        count += _fed(task, piece)
                     aside.hand_on()
                     closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
             except BeginAgain:
@@ -285,13 +285,6 @@ class Sink:
             times=self.layout.time_buckets(schema),
             check_name=partial(_check_name, self.rules, origin, kind),
         )
-
-    @staticmethod
-    def _feed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
-        if isinstance(some, bytes):
-            return task.write_text(some)
-        task.write(some)
-        return int(some.num_rows)
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
@@ -498,6 +491,14 @@ def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) ->
     if place.name:
         opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
         rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+
+
+def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
+    """Give rows to a task; return how many they are."""
+    if isinstance(some, bytes):
+        return task.write_text(some)
+    task.write(some)
+    return int(some.num_rows)
 
 
 def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
