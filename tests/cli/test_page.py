@@ -19,13 +19,14 @@ import pytest
 
 from penstock import clock
 from penstock.cli import verified
+from penstock.cli.ingest import Request
 from penstock.cli.page import board as boards
 from penstock.cli.page import door as doors
 from penstock.cli.page import draw, outputs
 from penstock.cli.page.board import Board
 from penstock.cli.page.commands import WatchedOutputs
 from penstock.cli.page.door import Door, is_loopback, token_at
-from penstock.cli.page.ingest import WatchedIngest
+from penstock.cli.page.ingest import IngestPage, WatchedIngest
 from penstock.cli.page.markup import html
 from penstock.cli.page.outputs import WatchedOutput
 from penstock.cli.page.request import PageRequest, requested
@@ -636,3 +637,20 @@ def test_page_of_an_output_as_a_command(quarantined: Pipeline) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.slow
+def test_page_of_one_ingest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`penstock ingest --page` is up before Spark is, says where, and shows what the ingest reports; no token without a page."""
+    (tmp_path / "in").mkdir()
+    ingest = Request.of([str(tmp_path / "in")], str(tmp_path / "out"), ({}, []), ({}, []), None, None)
+    page = IngestPage(PageRequest("127.0.0.1:0"), ingest)
+    with page.served():
+        url = capsys.readouterr().err.split()[1]
+        for state, text in ((None, "starting"), (STATE, "running"), (replace(STATE, waiting=True), "waiting")):
+            if state is not None:
+                page.progress(state)
+            with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310 - an address of this test
+                shown_text = response.read().decode()
+            assert text in shown_text
+            assert f"{tmp_path}/in" in shown_text

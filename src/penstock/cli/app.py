@@ -33,7 +33,7 @@ def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's 
 
 
 Key = Annotated[Text, _flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
-Page = Annotated[Text, _flag("--page", "ADDR", "Show all that in a browser, at :PORT (this machine) or HOST:PORT.")]
+Page = Annotated[Text, _flag("--page", "ADDR", "Show what happens in a browser, at :PORT (this machine) or HOST:PORT.")]
 Token = Annotated[
     Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
 ]
