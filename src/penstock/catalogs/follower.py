@@ -53,6 +53,7 @@ _REMEDY = "restore the ledger from a copy, or begin a new table, which gets all 
 _LIBRARIES = {"iceberg": ("pyiceberg", "sqlalchemy"), "delta": ("deltalake",)}
 
 
+@named
 @dataclass(frozen=True)
 class Catalogued:
     """What was brought into a table: how many files, with how many rows, in how many commits; and which files were passed over."""
