@@ -286,6 +286,23 @@ class StorageContract:
         with pytest.raises(NotThere):
             storage.lock(f"{root}/missing")
 
+    def test_a_watch_tells_what_a_listing_would(self, storage: Storage, root: str) -> None:
+        """Where a directory can be watched, what came since is told as `names` has it, and what went as nothing; else nobody says so."""
+        put(storage, f"{root}/before", b"x")
+        watch = storage.watch(root)
+        if watch is None:
+            pytest.skip("nobody tells here")
+        assert watch.changes() == {}
+        put(storage, f"{root}/a \udcff ü", b"x")
+        put(storage, f"{root}/short", b"x")
+        storage.delete(f"{root}/short")
+        storage.delete(f"{root}/before")
+        told = watch.changes()
+        assert told is not None
+        assert {name: value for name, value in told.items() if value is not None} == storage.names(root)
+        assert {"short", "before"} <= told.keys()
+        assert watch.changes() == {}
+
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
         """Any byte but a slash and NUL may be in a name, also bytes that are not UTF-8."""
