@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 RECORDS, PARTITIONS, RUNS = int(os.environ.get("RECORDS", "1000000")), 4, 3
 _HERTZ = os.sysconf("SC_CLK_TCK")
+_NAME = "PENSTOCK_TOPICS_CONTENDER"
+MARK = f"{_NAME}={os.environ.get(_NAME, '')}".encode()
 _console = Console(highlight=False, soft_wrap=True)
 
 
@@ -81,16 +83,18 @@ CONTENDERS: dict[str, Callable[[SparkSession, str, str, str], None]] = {
 
 
 def _processor_seconds() -> float:
-    """Return what the processes of this session of the system have used by now, with those of their children that have ended."""
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == os.getsid(0):
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / _HERTZ
+    """Return what the processes of this contender have used by now, with those of their children that have ended."""
+    return sum(map(_ticks, Path("/proc").glob("[0-9]*"))) / _HERTZ
+
+
+def _ticks(process: Path) -> int:
+    """Return what a process has used if it is one of this contender's, in whatever session of the system."""
+    try:
+        if MARK not in (process / "environ").read_bytes():
+            return 0
+        return sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:15]))
+    except OSError:  # it has ended
+        return 0
 
 
 def contend(name: str, servers: str, topic: str, work: str) -> None:
@@ -131,7 +135,7 @@ def fill(kafka: Kafka) -> str:
 def measured(name: str, *arguments: str) -> dict[str, Any] | None:
     """Return what a contender took in a process of its own, `None` if it cannot run here."""
     command = [sys.executable, "-m", "benchmarks.topics", name, *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    run = subprocess.run(command, env=os.environ | {_NAME: uuid4().hex}, capture_output=True, text=True, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
     if not lines:
         _console.print(f"{name}: does not run here: {run.stderr.strip()[-300:]}")
