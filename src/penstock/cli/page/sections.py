@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -319,7 +320,7 @@ def _finished(view: PipelineView, here: str) -> Element | None:
 def _guarantee(view: PipelineView) -> Element:
     verdict = view.output.verified
     if verdict is None:
-        line = f"penstock verify {_cut(view.masked(without_credentials(view.described.sink)))}"
+        line = f"penstock verify {quote(_cut(view.masked(without_credentials(view.described.sink))))}"
         text: list[Child] = ["Nobody has verified this output yet: ", tag("code", line), "."]
         return tag("div", tag("h3", "Guarantee"), tag("p", *text))
     rows = next((n for sink, n in verdict["rows"].items() if sink == view.fact.get("sink")), 0)
