@@ -31,7 +31,7 @@ from penstock.verify.files import existing_sinks
 from penstock.verify.proof import verify
 
 GOOD = ("lines", "events")
-_PATIENCE_SECONDS = 240.0
+_PATIENCE_SECONDS = 600.0  # a loaded machine takes minutes to start Spark
 _FILE = """
 drain = "20s"
 [pipelines.lines]
