@@ -86,7 +86,7 @@ def _cpu(process: psutil.Process) -> float:
 @contextmanager
 def _querying(src: Path, dst: Path, what: str) -> Iterator[psutil.Process]:
     command = [sys.executable, "-c", _QUERY, str(src), str(dst), what]
-    query = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    query = subprocess.Popen(command, start_new_session=True)  # what it says of a failure is seen
     try:
         yield psutil.Process(query.pid)
     finally:
