@@ -143,9 +143,10 @@ def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, s
     assert lossy.rows == 6
 
 
+@pytest.mark.soak
 @pytest.mark.xdist_group("kill")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("chain", ["short", pytest.param("long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("chain", ["short", "long"])
 def test_ingest_of_topics_is_killed(kafka: Kafka, stage: Stage, chain: str) -> None:
     """Killed at its steps, with a broker that is killed as well, each committed record is in one file, and none is that was not."""
     points: Sequence[str] = CHAINS[chain]
