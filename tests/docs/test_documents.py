@@ -36,6 +36,7 @@ NOT_RUN = {
     "pip install 'penstock[spark]'": "it needs a package index",
     "pip install 'penstock[spark,hdfs]'": "it needs a package index",
     "pip install 'penstock[spark,s3]'": "it needs a package index",
+    "pip install 'penstock[iceberg,delta]'": "it needs a package index",
     "penstock warmup": "it writes to the user's cache, which other processes use",
 }
 
