@@ -34,6 +34,7 @@ NAMING = {
     "db/sink.py": "`text` is a type of SQL",
     "db/types.py": "`text` is a type of SQL",
     "db/loading.py": "`text` is a type of SQL",
+    "cli/page/draw.py": "an element of SVG",
     "formats/aside.py": "what is set aside is told in lines of JSON, whatever the output is",
 }
 

@@ -138,6 +138,7 @@ class _Held:
 
     files: Mapping[str, bytes]
     tags_contents = False
+    has_directories = True
 
     def open(self, path: str) -> _HeldFile:
         if path not in self.files:
