@@ -138,7 +138,7 @@ class _Held:
 
     files: Mapping[str, bytes]
     tags_contents = False
-    has_directories = True
+    has_directories = of_this_host = True  # nothing is opened or fetched ahead: it is here
 
     def open(self, path: str) -> _HeldFile:
         if path not in self.files:

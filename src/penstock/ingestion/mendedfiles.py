@@ -9,7 +9,7 @@ the ingest, which takes it in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -173,6 +173,9 @@ class _Instead:
 
     storage: Storage
     paths: Mapping[str, str]
+    # Nothing is opened or fetched ahead: there is one file.
+    has_directories: ClassVar[bool] = True
+    of_this_host: ClassVar[bool] = True
 
     @property
     def tags_contents(self) -> bool:
