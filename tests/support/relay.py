@@ -56,8 +56,11 @@ class Relay(threading.Thread):
                     else:
                         server.sendall(data)
                     return
+                # Parsed and described before it is executed. Looked at before it is handed on: by the answer to an earlier one, which
+                # is executed at once, a test may be led to arm us.
+                prepares = self.armed and b"COMMIT\0" in data
                 server.sendall(data)
-                if self.armed and b"COMMIT\0" in data:  # is parsed and described before it is executed
+                if prepares:
                     self.armed, prepared = False, True
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)  # the other thread is reading from it: closing alone would do nothing
