@@ -80,6 +80,14 @@ finally:
 """
 
 
+# The directory of a command goes with its test, and with it the one that Spark's workers would begin in, were the JVM started there.
+_START = """
+import penstock
+
+penstock.local_session().stop()
+"""
+
+
 class Interpreter:
     """A process that runs one program after the other, all in one directory, which is empty at first."""
 
@@ -88,6 +96,7 @@ class Interpreter:
         self._answers = answers
         self._room = room
         self._number = count()
+        self._is_begun = False
         self.directory = room / "in"
 
     def penstock(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -95,6 +104,9 @@ class Interpreter:
 
         What Spark and its workers print is not seen, and they do not import from `cwd`: they are of the program that started the JVM.
         """
+        if not self._is_begun:
+            self._is_begun = True
+            self.run(_START)
         return self.run(_COMMAND, str(cwd), *arguments)
 
     def run(
