@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.job import Ingested
 
+_BAR_COLUMNS = 20  # so that a notebook, which has 115, shows all that is said behind it
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0
 _ASIDE = ("aside_records", "aside_files", "aside_changed")
@@ -206,17 +207,34 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.fields[text]}", markup=False)
+    # In a notebook what a thread shows gets lost, or takes what this one shows with it.
     with Progress(
-        SpinnerColumn(), BarColumn(), text, TimeElapsedColumn(), console=errors, transient=errors.is_terminal
+        SpinnerColumn(),
+        BarColumn(_BAR_COLUMNS),
+        text,
+        TimeElapsedColumn(),
+        console=errors,
+        transient=errors.is_terminal,
+        auto_refresh=not errors.is_jupyter,
     ) as bar:
         task = bar.add_task("", total=None, text="planning")
 
-        def shown(course: Course) -> None:
+        seen: list[Course] = []
+
+        def tell(course: Course) -> None:
             facts = course.facts
-            # Else there is only what an earlier run has done.
             unit = "offsets" if facts["input_offsets"] else "bytes"
             read, left = facts[f"input_{unit}"], facts[f"left_{unit}"]
-            if left or facts["waiting"] or course.last != course.first:
-                bar.update(task, completed=read, total=read + left, text=line(facts))
+            bar.update(task, completed=read, total=read + left, text=line(facts), refresh=errors.is_jupyter)
+
+        def shown(course: Course) -> None:
+            seen[:] = [course]
+            unread = course.facts["left_offsets"] or course.facts["left_bytes"]
+            if (
+                unread or course.facts["waiting"] or course.last != course.first
+            ):  # else there is only what an earlier run has done
+                tell(course)
 
         yield shown
+        for course in seen:  # which was told of once, if it was quick
+            tell(course)
