@@ -66,10 +66,13 @@ class Relay(threading.Thread):
                 server.shutdown(socket.SHUT_RDWR)  # the other thread is reading from it: closing alone would do nothing
 
     def clients(self) -> frozenset[Socket]:
-        """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well."""
+        """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well.
+
+        Each has the port that is its own, though the server does not know it: one that takes the descriptor of another is not that one.
+        """
         found = psutil.Process().net_connections("tcp")
         ends = (each for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == self.port)
-        return frozenset(Socket(each.fd, each.family, "", str(self.port)) for each in ends)
+        return frozenset(Socket(each.fd, each.family, str(each.laddr.port), str(self.port)) for each in ends)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
