@@ -42,15 +42,16 @@ _LOOKS = (
 _FEW = 5  # one value in so many
 
 
-# Values of a type as nearly all are, which are right for certain but for the rarest, such as a year 0.
+# Values of a type as nearly all are, and right but for the rarest, such as a year 0, or more digits than a decimal has room for.
 _NUMBER = "-?[0-9]{1,15}"
 _FRACTION = r"(?:\.[0-9]{0,15})?"
 _SURE = (
     (types.is_int64, r"\A-?[0-9]{1,18}\z"),
     (types.is_int32, r"\A-?[0-9]{1,9}\z"),
+    (types.is_int16, r"\A-?[0-9]{1,4}\z"),
     (types.is_integer, r"\A-?[0-9]{1,2}\z"),
     (types.is_floating, rf"\A{_NUMBER}{_FRACTION}(?:[eE][+-]?[0-9])?\z"),
-    (types.is_decimal, rf"\A-?[0-9]{_FRACTION}\z"),
+    (types.is_decimal, rf"\A{_NUMBER}{_FRACTION}\z"),
     (types.is_date, rf'\A"?{USUAL_DAY}"?\z'),
     (types.is_timestamp, rf'\A"?{USUAL_TIME}"?\z'),
 )
