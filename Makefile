@@ -11,6 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # How many processes: `tests/conftest.py`.
 PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 
+# A test that waits in C code for ever is not ended by its time limit, which is a signal: its process is, with the stack printed. The others go on.
+PYTEST_STUCK := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+
 # What goes further than `make test` when it is asked to: `effort` in tests/support.
 EXPLORED := tests/testing tests/formats tests/source tests/sink tests/query tests/wal tests/windows tests/docs/test_examples.py tests/spark/test_ddl.py
 
@@ -50,7 +53,7 @@ run-kafka: warm ## topics of a real Kafka into files, killed three times on the 
 	@$(BIN)/python examples/kafka_to_files.py $(ARGS)
 
 test: warm ## all tests but the soak
-	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 PENSTOCK_REQUIRE_KAFKA=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(ARGS)
+	@PENSTOCK_REQUIRE_SPARK=1 PENSTOCK_REQUIRE_HDFS=1 PENSTOCK_REQUIRE_KAFKA=1 $(BIN)/python -m pytest $(PYTEST_SPLIT) $(PYTEST_STUCK) $(ARGS)
 
 run-s3: warm $(STORES)/versitygw ## the same on a store of objects of this machine, which speaks S3 (a server in Go, fetched and built once)
 	@PENSTOCK_STORES=$(abspath $(STORES)) $(BIN)/python -m tests.support.run_s3
