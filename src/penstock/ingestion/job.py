@@ -32,19 +32,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, unique
 from penstock.arguments import named
-from penstock.errors import DamagedState, OptionError
+from penstock.errors import OptionError
 from penstock.formats.account import Account
-from penstock.ingestion.dry import Preview
-from penstock.ingestion.drytopics import TopicPreview
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.failures import meaning
+from penstock.ingestion.given import given_options
+from penstock.ingestion.inputs import input_of
 from penstock.ingestion.late import counts
-from penstock.ingestion.names import names_taken
 from penstock.ingestion.places import (
-    check_apart,
     check_archive,
     check_checkpoint,
-    check_directories,
     check_quarantine,
     check_reached,
 )
@@ -52,11 +49,9 @@ from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.stage import Stage
-from penstock.ingestion.topics import Topics, counts_of, topic_offset
-from penstock.options import SINK, SOURCE, Option, parse
-from penstock.options.internal import LIVE_SOURCE, SPLITS
+from penstock.ingestion.topics import counts_of
+from penstock.options import SINK, parse
 from penstock.options.kafka import is_topics
-from penstock.options.parsers import path_list
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
@@ -67,39 +62,24 @@ from penstock.sink import keeper, quarantine
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.source import configured
 from penstock.source.noted import SchemaNotes
-from penstock.source.where import where_of
 from penstock.storage import TEMPORARY, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.ingestion.dry import DryRun
-    from penstock.ingestion.names import Names
+    from penstock.ingestion.dry import DryRun, Preview
     from penstock.ingestion.stage import Transform
-    from penstock.source.cursor import Split
-    from penstock.source.where import Where
 
 _log = logging.getLogger("penstock.ingest")
-# Plans of an ingest have a place beside the offset, so batches need not be small.
-_FILES_A_BATCH = "100000"
 # Tasks are as many as cores: their parts are well sized unless the input is small.
 _MERGE_BELOW = "4m"
 _POLL_SECONDS = 0.2
 _WATCHING = "1s"
-# Options of the connectors that an ingest would ignore, and what it has instead.
-_NO_OPTIONS = {
-    "path": "src and dst",
-    "checkpointlocation": "checkpoint",
-    "ingest": "transform",
-    "statelocation": "checkpoint",
-    "tasks": "the session's cores",
-}
 
 
 @dataclass(frozen=True)
@@ -397,44 +377,30 @@ class _Job:
         sink: dict[str, Any],
         checkpoint: str | None,
     ) -> None:
-        self._names = names_taken(source)
         self._output, self._dst = locate(dst, name="DST")
-        place, src_path = _located(src, source, dst, checkpoint, self._names)
-        self._input = None if place is None else place.storage
         check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
+        self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
+        self._input = input_of(src, source, dst, checkpoint)
         check_reached((self._output, self._dst), (state, where))
         # Spark's JVM knows a store of objects by the address that it was given, not by ours.
         self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
-        self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
-        self._topics = None
-        if place is None:
-            _check_ours(source, "source")
-            self._topics = Topics.of(src_path, _texts(source))
-            self._source = dict(self._topics.given)
-        else:
-            self._source = {"maxFilesPerTrigger": _FILES_A_BATCH} | _given(SOURCE, source, src_path, "source")
-        if self._names is not None:
-            self._names.check(self._source)
-        check_archive(self._source.get("sourceArchiveDir"), dst)
-        self._sink = {"mergeBelow": _MERGE_BELOW} | _given(SINK, sink, self._dst, "sink")
+        check_archive(self._input.options.get("sourceArchiveDir"), dst)
+        self._sink = {"mergeBelow": _MERGE_BELOW} | given_options(SINK, sink, self._dst, "sink")
         self._sink |= _aside_of(
-            self._source, self._sink, lambda given: check_quarantine(given, place, self._output, self._dst)
+            self._input.options,
+            self._sink,
+            lambda given: check_quarantine(given, self._input.place, self._output, self._dst),
         )
         self.sink("check")
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
         """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
-        known = self._notes(), self._committed()
-        if self._topics is None:
-            self._schema = ReadSchema.of(self._given_schema, self._source, *known)
-        else:
-            self._schema = self._topics.read_schema(self._given_schema, *known)
+        self._schema = self._input.read_schema(self._given_schema, self._notes(), self._committed())
         self._described = transform, tasks
-        columns = None if self._names is None else self._names.columns
-        self._stage = Stage.describe(self._source, self._schema.json, transform, tasks, columns)
+        self._stage = Stage.describe(self._input.options, self._schema.json, transform, tasks, self._input.columns)
         self._tasks = tasks
         stage = Stage.of(self._stage)
         sink = self.sink("check")
@@ -463,7 +429,7 @@ class _Job:
 
     def prepare(self, *, make: bool = True) -> None:
         """Look at what is there, and `make` what is not; a file that cannot be written is told now, not by a task or in Java."""
-        Earlier(self._input, self._source, self._output, self._dst, self._checkpoint).check()
+        Earlier(self._input.storage, self._input.options, self._output, self._dst, self._checkpoint).check()
         if not make:
             return
         checkpoint, path = locate(self._checkpoint.location)
@@ -478,15 +444,9 @@ class _Job:
 
     def preview(self) -> Preview:
         """Return what looks at what this would do."""
-        if self._names is not None:
-            msg = "what rows name is not known before they are read: a dry run, and `penstock check`, look at no files; leave files out"
-            raise OptionError(msg)
-        stage, sink = Stage.of(self._stage), self.sink("preview")
-        notes = list(self._schema.told)
-        looks = self._input, self._source, stage, sink, self._checkpoint, self._carried()
-        if self._topics is not None:
-            return TopicPreview(*looks, notes=notes, topics=self._topics)
-        return Preview(*looks, notes=notes)
+        return self._input.preview(
+            Stage.of(self._stage), self.sink("preview"), self._checkpoint, list(self._schema.told)
+        )
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
         """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
@@ -501,21 +461,12 @@ class _Job:
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
-        writer = self._frame(spark).writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
+        carried = self._input.frame(spark, Stage.of(self._stage), self._checkpoint.location, self._tasks)
+        writer = carried.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
-
-    def _frame(self, spark: SparkSession) -> DataFrame:
-        """Return what is carried to the tasks."""
-        if self._topics is not None:
-            return self._topics.frame(spark, self._tasks)
-        if self._names is not None:
-            notes = f"{self._checkpoint.location}/penstock/named"
-            return self._names.splits(spark, self._source, Stage.of(self._stage), notes, self._tasks)
-        carried = self._source | self._carried() | {"tasks": str(self._tasks)}
-        return spark.readStream.format("penstock").options(**carried).load()
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
@@ -525,13 +476,12 @@ class _Job:
         and so is one whose driver still lives.
         """
         number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
-        if number is None or query is None or self._names is not None or self._topics is not None:
+        if number is None or query is None:
             return
         head = self.sink(query).ledger.head()
         if head.last_batch(query) >= number or self._runs(query, head.owner):
             return
-        reading = Stage.of(self._stage).reading
-        changed = sum(not reading.is_as_planned(split) for split in self._splits(_offset(self._checkpoint, number)))
+        changed = self._input.changed(Stage.of(self._stage), self._checkpoint, number)
         if changed:
             _log.warning(
                 "batch %d was never committed and %d of its files changed; it is planned anew", number, changed
@@ -552,14 +502,6 @@ class _Job:
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
         pid = int(jvm.java.lang.ProcessHandle.current().pid()) if jvm else 0
         return drivers.owner(query, process(pid))
-
-    def _splits(self, offset: dict[str, Any]) -> list[Split]:
-        options = parse(LIVE_SOURCE, self._source | self._carried(), what="source")
-        return configured.planner(options, Stage.of(self._stage).reading).splits(offset)
-
-    def _carried(self) -> dict[str, str]:
-        """Return the source options that make splits of the plan."""
-        return {"emit": SPLITS, "stateLocation": f"{self._checkpoint.location}/penstock"}
 
     @property
     def checkpoint(self) -> str:
@@ -587,8 +529,7 @@ class _Job:
     def state(self, *, waiting: bool = False) -> Ingested:
         """Return how far it is, from the checkpoint and the ledger."""
         batch = max(self._checkpoint.numbers("commits"), default=-1)
-        offset_of = _offset if self._topics is None else topic_offset
-        offset = offset_of(self._checkpoint, batch) if batch >= 0 and self._names is None else {}
+        offset = self._input.offset(self._checkpoint, batch) if batch >= 0 else {}
         name = self._checkpoint.query_id()
         sink = self.sink(name or "")
         head = sink.ledger.head() if name else State("")
@@ -610,19 +551,6 @@ class _Job:
         elif status["message"].startswith("Waiting for"):
             self._waiting = True
         return self._waiting
-
-
-def _located(
-    src: str, source: dict[str, Any], dst: str, checkpoint: str | None, names: Names | None
-) -> tuple[Where | None, str]:
-    """Return where the input is, as the storage has it and as the user says; topics are in no storage. `OptionError`."""
-    if is_topics(src):
-        check_directories(dst, checkpoint)
-        return None, src
-    _, path = locate(src, name="SRC")
-    place = where_of((path, *_absolute(source)), source.get("basePath"))
-    check_apart(place, dst, checkpoint, strict=_is_strict(source), lists=names is None or names.is_published)
-    return place, path
 
 
 def standing(sink: Sink, head: State, *, query: str, batch: int, offset: Mapping[str, Any]) -> Ingested:
@@ -663,60 +591,9 @@ def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
         raise OptionError(msg)
 
 
-def _offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-    """Return the end offset of a batch."""
-    offsets = checkpoint.offsets(number)
-    if len(offsets) != 1 or offsets[0] is None:
-        place = f"{checkpoint.location}/offsets/{number}"
-        msg = f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
-        raise DamagedState(msg)
-    return offsets[0]
-
-
-def _given(table: tuple[Option, ...], options: Mapping[str, Any], path: str, side: str) -> dict[str, str]:
-    """Return what the user gave, by the names of the table, and the path."""
-    _check_ours(options, side)
-    return dict(parse(table, _texts(options) | {"path": path}, what=side).given)
-
-
-def _check_ours(options: Mapping[str, Any], side: str) -> None:
-    """Raise `OptionError` for options that an ingest says itself."""
-    for name in options:
-        if name.lower() in _NO_OPTIONS:
-            msg = f"{side} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
-            raise OptionError(msg)
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in options.items()}
-
-
-def _is_strict(source: dict[str, Any]) -> bool:
-    """Tell whether SRC has to be there; what the option may be is checked with all others."""
-    given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
-    return _text(given).lower() != "false"
-
-
 def _aside_of(source: Mapping[str, str], sink: Mapping[str, str], located: Callable[[str], str]) -> dict[str, str]:
     """Return what the sink is told of where to set aside: the option is one of the source, and it is the sink that writes."""
     if "quarantineLocation" in sink:
         msg = "quarantineLocation is an option of the source, as badRecords is: give it there"
         raise OptionError(msg)
     return {name: located(text) for name, text in source.items() if name == "quarantineLocation"}
-
-
-def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
-    """Return the further paths of a source; from now on they, and what they lie in, are absolute: other processes read them."""
-    by_name = {name.lower(): name for name in source}
-    if (name := by_name.get("basepath")) is not None:
-        source["basePath"] = locate(source.pop(name), name="basePath")[1]
-    name = by_name.get("paths")
-    if name is None:
-        return ()
-    paths = [locate(path, name="paths")[1] for path in path_list(source.pop(name), "paths")]
-    source["paths"] = json.dumps(paths)
-    return tuple(paths)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,7 +13,7 @@ from penstock.source import schemas
 from penstock.source.schemas import INFER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from penstock.source.noted import SchemaNotes
 
@@ -28,7 +28,7 @@ class ReadSchema:
     given: bool = field(default=False, compare=False)
 
     @staticmethod
-    def of(schema: Any, source: dict[str, str], notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
+    def of(schema: Any, source: Mapping[str, str], notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
         """Return the schema that the source reads, behind the batch that was committed last. Nothing is noted yet.
 
         Raises what `infer` does, and `SchemaChanged`.

@@ -40,7 +40,7 @@ from penstock.source.cursor import Split
 from penstock.source.named import NameColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Protocol, TypeAlias
 
     import pyarrow as pa
@@ -130,7 +130,7 @@ class Stage:
 
     @staticmethod
     def describe(
-        source: dict[str, str],
+        source: Mapping[str, str],
         schema: str,
         transform: Transform | str | None,
         tasks: int = 1,
@@ -347,7 +347,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _reading(source: dict[str, str], schema: str) -> tuple[Options, Reading, Carrier | None]:
+def _reading(source: Mapping[str, str], schema: str) -> tuple[Options, Reading, Carrier | None]:
     """Return how the input is read; of topics with what reads their ranges."""
     if is_topics(source["path"]):
         topics = TopicRows.of(source, schema)

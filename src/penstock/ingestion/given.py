@@ -1,0 +1,44 @@
+"""Options of an ingest as they were given: checked against the connectors' tables, and as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import OptionError
+from penstock.options import Option, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Options of the connectors that an ingest would ignore, and what it has instead.
+_NO_OPTIONS = {
+    "path": "src and dst",
+    "checkpointlocation": "checkpoint",
+    "ingest": "transform",
+    "statelocation": "checkpoint",
+    "tasks": "the session's cores",
+}
+
+
+def given_options(table: tuple[Option, ...], options: Mapping[str, Any], path: str, side: str) -> dict[str, str]:
+    """Return what the user gave, by the names of the table, and the path."""
+    check_ours(options, side)
+    return dict(parse(table, texts(options) | {"path": path}, what=side).given)
+
+
+def check_ours(options: Mapping[str, Any], side: str) -> None:
+    """Raise `OptionError` for options that an ingest says itself."""
+    for name in options:
+        if name.lower() in _NO_OPTIONS:
+            msg = f"{side} option {name!r}: an ingest takes that from {_NO_OPTIONS[name.lower()]}; leave it out"
+            raise OptionError(msg)
+
+
+def texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options as Spark has them."""
+    return {name: text(value) for name, value in options.items()}
+
+
+def text(value: object) -> str:
+    """Return the value of an option as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
