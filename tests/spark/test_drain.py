@@ -197,6 +197,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(
     assert {len({one.split()[0] for one in what}) for what in calls(stage).values()} == {1}
 
 
+@pytest.mark.soak  # with carried rows that come out, and no batch without data
 def test_a_run_of_all_that_is_there_leaves_its_last_batch_to_the_next(rocks: SparkSession, stage: Stage) -> None:
     """F-A17: `availableNow` ends where Spark runs no batches without data; what the last one finished is the next run's."""
     rocks.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
@@ -254,6 +255,7 @@ def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
     )  # though a batch that was planned is run, in which no lane has anything to do
 
 
+@pytest.mark.soak  # what is asked of its trigger is below, without a Spark
 def test_a_stream_that_goes_on_is_not_ended(rocks: SparkSession, stage: Stage) -> None:
     """An idle stream of another trigger holds nothing for many batches, and takes what comes then."""
     stage.put("a", "1", "slow-2")

@@ -178,6 +178,7 @@ def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -
     assert stage.lines() == expected
 
 
+@pytest.mark.soak  # stages and readers have clocks that jump without a Spark
 def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
     """The clock of every process jumps an hour forth and back, in and between batches: with such a `lateness` nothing is lost."""
     (tmp_path / "site").mkdir()

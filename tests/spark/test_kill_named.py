@@ -57,7 +57,8 @@ def starts(stage: Stage, points: Sequence[str], recipients: Sequence[str], lines
     return run.stdout
 
 
-@pytest.mark.parametrize("chain", ["short", pytest.param("long", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", CHAINS)
 def test_chain_of_encrypted_files_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch, chain: str) -> None:
     """Whoever dies, for whomever files are encrypted by now: each row comes out at the other end once, and none lies in clear between."""
     other = pyrage.x25519.Identity.generate()

@@ -62,7 +62,7 @@ def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Sta
     assert set(before) < set(stage.files())
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
     """checkpoint/commits/<last> deleted, new files landed, restarted, once and twice in a row: nothing lost or doubled."""
     for i in range(4):
@@ -336,7 +336,14 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
     assert stage.lines() == {"1": 1, "2": 1}
 
 
-@pytest.mark.parametrize("change", ["mend", "remove the record", "remove the file", "put a corrupt file anew"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "mend",
+        "put a corrupt file anew",
+        *(pytest.param(change, marks=pytest.mark.soak) for change in ("remove the record", "remove the file")),
+    ],
+)
 @follows("PST-201")
 def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""

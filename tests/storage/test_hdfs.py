@@ -826,6 +826,7 @@ def test_a_data_node_dies_between_two_syncs(
     assert storage.read(f"{root}/g") == b"one\ntwo\n"
 
 
+@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
 def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -843,6 +844,7 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
         assert status(hdfs, f"{root}/{name}")["replication"] == DATA_NODES
 
 
+@pytest.mark.soak  # it waits for two DataNodes
 def test_too_few_data_nodes(hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where two of three are dead and not missed, writing fails with a typed error and leaves no name; later it works."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 0.5, 1.0))
@@ -881,9 +883,7 @@ class Reviving:
         self._real.delete(path)
 
 
-@pytest.mark.parametrize(
-    "size", [10, pytest.param(300_000, marks=pytest.mark.soak), pytest.param(3 * MEBIBYTE, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("size", [pytest.param(size, marks=pytest.mark.soak) for size in (10, 300_000, 3 * MEBIBYTE)])
 def test_a_file_that_meets_a_dead_data_node_is_made_again(
     hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
