@@ -146,6 +146,7 @@ class TestProcess:
         assert (facts["event"], facts["rows"], facts["output_files"], facts["open_rows"]) == ("done", 2, 1, 0)
         assert place.lines() == ["ONE", "TWO"]
 
+    @pytest.mark.soak  # the summary is compared where a document shows it
     def test_summary(self, place: Place, python: Interpreter) -> None:
         """Without --json the summary is on stdout and progress on stderr, without a word of Spark's; verify agrees."""
         place.put("a.json", "".join(f'{{"id": {n}, "city": "c{n % 3}"}}\n' for n in range(300)))

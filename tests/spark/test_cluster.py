@@ -110,7 +110,7 @@ def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
     check(stage, expected, log)
 
 
-@pytest.mark.soak  # it costs a minute; `test_faults.py` has two hosts of which one stands still
+@pytest.mark.soak  # it costs a minute; a task whose worker dies is in `test_faults.py`
 def test_a_worker_is_killed(
     stage: Stage, tmp_path: Path, variables: dict[str, str], driver_variables: dict[str, str]
 ) -> None:

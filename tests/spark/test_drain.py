@@ -225,14 +225,16 @@ def dozing(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
     return penstock.async_map(lines(spark, stage), Dozing(), schema="call string", drain=0.1, timeout=600.0, **options)
 
 
-@pytest.mark.parametrize("ordered", [True, pytest.param(False, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("ordered", "turns"), [(True, 1), *(pytest.param(ordered, 2, marks=pytest.mark.soak) for ordered in (True, False))]
+)
 def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
-    rocks: SparkSession, stage: Stage, ordered: bool, monkeypatch: pytest.MonkeyPatch
+    rocks: SparkSession, stage: Stage, ordered: bool, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-A17: `availableNow` with what is carried: it ends by itself, with every row of it in the output once, and every batch committed."""
     rocks.conf.set(PARTITIONS, "2")
     expected: list[str] = []
-    for turn in range(2):
+    for turn in range(turns):
         for number in range(2):
             names = [f"{turn}{number}a", f"slow-{turn}{number}b", f"{turn}{number}c"]
             stage.put(f"f{turn}{number}", *names)

@@ -160,6 +160,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield found.url, asleep
 
 
+@pytest.mark.soak  # a cluster is six JVMs; two attempts of a task are in the explored histories of the sink
 def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -> None:
     """One of two hosts stands still with a task; Spark runs its twin on the other: the rows of one attempt are there."""
     master, asleep = cluster

@@ -54,6 +54,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.soak  # two sessions
 @pytest.mark.spark
 def test_session_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind `local_session` the environment is what it was, and a plain session of the same process is plain: its Python, its settings.

@@ -129,8 +129,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_hdfs_native, "_CONTACT_TRIES", {"dfs.client.failover.max.attempts": "1"})
 
 
-def test_nobody_listens(hdfs: MiniHdfs) -> None:
-    """A wrong port is one typed error, within the time limit of the test, that names the address and the cause."""
+def test_nobody_listens(hdfs: MiniHdfs, impatient: None) -> None:
+    """A wrong port is one typed error that names the address and the cause."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://127\.0\.0\.1:\d+: Connection refused"):
         HdfsStorage(f"127.0.0.1:{free_port()}").stat("/")
 
@@ -805,6 +805,7 @@ def test_a_data_node_dies_under_a_block(hdfs: MiniHdfs, storage: Storage, root: 
         hdfs.restart(hdfs.data_nodes[0])
 
 
+@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
 def test_a_data_node_dies_between_two_syncs(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
