@@ -128,6 +128,12 @@ def on_disk() -> Iterator[Path]:
         yield Path(directory)
 
 
+@pytest.fixture
+def nobody_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an application that lives taken for one that goes on at once, and not when it has had seconds to end."""
+    monkeypatch.setattr("penstock.ingestion.replan._ENDING_SECONDS", 0.0)
+
+
 @pytest.fixture(scope="session")
 def loghub() -> Path:
     """Return the directory of real log files (loghub), which is kept beside the repository."""

@@ -194,6 +194,7 @@ class TestProcess:
         assert (status, facts["rows"], facts["new"]["rows"], facts["new"]["input_files"]) == (0, 3, 1, 1)
         assert place.lines() == ["one", "three", "two"]
 
+    @pytest.mark.soak  # a first signal asks, a second ends: below, without a Spark; `tests/cli/test_run.py` has a real one
     def test_stopped_under_way(self, place: Place, python: Interpreter) -> None:
         """SIGTERM ends a run early with 143, with all that is committed visible; the same command takes the rest, once."""
         for number in range(12):

@@ -86,12 +86,9 @@ run()
 """
 
 
+@pytest.mark.soak  # what is written by a number again is above, what is killed in `tests/sink/test_keyed.py`
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "kills",
-    [["sink.publish.one"], pytest.param(["sink.keyed.decided", "sink.publish.one"], marks=pytest.mark.soak)],
-    ids=len,
-)
+@pytest.mark.parametrize("kills", [["sink.publish.one"], ["sink.keyed.decided", "sink.publish.one"]], ids=len)
 def test_for_each_batch_is_killed_and_replayed(stage: Stage, kills: list[str]) -> None:
     """A query writes each batch by its number, is killed in a publishing or in front of a commit, and repeats one: all is there once."""
     for number in range(2):

@@ -618,7 +618,7 @@ print("ROWS", penstock.async_map(spark.range(0, 8, 1, 1), slow, schema="out long
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.xdist_group("kill")
+@pytest.mark.xdist_group("programs")
 def test_a_slow_task_is_no_idle_task(python: Interpreter) -> None:
     """F-A23: output that there is reaches Spark while calls still run, so that its idle time-out does not kill the worker."""
     done = python.run(IDLE)

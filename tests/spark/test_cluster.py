@@ -23,7 +23,7 @@ from tests.support.wait import wait_for
 if TYPE_CHECKING:
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
 # Each line is given the file that the executor has Penstock's code from. A cluster's session is the user's.
 INGEST = """

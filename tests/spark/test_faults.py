@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
 # Tasks are tried four times.
 INGEST = """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill"), pytest.mark.timeout(900)]  # several starts each
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(900)]  # several starts each
 
 INGEST = """
 import sys, penstock

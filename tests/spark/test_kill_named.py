@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill"), pytest.mark.timeout(900)]  # several starts each
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(900)]  # several starts each
 
 CHAIN = """
 import os, sys, penstock

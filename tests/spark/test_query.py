@@ -344,6 +344,7 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
         *(pytest.param(change, marks=pytest.mark.soak) for change in ("remove the record", "remove the file")),
     ],
 )
+@pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-201")
 def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""
@@ -388,6 +389,7 @@ def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, ch
 
 
 @pytest.mark.parametrize("change", ["mended behind the cut", "another file"])
+@pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-203")
 def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-203 of a file that was cut: mended behind the cut it goes on from there; another file is read whole, by the user's word."""

@@ -105,7 +105,7 @@ def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("kill")
+@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(300)
 @pytest.mark.soak  # `examples/replay_feed.py` is killed in every run
 @pytest.mark.parametrize("points", [STEPS], ids=len)
