@@ -106,6 +106,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what asks for `spark` or `hdfs`, and keep all of a kind in one process: each takes seconds and a gigabyte.
 
+    HDFS and Kafka are one kind: what asks for one of them and for a session shares that, too.
+
     Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
     """
     asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
@@ -113,10 +115,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(getattr(pytest.mark, name))
     if {"postgres", "kafka"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.slow)  # it has a server to start
-    groups = [name for name in ("hdfs", "spark") if item.get_closest_marker(name)]
-    groups += ["kafka"] if "kafka" in getattr(item, "fixturenames", ()) else []
-    if groups and item.config.pluginmanager.hasplugin("xdist"):
-        item.add_marker(pytest.mark.xdist_group(groups[0]))
+    serves = item.get_closest_marker("hdfs") or "kafka" in getattr(item, "fixturenames", ())
+    group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
+    if group and item.config.pluginmanager.hasplugin("xdist"):
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture
@@ -124,6 +126,12 @@ def on_disk() -> Iterator[Path]:
     """Return a directory where temporary files usually are: where a sync takes what it takes, and names have the order of a disk's."""
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def nobody_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have an application that lives taken for one that goes on at once, and not when it has had seconds to end."""
+    monkeypatch.setattr("penstock.ingestion.replan._ENDING_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

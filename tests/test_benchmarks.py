@@ -436,18 +436,14 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+@pytest.mark.soak  # a session for each of its contenders
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("case", "said"),
     [
         ("syncs", ["text to text with syncs against without"]),
-        pytest.param(
-            "json-parquet-warm",
-            ["JSON to Parquet, warm session", "the same against parse + write alone"],
-            marks=pytest.mark.soak,
-        ),
+        ("json-parquet-warm", ["JSON to Parquet, warm session", "the same against parse + write alone"]),
     ],
 )
 def test_a_case_end_to_end(tmp_path: Path, case: str, said: list[str]) -> None:

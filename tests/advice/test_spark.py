@@ -26,7 +26,7 @@ from penstock.errors import (
     UsageError,
     of,
 )
-from penstock.storage import locate
+from penstock.storage import _hdfs_native, locate
 from tests.support.advice import Lines
 from tests.support.advice import penstock as command
 from tests.support.follows import follows
@@ -147,6 +147,7 @@ def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command_line is not None
     installed = [each.replace('"', "'") for each in requires("penstock") or []]
     assert [each for each in installed if "hdfs-native" in each and f"extra == '{command_line[1]}'" in each]
+    monkeypatch.setattr(_hdfs_native, "_CONTACT_TRIES", {"dfs.client.failover.max.attempts": "1"})
     with pytest.raises(StorageError, match="no NameNode"):
         locate("hdfs://127.0.0.1:1/x")[0].stat("/x")
 

@@ -207,7 +207,7 @@ def test_dismissed_files_are_told_no_more(penstock: Callable[..., Said], query: 
     assert found.proved
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-504")
 def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
     """While the application of the query lives, accepting is refused by name, and says what to say where only a session lives."""

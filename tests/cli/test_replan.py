@@ -114,7 +114,7 @@ def test_checkpoint_of_an_ingest_says_where_its_output_is(penstock: Callable[...
     assert "batch 1" in penstock("replan", usual).out
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("nobody_is_ending")
 def test_query_that_runs_is_left_alone(penstock: Callable[..., Said], query: Pipeline) -> None:
     """The application that has the sink lives: it may be in the batch. So may one on a host that cannot be looked at."""
     query.put("c.json", '{"id": 3}')

@@ -134,7 +134,7 @@ def test_the_beginning_is_that_of_starting_from(
     assert lines(query) == {"old": 1, "one": 1} | again
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("nobody_is_ending")
 def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
     """While the application of the query lives it is not set back, and the message says what to say where only a session lives."""
     query = pipeline(owner=driver.owner("q", None))

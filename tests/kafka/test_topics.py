@@ -28,7 +28,7 @@ def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
     topic = kafka.topic(partitions=3)
     producer = kafka.producer(topic)
     chance = random.Random(1)  # noqa: S311 - sizes and places of records
-    for number in range(32):
+    for number in range(16):
         producer.begin_transaction()
         for each in range(chance.randrange(1, 9)):
             producer.produce(topic, value=b"%d.%d" % (number, each), partition=chance.randrange(3))
@@ -38,7 +38,7 @@ def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
         else:
             producer.commit_transaction()
     expected = kafka.committed(topic)
-    for given in ({}, {"maxOffsetsPerTrigger": "40"}, {"minPartitions": "9"}, {"kafka.fetch.message.max.bytes": "200"}):
+    for given in ({}, {"maxOffsetsPerTrigger": "20"}, {"minPartitions": "9"}, {"kafka.fetch.message.max.bytes": "200"}):
         stream = Stream(kafka, subscribe=topic, **given)
         start = stream.initial()
         rows: list[tuple[int, int, bytes]] = []

@@ -81,8 +81,11 @@ def expected(batches: int = BATCHES) -> Counter[str]:
     return Counter(f"{b}-{w}-{line}" for b in range(batches) for w in range(WRITERS) for line in range(LINES))
 
 
-KILLS = ["storage.sync@4", "storage.put.sync@3", "storage.put.link@4", "sink.ledger.after-put@3", "storage.publish@3"]
+KILLS = ["storage.put.link@4", "sink.ledger.after-put@3"]
 MORE_KILLS = [
+    "storage.sync@4",
+    "storage.put.sync@3",
+    "storage.publish@3",
     "storage.create@2",
     "storage.write@3",
     "sink.write.before-sync@1",
@@ -132,7 +135,8 @@ def test_killed_while_a_file_grows(hdfs: MiniHdfs, kill: str) -> None:
     assert "OPENFORWRITE" not in hdfs.fsck(root)
 
 
-@pytest.mark.parametrize("kill", ["sink.publish.grow@9", pytest.param("storage.sync@9", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("kill", ["sink.publish.grow@9", "storage.sync@9"])
 def test_killed_while_many_files_grow(hdfs: MiniHdfs, kill: str) -> None:
     """Files named by rows, forty a batch, whose process was killed while some of them grew: every line once, in the file it names."""
     root = f"{hdfs.url}/{unique.token()}"
@@ -225,6 +229,7 @@ def test_a_data_node_dies(hdfs: MiniHdfs, sink: Sink, at: At, point: str, number
         hdfs.restart(hdfs.data_nodes[1])
 
 
+@pytest.mark.soak  # it takes half a minute; `tests/storage/test_hdfs.py` has a reader of which two DataNodes die
 def test_two_of_three_data_nodes_die(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
     """With one DataNode left writing is an error that names the file, again and again; reading goes on, and with them back all does."""
 

@@ -86,17 +86,19 @@ run()
 """
 
 
+@pytest.mark.soak  # what is written by a number again is above, what is killed in `tests/sink/test_keyed.py`
 @pytest.mark.timeout(600)
-def test_for_each_batch_is_killed_and_replayed(stage: Stage) -> None:
-    """A query writes each batch by its number, is killed in front of a commit and in a publishing, and repeats one: all is there once."""
+@pytest.mark.parametrize("kills", [["sink.publish.one"], ["sink.keyed.decided", "sink.publish.one"]], ids=len)
+def test_for_each_batch_is_killed_and_replayed(stage: Stage, kills: list[str]) -> None:
+    """A query writes each batch by its number, is killed in a publishing or in front of a commit, and repeats one: all is there once."""
     for number in range(2):
         stage.put(f"{number}.txt", *(f"line {number} {row}" for row in range(50)))
     arguments = str(stage.src), str(stage.dst), str(stage.checkpoint)
     once = stage.root / "fired"
-    points = f"sink.keyed.decided=kill-jvm/{once}-1,sink.publish.one=kill-jvm/{once}-2"
-    codes = [run_python(FOR_EACH, *arguments, failpoints=points).returncode for _ in range(2)]
+    points = ",".join(f"{point}=kill-jvm/{once}-{point}" for point in kills)
+    codes = [run_python(FOR_EACH, *arguments, failpoints=points).returncode for _ in kills]
     assert 0 not in codes
-    assert len(list(stage.root.glob("fired-*"))) == 2
+    assert len(list(stage.root.glob("fired-*"))) == len(kills)
     done = run_python(FOR_EACH, *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "batchKey='logs/1' is in" in done.stderr

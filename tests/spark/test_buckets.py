@@ -56,8 +56,16 @@ def shown(name: str, kind: str) -> str:
     return f"{np.float32(text)!r} {'E' in text}" if kind == "float" else f"{float(text)!r} {'E' in text}"
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-@pytest.mark.parametrize("kind", VALUES)
+ZONED = ("date", "timestamp", "timestamp_ntz", "string")
+
+
+@pytest.mark.parametrize(
+    ("kind", "zone"),
+    [
+        *((kind, "Europe/Berlin" if kind in ZONED else "UTC") for kind in VALUES),
+        *(pytest.param(kind, "UTC" if kind in ZONED else "Europe/Berlin", marks=pytest.mark.soak) for kind in VALUES),
+    ],
+)
 def test_directories_are_those_of_sparks_own_sink(spark: SparkSession, tmp_path: Path, kind: str, zone: str) -> None:
     """Each value, and null, has the directory that Spark gives it: what Spark infers of one, it infers of the other."""
     session = spark.newSession()

@@ -29,7 +29,10 @@ select d, array(d, null) as l, named_struct('d', d) as s from (
 SCHEMA = "d date, l array<date>, s struct<d: date>"
 
 
-@pytest.mark.parametrize(("form", "mode"), [("orc", "CORRECTED"), ("parquet", "LEGACY"), ("parquet", "CORRECTED")])
+@pytest.mark.parametrize(
+    ("form", "mode"),
+    [("orc", "CORRECTED"), ("parquet", "LEGACY"), pytest.param("parquet", "CORRECTED", marks=pytest.mark.soak)],
+)
 def test_old_days_of_sparks_files(spark: SparkSession, stage: Stage, tmp_path: Path, form: str, mode: str) -> None:
     """Spark's ORC counts days before 1582-10-15 in the Julian calendar, its Parquet where it is told to."""
     session = spark.newSession()

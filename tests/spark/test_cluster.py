@@ -23,7 +23,7 @@ from tests.support.wait import wait_for
 if TYPE_CHECKING:
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
 # Each line is given the file that the executor has Penstock's code from. A cluster's session is the user's.
 INGEST = """
@@ -99,7 +99,7 @@ def driver_variables(variables: dict[str, str], code: Path) -> dict[str, str]:
     return variables | {"PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(code)])}
 
 
-@pytest.mark.soak  # it costs a minute, and what it shows is shown with a worker killed, too
+@pytest.mark.soak
 def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
     """Two executors in processes of their own run the code that the session names, and every line is there once."""
     expected = fill(stage)
@@ -110,6 +110,7 @@ def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
     check(stage, expected, log)
 
 
+@pytest.mark.soak  # it costs a minute; a task whose worker dies is in `test_faults.py`
 def test_a_worker_is_killed(
     stage: Stage, tmp_path: Path, variables: dict[str, str], driver_variables: dict[str, str]
 ) -> None:

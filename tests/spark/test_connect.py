@@ -114,6 +114,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         process.wait(PATIENCE_SECONDS)
 
 
+@pytest.mark.soak  # a server, a client, and ten queries
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_all_that_works_over_spark_connect(server: str, stage: Stage) -> None:

@@ -65,6 +65,12 @@ def test_rows_are_there_once(spark: SparkSession, stage: Stage, place: Place) ->
     assert os.listdir(staging) == []
 
 
+ONE_PLACE = pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True
+)
+
+
+@ONE_PLACE
 def test_counts_are_added_up(spark: SparkSession, stage: Stage, place: Place) -> None:
     """Merge: counts of keys that come in every task of every batch are those of all rows."""
     expected = fill(stage)
@@ -73,6 +79,7 @@ def test_counts_are_added_up(spark: SparkSession, stage: Stage, place: Place) ->
     assert dict(place.rows()) == Counter(line.split()[2] for line in expected)
 
 
+@ONE_PLACE
 def test_new_checkpoint_is_refused_without_a_row(spark: SparkSession, stage: Stage, place: Place) -> None:
     """D6: the checkpoint is deleted, and the sinkId stays: the query ends with the remedy, and nothing is doubled."""
     expected = fill(stage)
@@ -83,6 +90,7 @@ def test_new_checkpoint_is_refused_without_a_row(spark: SparkSession, stage: Sta
     assert Counter(row[0] for row in place.rows()) == Counter(expected)
 
 
+@ONE_PLACE
 def test_bad_rows_are_set_aside(spark: SparkSession, stage: Stage, place: Place) -> None:
     """D9: rows without a key go to the table of the rejected, with the rest and the id, in one transaction."""
     fill(stage)

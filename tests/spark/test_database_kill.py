@@ -16,7 +16,7 @@ from tests.support.postgres import Postgres
 from tests.support.stage import Stage, run_python
 from tests.support.wait import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.xdist_group("kill"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.xdist_group("programs"), pytest.mark.timeout(600)]
 
 QUERY = """
 import sys, penstock

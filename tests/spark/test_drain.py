@@ -197,6 +197,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(
     assert {len({one.split()[0] for one in what}) for what in calls(stage).values()} == {1}
 
 
+@pytest.mark.soak  # with carried rows that come out, and no batch without data
 def test_a_run_of_all_that_is_there_leaves_its_last_batch_to_the_next(rocks: SparkSession, stage: Stage) -> None:
     """F-A17: `availableNow` ends where Spark runs no batches without data; what the last one finished is the next run's."""
     rocks.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
@@ -224,14 +225,16 @@ def dozing(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
     return penstock.async_map(lines(spark, stage), Dozing(), schema="call string", drain=0.1, timeout=600.0, **options)
 
 
-@pytest.mark.parametrize("ordered", [True, pytest.param(False, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("ordered", "turns"), [(True, 1), *(pytest.param(ordered, 2, marks=pytest.mark.soak) for ordered in (True, False))]
+)
 def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
-    rocks: SparkSession, stage: Stage, ordered: bool, monkeypatch: pytest.MonkeyPatch
+    rocks: SparkSession, stage: Stage, ordered: bool, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F-A17: `availableNow` with what is carried: it ends by itself, with every row of it in the output once, and every batch committed."""
     rocks.conf.set(PARTITIONS, "2")
     expected: list[str] = []
-    for turn in range(2):
+    for turn in range(turns):
         for number in range(2):
             names = [f"{turn}{number}a", f"slow-{turn}{number}b", f"{turn}{number}c"]
             stage.put(f"f{turn}{number}", *names)
@@ -254,6 +257,7 @@ def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
     )  # though a batch that was planned is run, in which no lane has anything to do
 
 
+@pytest.mark.soak  # what is asked of its trigger is below, without a Spark
 def test_a_stream_that_goes_on_is_not_ended(rocks: SparkSession, stage: Stage) -> None:
     """An idle stream of another trigger holds nothing for many batches, and takes what comes then."""
     stage.put("a", "1", "slow-2")

@@ -130,10 +130,20 @@ def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage) -> None
 
 
 @pytest.mark.parametrize(
-    ("encoding", "sep"),
-    [("ISO-8859-1", "§"), ("ISO-8859-1", "\n"), ("UTF-16LE", "\n"), ("UTF-16BE", "|"), ("UTF-8", "||")],
+    ("form", "encoding", "sep"),
+    [
+        ("json", "ISO-8859-1", "§"),
+        ("text", "UTF-16LE", "\n"),
+        ("json", "UTF-16BE", "|"),
+        ("text", "UTF-8", "||"),
+        pytest.param("text", "ISO-8859-1", "§", marks=pytest.mark.soak),
+        pytest.param("json", "ISO-8859-1", "\n", marks=pytest.mark.soak),
+        pytest.param("text", "ISO-8859-1", "\n", marks=pytest.mark.soak),
+        pytest.param("json", "UTF-16LE", "\n", marks=pytest.mark.soak),
+        pytest.param("text", "UTF-16BE", "|", marks=pytest.mark.soak),
+        pytest.param("json", "UTF-8", "||", marks=pytest.mark.soak),
+    ],
 )
-@pytest.mark.parametrize("form", ["json", "text"])
 def test_separators_in_other_encodings_as_in_spark(
     spark: SparkSession, stage: Stage, form: str, encoding: str, sep: str
 ) -> None:
@@ -153,8 +163,16 @@ def test_separators_in_other_encodings_as_in_spark(
     assert sorted(found) == sorted(expected) == sorted(rows)
 
 
-@pytest.mark.parametrize("codec", ["snappy", "lz4", "deflate", "gzip", "bzip2"])
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("form", "codec"),
+    [
+        ("text", "snappy"),
+        ("json", "lz4"),
+        ("json", "bzip2"),
+        *(pytest.param("text", codec, marks=pytest.mark.soak) for codec in ("lz4", "deflate", "gzip", "bzip2")),
+        *(pytest.param("json", codec, marks=pytest.mark.soak) for codec in ("snappy", "deflate", "gzip")),
+    ],
+)
 def test_what_spark_compressed_is_read(spark: SparkSession, stage: Stage, codec: str, form: str) -> None:
     """Files in the codecs of Spark's own writers are read as what they hold, also with values longer than a block of Hadoop's."""
     wide = "concat(id, '-', case when id % 500 = 0 then repeat(md5(cast(id as string)), 20000) else 'x' end) value"

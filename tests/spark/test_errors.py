@@ -219,6 +219,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.soak  # it takes a JVM of its own, whose log is looked at
 @pytest.mark.spark
 def test_errors_of_ours_are_not_shouted(stage: Stage) -> None:
     """In a session of ours an error of ours is one line where Spark logs it; one of a user's function keeps all of its lines."""

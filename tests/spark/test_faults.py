@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
 # Tasks are tried four times.
 INGEST = """
@@ -160,6 +160,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield found.url, asleep
 
 
+@pytest.mark.soak  # a cluster is six JVMs; two attempts of a task are in the explored histories of the sink
 def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -> None:
     """One of two hosts stands still with a task; Spark runs its twin on the other: the rows of one attempt are there."""
     master, asleep = cluster
@@ -178,6 +179,7 @@ def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -
     assert stage.lines() == expected
 
 
+@pytest.mark.soak  # stages and readers have clocks that jump without a Spark
 def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
     """The clock of every process jumps an hour forth and back, in and between batches: with such a `lateness` nothing is lost."""
     (tmp_path / "site").mkdir()

@@ -51,7 +51,12 @@ def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "sink", "checkpoint"),
-    [("local", "hdfs", "local"), ("hdfs", "local", "hdfs"), ("local", "hdfs", "hdfs"), ("hdfs", "hdfs", "local")],
+    [
+        ("local", "hdfs", "local"),
+        ("hdfs", "local", "hdfs"),
+        pytest.param("local", "hdfs", "hdfs", marks=pytest.mark.soak),
+        pytest.param("hdfs", "hdfs", "local", marks=pytest.mark.soak),
+    ],
 )
 def test_input_output_and_checkpoint_lie_apart(
     spark: SparkSession, root: str, tmp_path: Path, source: str, sink: str, checkpoint: str

@@ -17,7 +17,7 @@ from tests.support.hdfs import TwoNameNodes, started
 from tests.support.storage_contract import put
 from tests.support.wait import wait_for
 
-pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("programs")]
 
 FILES, LINES = 40, 500
 

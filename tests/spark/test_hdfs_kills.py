@@ -23,7 +23,7 @@ from tests.support.hdfs import DATA_NODES, Daemon, MiniHdfs
 from tests.support.stage import Stage
 from tests.support.wait import wait_for
 
-pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(1200), pytest.mark.xdist_group("programs")]
 
 FILES, LINES = 24, 6000
 BATCH = ["--max-bytes", "2m", "--source-option", "splitSize=1m", "--roll-size"]

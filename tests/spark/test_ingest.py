@@ -162,7 +162,7 @@ def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSess
     assert stage.lines() == {"1": 1, "2": 1}
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
     """checkpoint/commits/<last> deleted and new files landed, once and twice in a row: the same call loses and doubles nothing."""
     for i in range(4):
@@ -191,13 +191,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["/bin/umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("checkpoint", [None, "elsewhere"])
+@pytest.mark.parametrize("checkpoint", [pytest.param(None, marks=pytest.mark.soak), "elsewhere"])
 def test_disk_that_is_full(spark: SparkSession, stage: Stage, small_disk: Path, checkpoint: str | None) -> None:
     """A disk without space fails the batch whole, Spark's checkpoint on it or not; with space the same call goes on."""
     stage.dst = small_disk / "out"
     for i in range(8):
         stage.put(f"f{i}", *(f"{i} {j:05} {'x' * 90}" for j in range(2000)))
-    options: dict[str, Any] = {"source": {"maxFilesPerTrigger": 1}, "sink": {"rollSize": "300k"}}
+    options: dict[str, Any] = {"source": {"maxFilesPerTrigger": 2}, "sink": {"rollSize": "300k"}}
     options["checkpoint"] = checkpoint and str(stage.root / checkpoint)
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 2_000_000)
@@ -293,7 +293,9 @@ def test_transform_that_fails_is_told(spark: SparkSession, stage: Stage) -> None
     assert stage.lines() == {"1": 1}
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize(
+    "compression", ["gzip", *(pytest.param(name, marks=pytest.mark.soak) for name in ("none", "zstd"))]
+)
 def test_csv_to_json_to_parquet_and_back(spark: SparkSession, stage: Stage, compression: str) -> None:
     """Rows pass through every format and compression unchanged."""
     stage.put("a.csv", "id,name", *(f'{i},"n ""{i}"", x"' for i in range(50)))

@@ -144,7 +144,7 @@ def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, s
 
 
 @pytest.mark.soak
-@pytest.mark.xdist_group("kill")
+@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chain", ["short", "long"])
 def test_ingest_of_topics_is_killed(kafka: Kafka, stage: Stage, chain: str) -> None:

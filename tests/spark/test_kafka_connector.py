@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.support.kafka import Kafka
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.xdist_group("kill"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(600)]
 
 PROGRAM = """
 import sys, penstock

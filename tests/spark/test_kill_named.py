@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.stage import Stage
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill"), pytest.mark.timeout(900)]  # several starts each
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(900)]  # several starts each
 
 CHAIN = """
 import os, sys, penstock
@@ -57,7 +57,8 @@ def starts(stage: Stage, points: Sequence[str], recipients: Sequence[str], lines
     return run.stdout
 
 
-@pytest.mark.parametrize("chain", ["short", pytest.param("long", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", CHAINS)
 def test_chain_of_encrypted_files_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch, chain: str) -> None:
     """Whoever dies, for whomever files are encrypted by now: each row comes out at the other end once, and none lies in clear between."""
     other = pyrage.x25519.Identity.generate()

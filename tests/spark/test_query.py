@@ -62,7 +62,7 @@ def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Sta
     assert set(before) < set(stage.files())
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
     """checkpoint/commits/<last> deleted, new files landed, restarted, once and twice in a row: nothing lost or doubled."""
     for i in range(4):
@@ -336,7 +336,15 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
     assert stage.lines() == {"1": 1, "2": 1}
 
 
-@pytest.mark.parametrize("change", ["mend", "remove the record", "remove the file", "put a corrupt file anew"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "mend",
+        "put a corrupt file anew",
+        *(pytest.param(change, marks=pytest.mark.soak) for change in ("remove the record", "remove the file")),
+    ],
+)
+@pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-201")
 def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""
@@ -381,6 +389,7 @@ def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, ch
 
 
 @pytest.mark.parametrize("change", ["mended behind the cut", "another file"])
+@pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-203")
 def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
     """PST-203 of a file that was cut: mended behind the cut it goes on from there; another file is read whole, by the user's word."""

@@ -17,7 +17,7 @@ from penstock.verify import verify
 from tests.support.stage import run_python
 from tests.support.stores import KEY, SECRET, running, use
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("programs")]
 
 INGEST = """
 import sys, penstock

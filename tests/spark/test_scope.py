@@ -107,7 +107,7 @@ def test_interrupt_passes_and_is_reported(spark: SparkSession, stage: Stage) -> 
     assert penstock.ingest(spark, stage.src, stage.dst).rows == 10 * FILES
 
 
-@pytest.mark.parametrize("delay", [0.05, 1.0])
+@pytest.mark.parametrize("delay", [0.05, pytest.param(1.0, marks=pytest.mark.soak)])
 def test_interrupt_at_any_moment_of_a_start(spark: SparkSession, stage: Stage, delay: float) -> None:
     """A query that was being started is stopped, too, and the session works on: no answer of Spark's is left unread."""
     fill(stage)

@@ -54,6 +54,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.soak  # two sessions
 @pytest.mark.spark
 def test_session_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind `local_session` the environment is what it was, and a plain session of the same process is plain: its Python, its settings.
@@ -90,6 +91,7 @@ def odd_python(tmp_path: Path) -> Path:
     return root / "bin" / "python"
 
 
+@pytest.mark.soak  # a start without an archive of classes, and an environment of its own
 @pytest.mark.spark
 def test_odd_machine(odd_python: Path, stage: Stage) -> None:
     """An environment in a path with blanks, no home to write to, no UTF-8, a Jupyter for driver, another SPARK_HOME: an ingest runs.

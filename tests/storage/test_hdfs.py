@@ -129,8 +129,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_hdfs_native, "_CONTACT_TRIES", {"dfs.client.failover.max.attempts": "1"})
 
 
-def test_nobody_listens(hdfs: MiniHdfs) -> None:
-    """A wrong port is one typed error, within the time limit of the test, that names the address and the cause."""
+def test_nobody_listens(hdfs: MiniHdfs, impatient: None) -> None:
+    """A wrong port is one typed error that names the address and the cause."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://127\.0\.0\.1:\d+: Connection refused"):
         HdfsStorage(f"127.0.0.1:{free_port()}").stat("/")
 
@@ -805,6 +805,7 @@ def test_a_data_node_dies_under_a_block(hdfs: MiniHdfs, storage: Storage, root: 
         hdfs.restart(hdfs.data_nodes[0])
 
 
+@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
 def test_a_data_node_dies_between_two_syncs(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -826,6 +827,7 @@ def test_a_data_node_dies_between_two_syncs(
     assert storage.read(f"{root}/g") == b"one\ntwo\n"
 
 
+@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
 def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -843,6 +845,7 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
         assert status(hdfs, f"{root}/{name}")["replication"] == DATA_NODES
 
 
+@pytest.mark.soak  # it waits for two DataNodes
 def test_too_few_data_nodes(hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where two of three are dead and not missed, writing fails with a typed error and leaves no name; later it works."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 0.5, 1.0))
@@ -881,9 +884,7 @@ class Reviving:
         self._real.delete(path)
 
 
-@pytest.mark.parametrize(
-    "size", [10, pytest.param(300_000, marks=pytest.mark.soak), pytest.param(3 * MEBIBYTE, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("size", [pytest.param(size, marks=pytest.mark.soak) for size in (10, 300_000, 3 * MEBIBYTE)])
 def test_a_file_that_meets_a_dead_data_node_is_made_again(
     hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

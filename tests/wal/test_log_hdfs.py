@@ -119,7 +119,14 @@ def test_a_writer_whose_lease_was_taken(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["storage.write=kill@4", "storage.sync=kill@5", "wal.roll=kill@2", "wal.rolled=kill@3"]
+    "point",
+    [
+        "storage.sync=kill@5",
+        *(
+            pytest.param(point, marks=pytest.mark.soak)
+            for point in ("storage.write=kill@4", "wal.roll=kill@2", "wal.rolled=kill@3")
+        ),
+    ],
 )
 def test_a_writer_that_is_killed(root: str, point: str) -> None:
     """SIGKILL behind a write, before a sync, around a roll: what was acknowledged is there, and the next writer goes on behind it."""
