@@ -80,6 +80,9 @@ MISTAKES = {
     "what cannot be written": (pipeline(source=', format = "binary"'), 3, "pipelines.p.sink", "sink.format is needed"),
     "a template of no column": (pipeline(sink=', bucketBy = "{day}"'), 1, "pipelines.p", "day"),
     "a transform that is not there": (pipeline('transform = "nothing:here"\n'), 4, "pipelines.p.transform", "nothing"),
+    "a function to tell that is not there": (
+        pipeline(sink=', onPublish = "nope:none"'), 3, "pipelines.p.sink.onPublish", "No module named 'nope'",
+    ),
     "a transform that is none": (pipeline('transform = "here"\n'), 4, "pipelines.p.transform", "MODULE:FUNCTION"),
     "a bad schedule": (pipeline('schedule = "hourly"\n'), 4, "pipelines.p.schedule", "cron = '5 * * * *'"),
     "two schedules": (pipeline('[pipelines.p.schedule]\nwatch = true\ncron = "* * * * *"\n'), 4, "pipelines.p.schedule",

@@ -197,6 +197,7 @@ REFUSED = {
     "format option": (["in", "out", "--source-option", "header=true"], "header is for format=csv"),
     "file name": (["in", "out", "--sink-option", "fileName=a/b"], "must be the name of a visible file"),
     "pattern": (["in", "out", "--pattern", "("], "is not a regular expression"),
+    "module to tell": (["in", "out", "--sink-option", "onpublish=nope:none"], "No module named 'nope'"),
     "transform's form": (["in", "out", "--transform", "module"], "expected MODULE:FUNCTION"),
     "transform's module": (["in", "out", "--transform", "nowhere:f"], "No module named 'nowhere'"),
     "transform's function": (["in", "out", "--transform", "json:nothing"], "has no attribute 'nothing'"),

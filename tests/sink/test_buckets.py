@@ -126,7 +126,7 @@ def test_years_have_four_digits() -> None:
     days = pa.array([dt.date(1, 1, 1), dt.date(1969, 12, 31)])
     for spec in ("%Y-%m-%d", "%F"):
         assert buckets(f"{{c:{spec}}}", days) == {"0001-01-01": [0], "1969-12-31": [1]}
-    assert list(buckets("{c:%%Y}", days)) == ["%25Y"]
+    assert list(buckets("{c:%%Y%m}", days)) == ["%25Y01", "%25Y12"]
 
 
 @pytest.mark.parametrize("template", ["{c:%Y}", "{c}"])

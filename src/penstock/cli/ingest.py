@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
-from penstock.cli.process import load_transform, session, status_of, stop_signals
+from penstock.cli.process import load_told, load_transform, session, status_of, stop_signals
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
@@ -102,6 +102,7 @@ class Request:
             raise OptionError(msg)
         if isinstance(self.transform, str):
             load_transform(self.transform, name="--transform")
+        load_told(self.sink)
         if dry:
             return
         sides: dict[str, Any] = {"source": self.source, "sink": self.sink, "transform": self.transform}

@@ -24,7 +24,7 @@ import typer
 from penstock.errors import OptionError, PenstockError, debugging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -75,15 +75,30 @@ def importable_here() -> str:
     return here
 
 
+def importable_by_workers() -> None:
+    """Let modules of the current directory be imported here, and in the processes that Spark will start."""
+    here = importable_here()
+    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place != here]
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])
+
+
+def load_told(sink: Mapping[str, str]) -> None:
+    """Load the function that the sink's options want told of what is published, as `load_transform` does; `OptionError`."""
+    text = next((text for name, text in sink.items() if name.lower() == "onpublish"), None)
+    if text is not None:
+        from penstock.session.functions import named
+
+        importable_by_workers()
+        named(text, "onPublish")
+
+
 def load_transform(text: str, *, name: str) -> None:
     """Load the transform that `name` gives, from the current directory too, here and in the workers that Spark will start."""
     module, colon, attribute = text.partition(":")
     if not colon or not module or not attribute:
         msg = f"{name} {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
         raise OptionError(msg)
-    here = importable_here()
-    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place != here]
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])
+    importable_by_workers()
     try:
         function = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # importing a user's module may raise anything

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from penstock.errors import TemplateError
 from penstock.sink.fields import Field, Fields, column_fields, grouped
-from penstock.sink.names import check_time, template_fields
+from penstock.sink.names import check_literals, check_tells, template_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +72,7 @@ class BucketTemplate(Fields):
             msg = f"bucketBy={template!r}: _penstock is where the sink keeps its state; choose another name"
             raise TemplateError(msg)
         where = f"bucketBy={template!r}"
+        _check_text(where, template, schema)
         fields = (_bucket_field(where, name, spec, schema) for name, spec in template_fields(template))
         return BucketTemplate(where, zone, tuple(fields), template)
 
@@ -121,9 +122,29 @@ def spelled(value: str) -> str:
     return f"%5F{value[1:]}" if value == DEFAULT_PARTITION else escape(value)
 
 
+def _check_text(where: str, template: str, schema: pa.Schema) -> None:
+    """Raise `TemplateError` for text that cannot be meant as one: a column's name where a template has no field at all."""
+    fields = template_fields(template)
+    check_literals(where, template, template.split("/"))
+    if fields:
+        return
+    columns = {name.lower(): name for name in schema.names}
+    for component in template.split("/"):
+        column = columns.get(component.rpartition("=")[2].strip("${}`").lower())
+        if column is not None:
+            msg = (
+                f"{where} is one directory for all rows, called as the column {column!r} is; expected the column in braces, such as "
+                f"bucketBy={column}={{{column}}}"
+            )
+            raise TemplateError(msg)
+
+
 def _bucket_field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
     """Return the checked field of a template: a column, a member of one, or the time of the batch."""
+    if not name:
+        msg = f"{where} has a field without a name; expected a column, such as country={{country}}, or {{time:%Y-%m-%d}}"
+        raise TemplateError(msg)
     if name == _BATCH_TIME and name not in schema.names:
-        check_time(where, spec)
+        check_tells(where, spec)
         return Field((), spec)
     return column_fields(where, [(name, spec)], schema)[0]

@@ -40,7 +40,9 @@ class Committer:
     ledger: Ledger
 
     def check(self, head: State, claim: Claim) -> None:
-        """Raise `Fenced` unless the sink is still as `claim` says."""
+        """Raise `Fenced` unless the sink is still as `claim` says; `DamagedState` where it is as it was before the claim."""
+        if claim.epoch is not None and head.epoch < claim.epoch:
+            self._gone(head)
         fence.check(self.name, _claim(head), claim)
 
     def carry_out(self, state: State) -> None:
@@ -105,7 +107,18 @@ class Committer:
             head = self.ledger.head()
             if head.n == base:
                 raise
+            if head.n < base:
+                self._gone(head)
             self._fenced(head, epoch)
+
+    def _gone(self, head: State) -> NoReturn:
+        """Raise what a ledger is that has gone back: nobody was faster."""
+        now = f"ends with record {head.n}" if head.n else "is gone"
+        msg = (
+            f"the ledger of {self.name} {now}, which this driver has gone on from: the directory was removed, moved, or put back from an "
+            "older copy while it ran; put it back as it was and start again, what this batch wrote is written anew"
+        )
+        raise DamagedState(msg)
 
     def sweep(self, head: State, *, published: bool) -> None:
         """Remove what `unnamed` yields."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
-from penstock.sink.names import check_time, directives, written
+from penstock.sink.names import check_tells, directives, written
 from penstock.sink.values import texts
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def column_fields(where: str, fields: Iterable[tuple[str, str]], schema: pa.Sche
 
 
 def _field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
-    check_time(where, spec)
+    check_tells(where, spec)
     path, kind = _found(where, name, schema)
     if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         msg = f"{where}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"

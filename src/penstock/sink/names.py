@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cached_property, lru_cache
@@ -25,6 +26,7 @@ from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
+from penstock.formats.codecs import codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +42,8 @@ _VARIABLES = {
     "%TIME": "{time}",
 }
 _VARIABLE = re.compile("%[A-Za-z]{2,}")
+_TIME_AS_TEXT = re.compile("%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])")  # a directive outside of braces; `%2F` is an escape
+_NEVER_MEANT = {"Cc": "a control character", "Cs": "half of a surrogate pair"}
 UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # how names end that a source of ours, and others, never read
 UNNAMED = "part-{sink}-{writer}-{seq}"  # of parts from before `fileName` had columns
 _TIME_FORMAT = "yyyyMMdd_HHmmss"
@@ -51,6 +55,7 @@ _LETTERS = {
 _WIDTH = re.compile(r"0?[0-9]{0,2}d?")
 _NAME_BYTES_MAX = 255
 _DIRECTIVE = re.compile(r"%[-_0^]?(.?)", re.DOTALL)
+_NO_TIME = frozenset("%nt")
 _DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 
 
@@ -58,13 +63,15 @@ _DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 class NameTemplate:
     """A checked `fileName` template. `time_spec` is how a time without a format of its own is written, for `strftime`.
 
-    `given` is the option where the template is one of a part, whose columns are filled in.
+    `given` is the option where the template is one of a part, whose columns are filled in; `spelt` is the option as the user wrote
+    it, for messages.
     """
 
     template: str
     zone: str
     time_spec: str = "%Y%m%d_%H%M%S"
     given: str = ""
+    spelt: str = ""
 
     @staticmethod
     @lru_cache(maxsize=16)  # a template is checked by rendering a name, for each sink that is made of the same options
@@ -73,14 +80,24 @@ class NameTemplate:
 
         Whether there are such columns is told where the schema is known.
         """
-        template = _with_fields(template)
+        where, spelt, template = f"fileName={template!r}", template, _with_fields(template)
         fields = template_fields(template)
-        _check_fields(template, fields)
-        names = NameTemplate(template, zone, time_spec(time_format))
+        _check_fields(where, fields)
+        for name, spec in fields:
+            if name == "time" or name not in FIELDS:
+                check_tells(where, spec)
+        check_literals(where, template, [template])
+        names = NameTemplate(template, zone, time_spec(time_format), spelt=spelt)
         sample = names.filled("x" for _ in names.columns)
-        names.of_part(sample).render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        _check_difference(template, {name for name, _ in fields if name in FIELDS}, growing=growing)
+        name = names.of_part(sample).render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
+        _check_characters(where, name)
+        _check_difference(where, {name for name, _ in fields if name in FIELDS}, growing=growing)
         return names
+
+    @property
+    def where(self) -> str:
+        """What messages call the template: the option, as the user wrote it."""
+        return f"fileName={self.spelt or self.given or self.template!r}"
 
     @cached_property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -114,13 +131,20 @@ class NameTemplate:
     def of_part(self, filled: str) -> NameTemplate:
         """Return the template of a part that was opened with these columns; `""`: under a template that had none."""
         if filled:
-            return NameTemplate(filled, self.zone, self.time_spec, self.given or self.template)
+            return NameTemplate(filled, self.zone, self.time_spec, self.given or self.template, self.spelt)
         return replace(self, template=UNNAMED) if self.columns else self
 
     def check_read(self, extension: str) -> None:
-        """Raise `TemplateError` if finished files would be called as those that readers take for unfinished."""
-        if self.template.endswith(UNFINISHED) and not _codec(extension):
-            msg = f"fileName={self.template!r}: readers pass over names that end in {', '.join(UNFINISHED)}; choose another ending"
+        """Raise `TemplateError` if finished files would be called as those that readers take for unfinished, or unpack as others."""
+        codec = _codec(extension)
+        if self.template.endswith(UNFINISHED) and not codec:
+            msg = f"{self.where}: readers pass over names that end in {', '.join(UNFINISHED)}; choose another ending"
+            raise TemplateError(msg)
+        tail = self.template.rpartition("}")[2]
+        if codec_of(tail) and not (codec and tail.endswith(codec)):
+            ending = f".{tail.rpartition('.')[2]}"
+            added = f"end in {codec}" if codec else "are not compressed as a whole"
+            msg = f"{self.where}: readers unpack names that end in {ending}, and these files {added}; leave the ending out, or set compression"
             raise TemplateError(msg)
 
     def render(self, extension: str, **values: object) -> str:
@@ -134,13 +158,13 @@ class NameTemplate:
         name += extension
         if not _is_visible_name(name):  # the template's fault, or what the host is called
             msg = (
-                f"fileName={self.given or self.template!r} makes the name {name!r}; it must be the name of a visible file, without '/' "
+                f"{self.where} makes the name {name!r}; it must be the name of a visible file, without '/' "
                 "and not beginning with '.' or '_'"
             )
             raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:
             msg = (
-                f"fileName={self.given or self.template!r} makes names of {len(name.encode())} bytes ({name[:40]!r}...), at most "
+                f"{self.where} makes names of {len(name.encode())} bytes ({name[:40]!r}...), at most "
                 f"{_NAME_BYTES_MAX} are possible; name files by something shorter"
             )
             raise TemplateError(msg)
@@ -156,7 +180,7 @@ def check_filled(filled: str) -> None:
     """Raise `TemplateError` unless `filled` is what `NameTemplate.filled` returns for some texts: a file's name, and no column."""
     NameTemplate(filled, "UTC").render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
     fields = template_fields(filled)
-    _check_fields(filled, fields)
+    _check_fields(f"fileName={filled!r}", fields)
     columns = [name for name, _ in fields if name not in FIELDS]
     if columns:
         msg = f"the name {filled!r} has the field {columns[0]!r}"
@@ -183,19 +207,49 @@ def _rendered(
         return literal
     if field == "time" and spec:
         return literal + written(moment, spec)
-    return literal + format(values[field], spec or "")
+    return literal + format(values[field], f"0{spec}" if spec else "")  # a width is filled up by zeros, never by blanks
 
 
-def _check_fields(template: str, fields: list[tuple[str, str]]) -> None:
+def _check_fields(where: str, fields: list[tuple[str, str]]) -> None:
     """Raise `TemplateError` unless each field can be written so."""
     for name, spec in fields:
         if not name:
-            msg = f"fileName={template!r} has a field without a name; expected a column, or one of {known_fields()}"
+            msg = f"{where} has a field without a name; expected a column, or one of {known_fields()}"
             raise TemplateError(msg)
         if name in FIELDS:
-            _check_spec(template, name, spec)
+            _check_spec(where, name, spec)
         else:
-            check_time(f"fileName={template!r}", spec)
+            check_time(where, spec)
+
+
+def check_literals(where: str, template: str, names: Iterable[str]) -> None:
+    """Raise `TemplateError` for text around the fields that cannot be meant; `names` are those of the files or directories in it."""
+    for literal, _, spec, _ in string.Formatter().parse(template):
+        _check_characters(where, literal + (spec or ""))
+        if directive := _TIME_AS_TEXT.search(literal):
+            msg = (
+                f"{where}: {directive[0]} is not in braces, so it would be text, the same for all rows; expected a time in braces, such as "
+                "{time:%Y-%m-%d}"
+            )
+            raise TemplateError(msg)
+    _check_blanks(where, names)
+
+
+def _check_characters(where: str, text: str) -> None:
+    """Raise `TemplateError` for characters that nobody can see: a line break at the end comes of the file an option was read from."""
+    odd = next((character for character in text if unicodedata.category(character) in _NEVER_MEANT), None)
+    if odd is not None:
+        kind = _NEVER_MEANT[unicodedata.category(odd)]
+        msg = f"{where} holds {odd!a}, which is {kind}; expected characters that can be seen"
+        raise TemplateError(msg)
+
+
+def _check_blanks(where: str, names: Iterable[str]) -> None:
+    """Raise `TemplateError` for names that begin or end with a blank."""
+    blank = next((name for name in names if name != name.strip()), None)
+    if blank is not None:
+        msg = f"{where}: {blank!r} begins or ends with a blank, which readers may cut off; expected none there"
+        raise TemplateError(msg)
 
 
 def known_fields() -> str:
@@ -223,8 +277,10 @@ def _with_fields(template: str) -> str:
 def time_spec(time_format: str) -> str:
     """Return what `strftime` takes for `timeFormat`, in Java's letters as Spark has them, or in directives already."""
     where = f"timeFormat={time_format!r}"
+    _check_characters(where, time_format)
+    _check_blanks(where, [time_format])
     if "%" in time_format:
-        check_time(where, time_format)
+        check_tells(where, time_format)
         return time_format
     spec = ""
     for match in _PATTERN.finditer(time_format):
@@ -236,32 +292,32 @@ def time_spec(time_format: str) -> str:
             msg = f"{where}: a quote is not closed; expected letters in quotes, such as yyyyMMdd'T'HHmmss"
             raise TemplateError(msg)
         spec += _LETTERS[text] if match[1] else text.strip("'") or "'"
-    if "/" in spec or not spec:
+    if "/" in spec or not directives(spec) - _NO_TIME:
         msg = f"{where}: a name can have no '/', and must have a time; expected one such as {_TIME_FORMAT}"
         raise TemplateError(msg)
     return spec
 
 
-def _check_difference(template: str, fields: set[str], *, growing: bool) -> None:
+def _check_difference(where: str, fields: set[str], *, growing: bool) -> None:
     """Raise `TemplateError` unless the names of finished files differ, or those of growing files do not."""
     differing = fields - {"sink"}
     if growing and differing:
-        msg = f"fileName={template!r}: a growing file needs a fixed name, such as events.log"
+        msg = f"{where}: a growing file needs a fixed name, such as events.log"
         raise TemplateError(msg)
     if not growing and not differing:
-        msg = f"fileName={template!r} names all files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
+        msg = f"{where} names all files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
         raise TemplateError(msg)
     if not growing and "seq" not in fields:
-        msg = f"fileName={template!r} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
+        msg = f"{where} would name several files alike; add {{seq}}, such as part-{{writer}}-{{seq}}"
         raise TemplateError(msg)
 
 
-def _check_spec(template: str, name: str, spec: str) -> None:
+def _check_spec(where: str, name: str, spec: str) -> None:
     """Raise `TemplateError` unless the field can be written so, and `{seq}` always differently."""
     if name == "time":
-        check_time(f"fileName={template!r}", spec)
+        check_time(where, spec)
     elif not (_WIDTH.fullmatch(spec) if name in _NUMBERS else spec == ""):
-        msg = f"fileName={template!r}: {{{name}:{spec}}} cannot be written; numbers take a width, such as {{seq:05}}"
+        msg = f"{where}: {{{name}:{spec}}} cannot be written; numbers take a width, such as {{seq:05}}"
         raise TemplateError(msg)
 
 
@@ -271,6 +327,22 @@ def check_time(where: str, spec: str) -> None:
     if unknown:
         msg = f"{where}: {unknown[0]} in the time format {spec!r} is not portable; expected one such as %Y-%m-%d or %H%M%S"
         raise TemplateError(msg)
+
+
+def check_tells(where: str, spec: str) -> None:
+    """Raise `TemplateError` unless the time format, if there is one, is portable and tells of the time."""
+    check_time(where, spec)
+    if spec and not directives(spec) - _NO_TIME:
+        msg = f"{where}: the time format {spec!r} is the same text for every time; expected {_in_directives(spec)}"
+        raise TemplateError(msg)
+
+
+def _in_directives(spec: str) -> str:
+    """Return in words the format that is meant by one in Java's letters, as Spark's functions take them; else what formats are."""
+    try:
+        return time_spec(spec.replace("%", ""))
+    except TemplateError:
+        return "directives, such as %Y-%m-%d or %H%M%S"
 
 
 def directives(spec: str) -> set[str]:

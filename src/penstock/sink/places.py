@@ -39,7 +39,7 @@ class FileColumns(Fields):
     @staticmethod
     def of(names: NameTemplate, schema: pa.Schema) -> FileColumns:
         """Check the columns against the data's schema; `TemplateError` if a row could not be placed by them."""
-        where = f"fileName={names.template!r}"
+        where = names.where
         try:
             fields = column_fields(where, names.columns, schema)
         except TemplateError as error:

@@ -186,7 +186,12 @@ def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> No
     """Write what the file gains, where it is gained, and sync it; all segments are checked before a reader can see a byte."""
     for segment in growth.segments:
         check_segment(storage, staging, segment)
-    with storage.extend(target, growth.before) as file:
+    try:
+        output = storage.extend(target, growth.before)
+    except NotThere as error:  # its directory is: so it is no file but a link
+        msg = f"{error.message}; expected the file itself, and no link to it: put it back as it was and run the same command again"
+        raise PublishConflict(msg) from error
+    with output as file:
         if growth.header:
             file.write(base64.b64decode(growth.header))
         for segment in growth.segments:

@@ -291,6 +291,14 @@ class Sink:
         check_no_log(self.storage, self.root)
         self.layout.check(schema)
         self.cipher.check()
+        self._check_room(schema)
+
+    def _check_room(self, schema: pa.Schema) -> None:
+        """Raise `TemplateError` if numbers to come would make names too long; of names with columns a row tells, when it comes."""
+        if self.layout.names.columns:
+            return
+        kind = self.layout.kind(self.layout.data_schema(schema)[0], ("",) if self.options["encryptTo"] else ())
+        _check_name(self.rules, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind, Destination(""))
 
     @property
     def _merge_below(self) -> int:
@@ -487,10 +495,9 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
 
 
 def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
-    """Raise `TemplateError` if columns make a name that no file can have, whatever its number: before anything is committed."""
-    if place.name:
-        opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-        rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+    """Raise `TemplateError` if a part would have a name that no file can have, whatever its number: before anything is committed."""
+    opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
+    rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:

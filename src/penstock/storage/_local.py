@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
-from penstock.errors import AlreadyThere, Locked, NotSupported, StorageError
+from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
 from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
@@ -43,6 +43,14 @@ def _entry(name: str, info: os.stat_result) -> Entry:
     # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
     identity = f"{info.st_dev}-{info.st_ino}" if is_directory else str(info.st_ino)
     return Entry(name, is_directory, info.st_size, info.st_mtime_ns, identity, info.st_ctime_ns, is_file)
+
+
+def _in_the_way(path: str) -> str:
+    """Return in words that there is a file at the path, or on the way to it, where a directory is needed."""
+    blocking = path
+    while not os.path.lexists(blocking) and len(blocking) > 1:
+        blocking = os.path.dirname(blocking)
+    return f"{blocking!r} is a file, expected a directory; move it away, or name another place"
 
 
 def _sync_directory(system: _System, path: str) -> None:
@@ -447,15 +455,24 @@ class LocalStorage:
         try:
             self._os.mkdir(path, mode)
         except FileExistsError:
-            if not self.stat(path).is_directory:
-                msg = f"{path!r} is a file, expected a directory"
-                raise StorageError(msg) from None
+            if not self._is_directory(path):
+                raise StorageError(_in_the_way(path)) from None
             return False
+        except NotADirectoryError as error:
+            raise StorageError(_in_the_way(path)) from error
         except FileNotFoundError:
             raise
         except OSError as error:
             refuse(error, "make directory", path)
         return True
+
+    def _is_directory(self, path: str) -> bool:
+        """Tell whether it is one; `StorageError` for a link to nothing, whose name is taken all the same."""
+        try:
+            return self.stat(path).is_directory
+        except NotThere as error:
+            msg = f"{path!r} is a symbolic link that leads nowhere, expected a directory; remove it, or make what it leads to"
+            raise StorageError(msg) from error
 
     def _sync_name(self, path: str, *, is_new: bool) -> None:
         """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""

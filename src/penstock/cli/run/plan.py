@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.ingest import Request, same_format, several, transformed
-from penstock.cli.process import importable_here, load_transform
+from penstock.cli.process import importable_here, load_told, load_transform
 from penstock.cli.run import model, toml
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
@@ -261,20 +261,23 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
         sink.setdefault("format", same_format(source, flag="sink.format", topics=is_topics(paths[0])))
         if pipeline.transform is not None:
             load_transform(pipeline.transform, name="transform")
+        load_told(sink)
         applied = transformed(pipeline.transform, pipeline.sql)
     except OptionError as error:
-        reading.problem((*key, _to_blame(error.message)), error.message)
+        reading.problem((*key, *_to_blame(error.message)), error.message)
         return None
     request = Request(paths[0], pipeline.sink.path, source, sink, applied, pipeline.checkpoint)
     _look(reading, key, request)
     return request
 
 
-def _to_blame(message: str) -> str:
+def _to_blame(message: str) -> Key:
     """Return the key that what was said is about."""
     if message.startswith("--transform"):  # and --sql
-        return "sql"
-    return "transform" if message.startswith("transform ") else "sink"
+        return ("sql",)
+    if message.startswith("onPublish="):
+        return "sink", "onPublish"
+    return ("transform" if message.startswith("transform ") else "sink",)
 
 
 def _texts(reading: _FileReading, key: Key, check: Check, given: BaseModel, path: str) -> dict[str, str] | None:

@@ -1,0 +1,111 @@
+"""Templates that look right and would do something else: each is refused at the start, with what was meant."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import TemplateError
+from penstock.sink.names import NameTemplate
+from tests.support.output import Output
+
+SCHEMA = pa.schema([("value", pa.string()), ("country", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+
+@pytest.fixture
+def wide(output: Output) -> Output:
+    """An output for rows of three columns."""
+    output.schema = SCHEMA
+    return output
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("country", "one directory for all rows, called as the column 'country' is.*bucketBy=country={country}"),
+        ("raw/COUNTRY", "called as the column 'country'"),
+        ("$country", "called as the column 'country'"),
+        ("`country`", "called as the column 'country'"),
+        ("country={{country}}", "called as the column 'country'"),
+        ("dt=%Y-%m-%d", "%Y is not in braces.*{time:%Y-%m-%d}"),
+        ("{country}/%H", "%H is not in braces"),
+        ("dt={ts:yyyy-MM-dd}", "'yyyy-MM-dd' is the same text for every time; expected %Y-%m-%d"),
+        ("dt={ts:YYYY}", "expected directives, such as"),
+        ("dt={time:day}", "the same text for every time"),
+        ("dt={ts:%n}", "the same text for every time"),
+        ("{country}\n", r"holds '\\n', which is a control character"),
+        ("{country}\x1b", "a control character"),
+        ("\ud800={country}", r"holds '\\ud800', which is half of a surrogate pair"),
+        ("{country} ", "begins or ends with a blank"),
+        ("a /{country}", "'a ' begins or ends with a blank"),
+        ("x={}", "a field without a name; expected a column"),
+    ],
+)
+def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, template: str, says: str) -> None:
+    """A column or a time that is not in braces, a format of Java's, and what an option was read with, would be text for all rows."""
+    with pytest.raises(TemplateError, match=says):
+        wide.sink(format="json", bucketBy=template)
+    assert not wide.root.exists()
+
+
+@pytest.mark.parametrize("template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}"])
+def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
+    """A directory for all rows, escapes, and blanks inside of names are as they were."""
+    wide.sink(format="json", bucketBy=template)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"fileName": "e-%Y%m%d-{seq}"}, "%Y is not in braces"),
+        ({"fileName": "{time:yyyyMMdd}-{seq}"}, "expected %Y%m%d"),
+        ({"fileName": "{ts:HH}-{seq}"}, "expected %H"),
+        ({"fileName": "{seq}\n"}, "a control character"),
+        ({"fileName": "{time:%Y%t}{seq}"}, "a control character"),
+        ({"fileName": " {seq}"}, "begins or ends with a blank"),
+        ({"fileName": "{seq}", "timeFormat": "yyyy\0"}, "a control character"),
+        ({"fileName": "{seq}", "timeFormat": "'x'"}, "must have a time"),
+        ({"fileName": "%FILENUM.txt.gz"}, "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not compressed as a whole"),
+        ({"fileName": "{seq}.zst", "compression": "gzip"}, "end in .zst, and these files end in .gz"),
+        ({"fileName": "{seq}.bz2", "format": "parquet"}, "readers unpack names that end in .bz2"),
+        ({"fileName": "events.gz", "growing": "true"}, "readers unpack names that end in .gz"),
+    ],
+)
+def test_file_names_that_nobody_meant_are_refused_at_the_start(wide: Output, options: dict[str, str], says: str) -> None:
+    """A name that says another compression than the file has is one that Spark and DuckDB cannot read; the others would be text."""
+    with pytest.raises(TemplateError, match=says):
+        wide.sink(**{"format": "json", **options})
+
+
+@pytest.mark.parametrize(
+    "options", [{"fileName": "{seq}.log.gz", "compression": "gzip"}, {"fileName": "{seq}.crc"}, {"fileName": "100%-{seq}.txt"}]
+)
+def test_endings_that_are_right_are_taken(wide: Output, options: dict[str, str]) -> None:
+    """The ending of the compression that there is may be in the template, and others are the user's business."""
+    wide.sink(format="json", **options)
+
+
+def test_messages_show_the_name_as_it_was_written(wide: Output) -> None:
+    """`%FILENUM` is not told as `{seq}`, which its user has not written; nor where a value makes the name too long."""
+    for template in ("%TIME", "%FILENUM.tmp", "a/%FILENUM", "%FILENUM%USER", "{nam}%FILENUM"):
+        with pytest.raises(TemplateError, match="fileName='" + template.replace("{", r"\{")):
+            wide.sink(format="json", fileName=template)
+    sink = wide.sink(format="json", fileName="{country}_%FILENUM")
+    with pytest.raises(TemplateError, match="fileName='{country}_%FILENUM' makes names of 266 bytes"):
+        wide.batch(sink, 0, {0: ["1|" + "x" * 248 + "|2026-01-31 00:00:00Z"]})
+
+
+def test_a_width_is_filled_up_by_zeros() -> None:
+    """`{seq:5}` made names with blanks, which sort as text does and readers cut."""
+    names = NameTemplate.of("p{seq:3}-{writer:02}", zone="UTC", growing=False)
+    assert names.render(".txt", sink="s", writer=3, seq=7) == "p007-03.txt"
+
+
+def test_a_name_without_room_for_its_numbers_is_refused_at_the_start(output: Output) -> None:
+    """A name that fits for numbers of one digit was taken; with the tenth file nothing could be published any more."""
+    sink = output.sink(fileName="n" * 248 + "{seq}")
+    with pytest.raises(TemplateError, match="makes names of 264 bytes"):
+        sink.check(output.schema)
+    with pytest.raises(TemplateError, match="makes names of 264 bytes"):
+        output.batch(sink, 0, {0: ["a"]})
+    output.sink(fileName="n" * 239 + "{seq}").check(output.schema)
