@@ -187,7 +187,7 @@ def test_an_answer_that_cannot_be_looked_at_says_nothing() -> None:
     class Closed(Exception):
         @property
         def response(self) -> Any:
-            raise RuntimeError("the connection is closed")
+            raise ConnectionError
 
     assert retry_after(delay=1.0)(1, Closed()) == 1.0
 
