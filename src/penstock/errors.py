@@ -41,6 +41,7 @@
     |   +-- TopicNotThere           a topic, or a partition of one, does not exist (any more)
     |   +-- TopicReplaced           a topic was deleted and made anew under its name
     |   +-- RecordsLost             retention took records that the query has not read
+    |   +-- RecordsReplaced         other records stand where those were that were planned or read
     +-- CatalogError                a table refused, or a file cannot be in it: look at why, run again
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
@@ -364,6 +365,27 @@ class RecordsLost(BrokerError):
         self.partition = partition
         self.offset = offset
         self.first = first
+
+
+class RecordsReplaced(BrokerError):
+    """A partition was cut: in front of `offset` stand other records than those that were planned, up to the epoch `epoch`."""
+
+    code = "PST-905"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.epoch = epoch
 
 
 def without_credentials(text: str) -> str:

@@ -130,6 +130,32 @@ def test_a_wait_that_raises_fails_the_row() -> None:
     assert [outcome.failure.message[:11] for outcome in told.outcomes if outcome.failure] == ["LookupError"] * 2
 
 
+class ExitsAsOutput:
+    """An iterable of outputs that leaves the process when it is asked for the first."""
+
+    def __iter__(self) -> Any:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("place", ["delay", "on", "on_result", "outputs"])
+def test_what_decides_on_another_attempt_exits(place: str) -> None:
+    """A function of the user's that leaves the process fails its row; the others have their outputs, and nothing waits for ever."""
+
+    def leave(*_: object) -> Any:
+        raise SystemExit(3)
+
+    async def call(row: int) -> Any:
+        if row and place in {"delay", "on"}:
+            raise ValueError(row)
+        return ExitsAsOutput() if row and place == "outputs" else (row,)
+
+    given = {"on_result": lambda outputs: outputs[0][0] and leave()} if place == "on_result" else {}
+    given |= {place: leave} if place in {"delay", "on"} else {}
+    told = drive(call, [0, 1, 0], on_error="column", retry=Retry(2, **given) if given else None)
+    assert (told.outs, list(told.kinds)) == ([0, 0], [1])
+    assert told.outcomes[1].failure is not None
+
+
 @pytest.mark.parametrize("made", [HttpError, ClientError, Boto])
 @pytest.mark.parametrize("name", ["Retry-After", "retry-after"])
 def test_retry_after_is_found_in_errors_of_every_client(made: Any, name: str) -> None:
@@ -153,6 +179,17 @@ def test_what_no_retry_after_says_is_backed_off(value: str) -> None:
     says = retry_after(delay=1.0, backoff=3.0, max_delay=8.0)
     assert [says(attempt, HttpError({"Retry-After": value})) for attempt in (1, 2, 3)] == [1.0, 3.0, 8.0]
     assert says(2, None) == says(2, ValueError("x")) == 3.0
+
+
+def test_an_answer_that_cannot_be_looked_at_says_nothing() -> None:
+    """A client whose error has no answer to show, and raises when it is asked for it, is backed off; its own error stays the row's."""
+
+    class Closed(Exception):
+        @property
+        def response(self) -> Any:
+            raise ConnectionError
+
+    assert retry_after(delay=1.0)(1, Closed()) == 1.0
 
 
 def test_retry_after_has_its_limit() -> None:
@@ -281,7 +318,16 @@ def test_results_that_are_kept_are_so_many() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"ttl": 0}, {"ttl": "soon"}, {"ttl": None}, {"ttl": True}, {"ttl": 1, "size": 0}, {"ttl": float("nan")}]
+    "wrong",
+    [
+        {"ttl": 0},
+        {"ttl": "soon"},
+        {"ttl": None},
+        {"ttl": True},
+        {"ttl": 1, "size": 0},
+        {"ttl": float("nan")},
+        {"ttl": 10**400},
+    ],
 )
 def test_caches_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     """With the name of the value, when they are given."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
 from penstock.kafka import client
-from penstock.kafka.cluster import Topic
+from penstock.kafka.cluster import End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.options.kafka import parse_topics
@@ -32,6 +32,7 @@ class Said:
     def __init__(self, topics: dict[str, Topic], ends: dict[Partition, int]) -> None:
         self.known, self.last = topics, ends
         self.first: dict[Partition, int] = {}
+        self.epoch = -1
 
     def matching(self, pattern: str) -> set[str]:
         return {name for name in self.known if re.fullmatch(pattern, name)}
@@ -42,8 +43,8 @@ class Said:
     def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {partition: self.first.get(partition, 0) for partition in partitions}
 
-    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        return {partition: self.last[partition] for partition in partitions}
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
+        return {partition: End(self.last[partition], self.epoch) for partition in partitions}
 
 
 sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
@@ -107,6 +108,31 @@ def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
     del said.known["b"]
     planner.prepare_available_now()
     assert plain(planner.latest(start)) == {"a": {"0": 5}}
+
+
+def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
+    """A range knows the epoch of its plan, and of the plan before where the leader has changed since; what stood still stays as old."""
+    a, b = Partition("a", 0), Partition("a", 1)
+    said = Said({"a": Topic("1", (0, 1))}, {a: 5, b: 7})
+    planner = TopicPlanner(options(SERVERS, subscribe="a"), said)
+    start = json.loads(json.dumps(planner.initial()))
+    said.epoch = 3
+    first = json.loads(json.dumps(planner.latest(start)))
+    assert first["@penstock"]["epochs"] == {"a": {"0": 3, "1": 3}}
+    assert [(piece.epoch, piece.before) for piece in ranges(start, first)] == [(3, -1), (3, -1)]
+    said.epoch, said.last = 4, {a: 9, b: 7}
+    second = json.loads(json.dumps(planner.latest(first)))
+    assert second["@penstock"]["epochs"] == {"a": {"0": 4, "1": 3}}, "nobody looks at what is not read"
+    assert [(piece.begin, piece.epoch, piece.before) for piece in ranges(first, second, 2)] == [(5, 4, 3), (7, 4, -1)]
+    said.last = {a: 10, b: 8}
+    third = planner.latest(second)
+    assert [(piece.partition, piece.epoch, piece.before) for piece in ranges(second, third)] == [(a, 4, -1), (b, 4, 3)]
+    assert planner.latest(third) == third
+    said.epoch = 5
+    assert planner.latest(third) == third, "a leader that changes is no batch"
+    said.first, said.last = {a: 20}, {a: 22, b: 8}
+    lossy = TopicPlanner(options(SERVERS, subscribe="a", failOnDataLoss="false"), said)
+    assert [(piece.begin, piece.epoch, piece.before) for piece in ranges(third, lossy.latest(third))] == [(20, 5, -1)]
 
 
 def test_offset_that_is_none_is_told() -> None:

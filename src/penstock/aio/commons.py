@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.aio.pace import Pace
-from penstock.arguments import named, whole
+from penstock.arguments import is_number, named, whole
 from penstock.errors import OptionError
 from penstock.units import parse_duration
 
@@ -34,7 +34,8 @@ class Cache:
     def __post_init__(self) -> None:
         """Check the values."""
         whole(self.size, name="cache: size", least=1, example=10_000)
-        if not self.seconds > 0:
+        seconds = self.seconds
+        if not is_number(seconds) or seconds <= 0:
             msg = f"cache: ttl={self.ttl!r}; expected more than nothing, '5m' for example; without a cache leave it out"
             raise OptionError(msg)
 
@@ -43,10 +44,10 @@ class Cache:
         """Return for how long a result is kept."""
         if isinstance(self.ttl, str):
             return parse_duration(self.ttl, name="cache: ttl")
-        if isinstance(self.ttl, bool) or not isinstance(self.ttl, (int, float)):
-            msg = f"cache: ttl={self.ttl!r}; expected seconds, or a duration such as '5m'"
-            raise OptionError(msg)
-        return float(self.ttl)
+        if isinstance(self.ttl, float) or is_number(self.ttl):
+            return float(self.ttl)
+        msg = f"cache: ttl={self.ttl!r}; expected seconds, or a duration such as '5m'"
+        raise OptionError(msg)
 
 
 class Kept:

@@ -187,13 +187,21 @@ def _asked_for(error: BaseException) -> float | None:
 
 def _headers_of(error: BaseException) -> Iterator[Mapping[Any, Any]]:
     """Yield the headers of the answer that an error of a client tells of."""
-    response = getattr(error, "response", None)
+    response = _attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         response = response.get("ResponseMetadata")
         headers = response.get("HTTPHeaders") if isinstance(response, Mapping) else None
     else:
-        headers = getattr(response, "headers", None)
-    yield from (found for found in (headers, getattr(error, "headers", None)) if isinstance(found, Mapping))
+        headers = _attribute(response, "headers")
+    yield from (each for each in (headers, _attribute(error, "headers")) if isinstance(each, Mapping))
+
+
+def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
+    """Return an attribute; `None` also where it cannot be had, as of an answer that never came, or whose connection is closed."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a property of the client's; the error that it belongs to is the one to be told
+        return None
 
 
 def _seconds(text: str) -> float | None:

@@ -97,7 +97,7 @@ class Settling:
             if wanted and self._affordable():
                 element.error = error
                 return True
-        except Exception as own:  # noqa: BLE001 - `on` of the user; there is nobody else to ask
+        except BaseException as own:  # noqa: BLE001 - `on` of the user; an exit would end the loop, and with it all rows
             error = own
         self.settle(element, [], error)
         return False
@@ -111,7 +111,7 @@ class Settling:
             return self._comes_again(element, result)
         try:
             outputs = outputs_of(result, self._names)
-        except Exception as error:  # noqa: BLE001 - also what an iterator of the user's raises
+        except BaseException as error:  # noqa: BLE001 - also what an iterator of the user's raises, exits among it
             return self._comes_again(element, Misfit(str(error)))
         retry = self._settings.retry
         try:
@@ -119,7 +119,7 @@ class Settling:
             if unwanted and self._affordable():
                 element.error = None
                 return True
-        except Exception as own:  # noqa: BLE001 - `on_result` of the user; there is nobody else to ask
+        except BaseException as own:  # noqa: BLE001 - `on_result` of the user; see `_comes_again`
             self.settle(element, [], own)
         else:
             gave_up = (

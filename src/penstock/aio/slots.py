@@ -148,7 +148,7 @@ class Slots:
             await asyncio.sleep(max(retry.pause(element.attempts, element.error) for element in of_errors.values()))
         except asyncio.CancelledError as error:
             self._cancelled(slot, error)
-        except Exception as error:  # noqa: BLE001 - `delay` of the user; there is nobody else to ask
+        except BaseException as error:  # noqa: BLE001 - `delay` of the user; an exit would end the loop, and with it all rows
             for element in flight:
                 self._settling.settle(element, [], error)
         return [element for element in flight if not element.decided]

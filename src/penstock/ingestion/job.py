@@ -49,7 +49,7 @@ from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema, is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.stage import Stage
-from penstock.ingestion.topics import counts_of
+from penstock.ingestion.topics import behind_of, counts_of
 from penstock.options import SINK, parse
 from penstock.options.kafka import is_topics
 from penstock.processes import process
@@ -96,7 +96,8 @@ class Ingested:
     `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
     `query` is the id that Spark knows the query by, once it has one; `open_parts` are the parts that are not finished, and
     `open_since_ns` is when the oldest of them was opened, 0 for none; `oldest_left_ns` is the modification time of the oldest of the files
-    that are left, 0 for none.
+    that are left, 0 for none. Of topics `input_offsets` were planned and `left_offsets` were not, `left_by_partition` of those partitions
+    ("orders-0") that have most of them, a hundred at most.
     """
 
     batch: int
@@ -128,6 +129,7 @@ class Ingested:
     lost_bytes: int = 0
     input_offsets: int = 0
     left_offsets: int = 0
+    left_by_partition: Mapping[str, int] = field(default_factory=dict)
 
 
 @named
@@ -571,6 +573,7 @@ def standing(sink: Sink, head: State, *, query: str, batch: int, offset: Mapping
         output_bytes=head.total_bytes - head.aside.bytes + sum(grown.values()),
         open_rows=sum(part.rows for part in parts),
         **not_read,
+        left_by_partition=behind_of(offset),
         aside_records=head.aside.records,
         aside_files=head.aside.files,
         aside_changed=head.aside.changes,

@@ -25,7 +25,7 @@ from penstock.formats.zones import zone_name
 from penstock.ingestion.schema import ReadSchema, is_infer
 from penstock.kafka import read
 from penstock.kafka.carried import share_of
-from penstock.kafka.offset import OURS, Positions
+from penstock.kafka.offset import OURS, Partition, Positions
 from penstock.kafka.values import ValueReader
 from penstock.options import SOURCE, parse
 from penstock.options.formats import VALUES
@@ -138,9 +138,15 @@ class Topics:
 
 
 def counts_of(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many offsets were planned, and were left, by the offset of an ingest of topics; 0 by one of files."""
+    """Return how many offsets were planned, and were left, by the offset of a query over topics; 0 by one of files."""
     own = offset.get(OURS, {})
     return {"input_offsets": own.get("read", 0), "left_offsets": own.get("left", 0)}
+
+
+def behind_of(offset: Mapping[str, Any]) -> dict[str, int]:
+    """Return the offsets that were left of the partitions that have most of them, at most a hundred; of files there are none."""
+    behind = offset.get(OURS, {}).get("behind", {})
+    return {str(Partition(topic, number)): left for topic, each in behind.items() for number, left in each.items()}
 
 
 def topic_offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:

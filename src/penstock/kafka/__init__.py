@@ -19,4 +19,10 @@ What may happen, and the rule that makes it harmless:
    began otherwise.
 6. A broker dies, or the one that leads a partition. Rule: the client goes on as soon as it is back; the task fails when `timeout` has
    passed without a record or an end, and nothing of the range was passed over.
+7. A leader is elected that had not got all records (unclean), or comes back without its data: the partition is cut, and other records
+   come to stand where some stood that were planned, or read. Rule: an offset has the epochs of the leaders that its ends were asked of,
+   and what lies in front of such an end is of that epoch or an earlier one. A task begins by having the leader say so of the records in
+   front of its range, where the leader has changed since they were planned; it compares the epoch of each record that it takes; and it
+   ends as it began if the leader is another one than the plan's, as what stands there now may be seen by nobody (an aborted
+   transaction). `RecordsReplaced`.
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from concurrent.futures import wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.errors import TopicNotThere
 from penstock.kafka import client
-from penstock.kafka.offset import Partition
+from penstock.kafka.offset import UNKNOWN_EPOCH, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -30,6 +30,13 @@ class Topic:
     partitions: tuple[int, ...]
 
 
+class End(NamedTuple):
+    """Where a partition ends for now, and the epoch of the leader that says so: all in front of it was written in that one or before."""
+
+    offset: int
+    epoch: int = UNKNOWN_EPOCH
+
+
 class Asked(Protocol):
     """What a planner and a task ask for. Called: on the driver at every trigger, in a task twice a range.
 
@@ -45,7 +52,7 @@ class Asked(Protocol):
     def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the first offset that each partition still has."""
 
-    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
         """Return the last stable offset of each partition: all that is in front of it is decided."""
 
 
@@ -94,15 +101,15 @@ class Cluster:
         """Return the first offset that each partition still has."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets(partitions, OffsetSpec.earliest())
+        return {name: end.offset for name, end in self._offsets(partitions, OffsetSpec.earliest()).items()}
 
-    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
         """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the last one."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:  # noqa: ANN401 - the library's
+    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(*partition): spec for partition in partitions}
@@ -110,12 +117,12 @@ class Cluster:
             return {}
         level = IsolationLevel.READ_UNCOMMITTED if self._uncommitted else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
-        return {
-            Partition(each.topic, each.partition): self._result(
-                future, f"the offsets of partition {each.partition} of topic {each.topic!r}"
-            ).offset
-            for each, future in futures.items()
-        }
+        ends = {}
+        for each, future in futures.items():
+            answer = self._result(future, f"the offsets of partition {each.partition} of topic {each.topic!r}")
+            epoch = UNKNOWN_EPOCH if answer.leader_epoch is None else answer.leader_epoch
+            ends[Partition(each.topic, each.partition)] = End(answer.offset, epoch)
+        return ends
 
     def _admin(self) -> AdminClient:
         if self._asker is None:

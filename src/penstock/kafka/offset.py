@@ -4,20 +4,25 @@
 
     {
       "orders": {"0": 23, "1": 40},
-      "@penstock": {"v": 1, "ids": {"orders": "2gkNq4RqQ5qrCnZyGkKx1g"}, "from": {"orders": {"1": 12}}}
+      "@penstock": {
+        "v": 1, "ids": {"orders": "2gkNq4RqQ5qrCnZyGkKx1g"}, "from": {"orders": {"1": 12}}, "epochs": {"orders": {"0": 3, "1": 3}}
+      }
     }
 
 `orders` has the next offset of each partition. `@penstock`, which can be no topic, is not in what Spark's connector wrote, and is not
 needed: `ids` are the topics as brokers know them (none for brokers that tell no ids), `from` is where the batch that ends here begins in
-partitions in which that is neither the offset before nor 0. For an ingest there is more in it: `zone`, in which times of its batch are read
-that say none; for people `read` and `left`, how many offsets were planned since the query began, and how many were not by then; and `sum`,
-of all the rest, as Spark does not check its log: a digit that changed would be other records, without a word.
+partitions in which that is neither the offset before nor 0; `epochs` are those of the leaders that said where the batch ends: what lies
+in front of that offset was written in that epoch or an earlier one, so that whatever stands there of a later one is another record (none
+where brokers tell no epochs, and in offsets of older versions). For people and monitors there are `read` and `left`, how many offsets were
+planned since the query began, and how many were not by then, and `behind`, the latter by partition, of the hundred that have most. For an
+ingest there is more in it: `zone`, in which times of its batch are read that say none; and `sum`, of all the rest, as Spark does not check
+its log: a digit that changed would be other records, without a word.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 OURS = "@penstock"
+UNKNOWN_EPOCH = -1  # as brokers say it
 
 
 class Partition(NamedTuple):
@@ -44,14 +50,28 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.number}"
 
 
+class Counts(NamedTuple):
+    """How many offsets were planned since a query began, how many were not by then, and these of the partitions that have most of them."""
+
+    read: int
+    left: int
+    behind: Mapping[Partition, int] = {}
+
+
 @dataclass(frozen=True)
 class Range:
-    """The offsets of a partition from `begin` up to `end`, of the topic with this id ("": it is not known)."""
+    """The offsets of a partition from `begin` up to `end`, of the topic with this id ("": it is not known).
+
+    What is in front of `end` was written in `epoch` or before. `before` is the same for `begin`, where that was planned in an earlier
+    epoch and nobody has looked since.
+    """
 
     partition: Partition
     begin: int
     end: int
     id: str = ""
+    epoch: int = UNKNOWN_EPOCH
+    before: int = UNKNOWN_EPOCH
 
     @property
     def offsets(self) -> int:
@@ -60,27 +80,33 @@ class Range:
 
     def to_json(self) -> list[Any]:
         """Return it as it is carried to a task."""
-        return [*self.partition, self.begin, self.end, self.id]
+        return [*self.partition, self.begin, self.end, self.id, self.epoch, self.before]
+
+    def piece(self, begin: int, end: int) -> Range:
+        """Return a part of it."""
+        return replace(self, begin=begin, end=end, before=self.before if begin == self.begin else UNKNOWN_EPOCH)
 
     @staticmethod
     def from_json(form: list[Any]) -> Range:
         """Return what was carried."""
-        topic, number, begin, end, name = form
-        return Range(Partition(topic, number), begin, end, name)
+        topic, number, *rest = form
+        return Range(Partition(topic, number), *rest)
 
 
 @dataclass(frozen=True)
 class Positions:
     """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended.
 
-    `counts` are those of an ingest: the offsets planned since it began, and those that were not by then; `zone` is that of its times.
+    `epochs` are those of leaders when `next` was found. `zone` is that of the times of an ingest, whose offsets are `sealed`: with a sum.
     """
 
     next: Mapping[Partition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
     begun: Mapping[Partition, int] = field(default_factory=dict)
-    counts: tuple[int, int] | None = None
+    counts: Counts | None = None
     zone: str | None = None
+    epochs: Mapping[Partition, int] = field(default_factory=dict)
+    sealed: bool = False
 
     @staticmethod
     def of(offset: Mapping[str, Any]) -> Positions:
@@ -92,8 +118,9 @@ class Positions:
             named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
             ids = {str(topic): str(name) for topic, name in own["ids"].items()}
             _check_sum(offset, own)
-            counts = (int(own["read"]), int(own["left"])) if "read" in own else None
-            return Positions(_flat(named), ids, _flat(own["from"]), counts, own.get("zone"))
+            counts = Counts(int(own["read"]), int(own["left"]), _flat(own.get("behind", {}))) if "read" in own else None
+            epochs = _flat(own.get("epochs", {}))
+            return Positions(_flat(named), ids, _flat(own["from"]), counts, own.get("zone"), epochs, "sum" in own)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = (
                 f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
@@ -105,8 +132,13 @@ class Positions:
         """Return the offset, in one order."""
         ids = {topic: name for topic, name in sorted(self.ids.items()) if name}
         own: dict[str, Any] = {"v": VERSION, "ids": ids, "from": _nested(self.begun)}
+        if epochs := _nested({name: epoch for name, epoch in self.epochs.items() if epoch != UNKNOWN_EPOCH}):
+            own["epochs"] = epochs
         if self.counts is not None:
-            own |= {"zone": self.zone, "read": self.counts[0], "left": self.counts[1]}
+            own |= {"read": self.counts.read, "left": self.counts.left}
+            own |= {"behind": _nested(self.counts.behind)} if self.counts.behind else {}
+        if self.sealed:
+            own["zone"] = self.zone
             own["sum"] = _sum({**_nested(self.next), OURS: own})
         return {**_nested(self.next), OURS: own}
 
@@ -118,7 +150,18 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | Non
     for partition, upto in after.next.items():
         begin = after.begun.get(partition, before.next.get(partition, 0))
         if begin < upto:
-            whole.append(Range(partition, begin, upto, after.ids.get(partition.topic, "")))
+            epoch = after.epochs.get(partition, UNKNOWN_EPOCH)
+            known = UNKNOWN_EPOCH if partition in after.begun else before.epochs.get(partition, UNKNOWN_EPOCH)
+            whole.append(
+                Range(
+                    partition,
+                    begin,
+                    upto,
+                    id=after.ids.get(partition.topic, ""),
+                    epoch=epoch,
+                    before=UNKNOWN_EPOCH if known == epoch else known,
+                )
+            )
     if at_least is None or len(whole) >= at_least:
         return whole
     total = sum(each.offsets for each in whole)
@@ -137,7 +180,7 @@ def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
         cuts = [before, *(bound for bound in bounds if before < bound < upto), upto]
         for low, high in pairwise(cuts):
             begin = piece.begin + low - before
-            shares[bisect_right(bounds, low)].append(Range(piece.partition, begin, begin + high - low, piece.id))
+            shares[bisect_right(bounds, low)].append(piece.piece(begin, begin + high - low))
     return shares
 
 
@@ -146,7 +189,7 @@ def _cut(whole: Range, pieces: int) -> list[Range]:
     size = whole.end - whole.begin
     pieces = max(1, min(pieces, size))
     bounds = [whole.begin + size * number // pieces for number in range(pieces + 1)]
-    return [Range(whole.partition, begin, end, whole.id) for begin, end in pairwise(bounds)]
+    return [whole.piece(begin, end) for begin, end in pairwise(bounds)]
 
 
 def _check_sum(offset: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
-from penstock.kafka.offset import Partition, Positions
+from penstock.errors import BrokerError, OptionError, RecordsLost, RecordsReplaced, TopicNotThere, TopicReplaced
+from penstock.kafka.cluster import End
+from penstock.kafka.offset import Counts, Partition, Positions
 from penstock.options.internal import SPLITS
 from penstock.options.kafka import EARLIEST, LATEST
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.kafka.cluster import Asked, Topic
     from penstock.options import Options
 
+_TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
 _log = logging.getLogger("penstock.kafka")
 _HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
 
@@ -31,9 +34,9 @@ class TopicPlanner:
     def __init__(self, options: Options, cluster: Asked) -> None:
         self._options, self._cluster = options, cluster
         self._limit: int | None = options["maxOffsetsPerTrigger"]
-        self._counts = options.values.get("emit") == SPLITS
+        self._seals = options.values.get("emit") == SPLITS
         self._zone: str | None = options.values.get("sessionTimeZone")
-        self._pinned: Mapping[Partition, int] | None = None
+        self._pinned: Mapping[Partition, End] | None = None
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
@@ -44,10 +47,10 @@ class TopicPlanner:
         positions = self._at("endingOffsets")
         ends = self._cluster.ends(list(positions.next))
         for partition, at in positions.next.items():
-            if at > ends[partition]:
-                msg = f"endingOffsets has {at} for {partition}, expected at most {ends[partition]}, its last stable offset"
+            if at > ends[partition].offset:
+                msg = f"endingOffsets has {at} for {partition}, expected at most {ends[partition].offset}, its last stable offset"
                 raise OptionError(msg)
-        return positions.form()
+        return replace(positions, epochs=_epochs(ends)).form()
 
     def prepare_available_now(self) -> None:
         """Take what is decided now as all there is."""
@@ -61,8 +64,8 @@ class TopicPlanner:
         at, begun = self._going_on(before, topics, partitions)
         ends = self._ends(at)
         self._check_ends(at, ends)
-        upto = {partition: max(at[partition], end) for partition, end in ends.items()}
-        whole = sum(upto.values())
+        upto = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
+        whole = upto
         if limited and self._limit is not None:
             upto = _shared(at, upto, self._limit)
         ids = {name: topic.id for name, topic in topics.items()}
@@ -70,14 +73,15 @@ class TopicPlanner:
             not before.ids or {name: found for name, found in ids.items() if found} == before.ids
         ):
             return start
-        planned = Positions(upto, ids, begun)
-        return (self._counted(planned, before, at, whole) if self._counts else planned).form()
-
-    def _counted(self, planned: Positions, before: Positions, at: Mapping[Partition, int], whole: int) -> Positions:
-        """Return the end of a batch with what an ingest notes: how much was planned by then, how much of all is left, and its zone."""
-        upto = sum(planned.next.values())
-        read = (before.counts or (0, 0))[0] + upto - sum(at.values())
-        return replace(planned, counts=(read, whole - upto), zone=self._zone)
+        # Where nothing is new nobody looks, and what is known of the records in front stays as old as it was.
+        unread = {name for name in upto if upto[name] == at[name]} - set(begun)
+        still = {name: epoch for name, epoch in before.epochs.items() if name in unread}
+        read = sum(upto.values()) - sum(at.values()) + (before.counts.read if before.counts else 0)
+        left = {partition: end - upto[partition] for partition, end in whole.items()}
+        most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
+        counts = Counts(read, sum(left.values()), {partition: left[partition] for partition in most})
+        planned = Positions(upto, ids, begun, counts, epochs=_epochs(ends) | still)
+        return (replace(planned, zone=self._zone, sealed=True) if self._seals else planned).form()
 
     def _going_on(
         self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]
@@ -108,20 +112,20 @@ class TopicPlanner:
             return first
         return expected
 
-    def _ends(self, at: Mapping[Partition, int]) -> dict[Partition, int]:
+    def _ends(self, at: Mapping[Partition, int]) -> dict[Partition, End]:
         """Return where each partition ends for now; what came after all there is was looked for is not yet there."""
         if self._pinned is None:
             return self._cluster.ends(list(at))
-        return {partition: self._pinned.get(partition, position) for partition, position in at.items()}
+        return {partition: self._pinned.get(partition, End(position)) for partition, position in at.items()}
 
-    def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, int]) -> None:
+    def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, End]) -> None:
         """Look for what was cut off: a partition that ends in front of what was read."""
         if self._pinned is not None:
             return
         for partition, end in ends.items():
-            if end < at[partition]:
-                self._lost(cut_off(partition, at[partition], end))
-                at[partition] = end
+            if end.offset < at[partition]:
+                self._lost(cut_off(partition, at[partition], end.offset))
+                at[partition] = end.offset
 
     def _replaced(self, before: Positions, topics: Mapping[str, Topic]) -> set[str]:
         """Return the topics that were made anew; `TopicReplaced` if that is a failure."""
@@ -193,7 +197,7 @@ class TopicPlanner:
         if word == "earliest":
             return Positions(self._cluster.firsts(partitions), ids)
         if word == "latest":
-            return Positions(self._cluster.ends(partitions), ids)
+            return _at_ends(self._cluster.ends(partitions), ids)
         given = {Partition(topic, int(number)): at for topic, numbers in word.items() for number, at in numbers.items()}
         if set(given) != partitions:
             names = ", ".join(str(partition) for partition in sorted(partitions ^ set(given)))
@@ -201,7 +205,16 @@ class TopicPlanner:
             raise OptionError(msg)
         firsts = self._cluster.firsts({partition for partition, at in given.items() if at == EARLIEST})
         ends = self._cluster.ends({partition for partition, at in given.items() if at == LATEST})
-        return Positions({**given, **firsts, **ends}, ids)
+        latest = _at_ends(ends, ids)
+        return replace(latest, next={**given, **firsts, **latest.next})
+
+
+def _epochs(ends: Mapping[Partition, End]) -> dict[Partition, int]:
+    return {partition: end.epoch for partition, end in ends.items()}
+
+
+def _at_ends(ends: Mapping[Partition, End], ids: Mapping[str, str]) -> Positions:
+    return Positions({partition: end.offset for partition, end in ends.items()}, ids, epochs=_epochs(ends))
 
 
 def lost(partition: Partition, expected: int, first: int) -> RecordsLost:
@@ -221,6 +234,17 @@ def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
         f"{_HOW}"
     )
     return RecordsLost(msg, topic=partition.topic, partition=partition.number, offset=expected, first=end)
+
+
+def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
+    """Return the error of records that stand in the place of others, in front of `at`."""
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} has records in front of offset {at} that are later than epoch {epoch}, "
+        f"expected those that were there when {at} was planned: the partition was cut when its leader changed (an unclean election, or a "
+        "broker that came back without its data), and others stand in their place; give the query a new checkpoint, with startingOffsets "
+        f"in front of the cut, {_HOW}"
+    )
+    return RecordsReplaced(msg, topic=partition.topic, partition=partition.number, offset=at, epoch=epoch)
 
 
 def replaced(name: str, known: str, found: str) -> TopicReplaced:

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.errors import BrokerAway, BrokerError, RecordsLost, TopicReplaced
+from penstock.errors import BrokerAway, BrokerError, RecordsLost, RecordsReplaced, TopicReplaced
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
+from penstock.kafka.offset import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -42,6 +43,7 @@ _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20  # of keys and values, about
 _POLL_SECONDS = 0.5
 _MICROSECONDS = 1000  # in a millisecond
+_CUT = "log truncation"  # what the client says of a position in front of which the leader has other records
 _log = logging.getLogger("penstock.kafka")
 
 
@@ -51,7 +53,9 @@ def schema(options: Options) -> pa.Schema:
 
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, in order. `RecordsLost`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`.
+    """Yield the records of a range, in order.
+
+    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`.
 
     Where a loss is no failure, what is left of the range; each loss is told.
     """
@@ -60,7 +64,8 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     try:
         reader.check(wanted)
         yield from _batches(reader, wanted, options)
-    except (RecordsLost, TopicReplaced) as error:
+        reader.check_leader(wanted)
+    except (RecordsLost, RecordsReplaced, TopicReplaced) as error:
         if options["failOnDataLoss"]:
             raise
         _log.warning("failOnDataLoss=false: %s", error)
@@ -147,21 +152,58 @@ class _Reader:
         if wanted.id and known != wanted.id:
             raise plan.replaced(name, wanted.id, known)
 
+    def check_leader(self, wanted: Range) -> None:
+        """Raise `RecordsReplaced` if other records stand where those of the range stood, `RecordsLost` if none do.
+
+        As long as the leader is the one that the plan was made with, there is nothing to look for.
+        """
+        if wanted.epoch == UNKNOWN_EPOCH:
+            return
+        now = self._cluster.ends([wanted.partition])[wanted.partition].epoch
+        if now in {UNKNOWN_EPOCH, wanted.epoch}:
+            return
+        if now < wanted.epoch:
+            raise plan.overwritten(wanted.partition, wanted.end, wanted.epoch)
+        consumer = self._opened()
+        try:
+            self._look_behind(consumer, wanted)
+        finally:
+            consumer.unassign()
+
+    def _look_behind(self, consumer: Consumer, wanted: Range) -> None:
+        """Go to the end of a range, where the leader says whether what is in front of it is of the epoch that was planned."""
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(*wanted.partition, wanted.end, leader_epoch=wanted.epoch)])
+        since = clock.monotonic()
+        while clock.monotonic() - since <= self._seconds:
+            for message in self._next(consumer, wanted):
+                if message.error() is None or self._behind(message, wanted.end, wanted) is not None:
+                    return
+        raise self._silent(wanted, wanted.end)
+
     def messages(self, wanted: Range) -> Iterator[list[Message]]:
         """Yield the messages of a range as they come; what is behind its end is dropped."""
         consumer = self._opened()
         at: int | None = wanted.begin
+        epoch = wanted.before
         try:
             while at is not None:
-                at = yield from self._until_end(consumer, wanted, at)
+                at = yield from self._until_end(consumer, wanted, at, epoch)
+                epoch = UNKNOWN_EPOCH
         finally:
             consumer.unassign()
 
-    def _until_end(self, consumer: Consumer, wanted: Range, at: int) -> Generator[list[Message], None, int | None]:
-        """Yield messages from an offset on; return where to go on behind records that are lost, `None` at the end."""
+    def _until_end(
+        self, consumer: Consumer, wanted: Range, at: int, epoch: int
+    ) -> Generator[list[Message], None, int | None]:
+        """Yield messages from an offset on; return where to go on behind records that are lost, `None` at the end.
+
+        What is in front of the offset has to be of `epoch` or earlier ones, if that is known: the client asks the leader.
+        """
         from confluent_kafka import Message, TopicPartition
 
-        consumer.assign([TopicPartition(*wanted.partition, at)])
+        consumer.assign([TopicPartition(*wanted.partition, at, leader_epoch=epoch)])
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
@@ -172,7 +214,9 @@ class _Reader:
                 reached = _offsets(records)
                 _check_order(at, reached, wanted)
                 at = int(reached[-1]) + 1
-                yield records[: int(np.searchsorted(reached, wanted.end))]
+                chosen = records[: int(np.searchsorted(reached, wanted.end))]
+                self._check_epoch(chosen, wanted)
+                yield chosen
                 since = clock.monotonic()  # not before: who takes them may take as long as they like
             for message in filter(Message.error, messages):
                 if (behind := self._behind(message, at, wanted)) is not None:
@@ -208,16 +252,32 @@ class _Reader:
         raise self._told(error, wanted)
 
     def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
-        """Return the first offset that is left; `RecordsLost` where a loss is a failure, and where nothing is behind it."""
+        """Return the offset to go on at; `RecordsLost`, `RecordsReplaced` where a loss is a failure, and where nothing is behind it."""
         first = self._cluster.firsts([wanted.partition])[wanted.partition]
-        if first <= at:
-            end = self._cluster.ends([wanted.partition])[wanted.partition]
-            raise plan.cut_off(wanted.partition, at, end) if end < at else self._told(error, wanted)
-        loss = plan.lost(wanted.partition, at, first)
+        is_cut = _CUT in error.str()
+        if first > at:
+            if at == wanted.end and not is_cut:
+                return first  # retention took what was read before
+            self._accept(plan.lost(wanted.partition, at, first))
+            return first
+        end = self._cluster.ends([wanted.partition])[wanted.partition].offset
+        if end < at:
+            raise plan.cut_off(wanted.partition, at, end)
+        if not is_cut:
+            raise self._told(error, wanted)
+        self._accept(plan.overwritten(wanted.partition, at, wanted.before if at == wanted.begin else wanted.epoch))
+        return at
+
+    def _check_epoch(self, chosen: list[Message], wanted: Range) -> None:
+        """Look whether records are of the epoch that was planned, or earlier ones; it rises, so that the last one tells it."""
+        if chosen and wanted.epoch != UNKNOWN_EPOCH and (chosen[-1].leader_epoch() or 0) > wanted.epoch:
+            self._accept(plan.overwritten(wanted.partition, wanted.end, wanted.epoch))
+
+    def _accept(self, loss: BrokerError) -> None:
+        """Raise what is lost, or tell it where a loss is no failure."""
         if not self._lossy:
             raise loss
         _log.warning("failOnDataLoss=false: %s", loss)
-        return first
 
     def _silent(self, wanted: Range, at: int) -> BrokerAway:
         """Return the error of a partition that has given neither a record nor its end for too long."""

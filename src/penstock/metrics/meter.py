@@ -63,6 +63,14 @@ class Meter:
         """Take in values of one measure by its label."""
         self._enter(name, {(measure, label): value for label, value in values.items()}, adds=adds)
 
+    def instead(self, name: str, measure: str, values: Mapping[str, float]) -> None:
+        """Take in all there are of one measure by its label: what is not among them is told no longer."""
+        with self._lock:
+            known = self._of(name).values
+            for key in [key for key in known if key[0] == measure]:
+                del known[key]
+            known.update({(measure, label): value for label, value in values.items()})
+
     def beat(self, name: str) -> None:
         """Note that it gets on."""
         self.set(name, {"heartbeat_timestamp_seconds": clock.now_ns() / SECOND_NS})

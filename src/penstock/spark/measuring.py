@@ -13,6 +13,7 @@ import json
 import logging
 import sys
 import threading
+from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -23,6 +24,8 @@ from penstock.arguments import named
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.ingestion.late import counts
+from penstock.ingestion.topics import behind_of, counts_of
+from penstock.kafka.offset import OURS
 from penstock.metrics.meter import Meter
 from penstock.metrics.server import serving
 from penstock.options import SINK, parse
@@ -31,7 +34,7 @@ from penstock.sink.sink import Sink
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.metrics")
 _PULSE_SECONDS = 5.0
+_PARTITIONS = 100  # of one query, at most
 _PROPERTIES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
 
 
@@ -90,6 +94,8 @@ class MeasuringListener(StreamingQueryListener):
                 return
             self._ours.add(query)
             self._meter.set(query, read | written | {"batch": progress.batchId})
+            if "left_offsets" in read:
+                self._meter.instead(query, "left_partition_offsets", _behind(progress))
         self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
         calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
         call_counts = calls.counts_of(query) if calls else None
@@ -99,12 +105,9 @@ class MeasuringListener(StreamingQueryListener):
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
         sums: dict[str, float | None] = {}
-        for source in progress.sources:
-            with suppress(ValueError, TypeError):
-                offset = source.endOffset if isinstance(source.endOffset, dict) else json.loads(source.endOffset)
-                if isinstance(offset, dict) and {"read", "left", "sum"} <= offset.keys():
-                    for name, value in of_offset(offset).items():
-                        sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
+        for offset in _offsets(progress):
+            for name, value in of_offset(offset).items():
+                sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
         return sums
 
     def _written(self, query: str) -> dict[str, float | None]:
@@ -134,8 +137,29 @@ class MeasuringListener(StreamingQueryListener):
         return None
 
 
+def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
+    """Yield where the last batch of a query ended, of each of its sources that is ours."""
+    for source in progress.sources:
+        with suppress(ValueError, TypeError):
+            offset = source.endOffset if isinstance(source.endOffset, dict) else json.loads(source.endOffset)
+            if isinstance(offset, dict) and (
+                {"read", "left", "sum"} <= offset.keys() or counts_of(offset)["input_offsets"]
+            ):
+                yield offset
+
+
+def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
+    """Return what is left of partitions, over all sources of a query."""
+    behind = Counter[str]()
+    for offset in _offsets(progress):
+        behind.update(behind_of(offset))
+    return dict(behind.most_common(_PARTITIONS))
+
+
 def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset of our source says of the input, by measure."""
+    """Return what an offset of one of our sources says of the input, by measure."""
+    if OURS in offset:
+        return {**counts_of(offset)}
     (files, size), (left_files, left_size) = offset["read"], offset["left"]
     oldest_ns = offset.get("oldest")
     return {

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from penstock.cli.run.status import PipelineStatus
 
 _log = logging.getLogger("penstock.run")
-_FIELDS = ("pipeline", "query", "batch", "rows", "input_files", "input_bytes", "left_files", "error_code", "next")
+_FILES = ("input_files", "input_bytes", "left_files")
+_OFFSETS = ("input_offsets", "left_offsets")
+_FIELDS = ("pipeline", "query", "batch", "rows", *_FILES, *_OFFSETS, "error_code", "next")
 
 
 class JsonLines(logging.Formatter):
@@ -127,7 +129,7 @@ class Journal:
 def _extra(status: PipelineStatus) -> dict[str, Any]:
     facts: dict[str, Any] = {"pipeline": status.name}
     if status.state is not None:
-        known = ("query", "batch", "rows", "input_files", "input_bytes", "left_files")
+        known = ("query", "batch", "rows", *(_OFFSETS if status.state.input_offsets else _FILES))
         facts |= {name: getattr(status.state, name) for name in known}
     if status.failures:
         facts["error_code"] = status.error_code

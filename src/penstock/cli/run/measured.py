@@ -53,6 +53,9 @@ def measured(meter: Meter, name: str, state: Ingested) -> None:
     """Have a meter take in how far a pipeline is."""
     meter.pipeline(name, state.query)
     meter.set(name, _values(state))
+    if state.input_offsets:
+        meter.set(name, {"input_offsets": state.input_offsets, "left_offsets": state.left_offsets})
+        meter.instead(name, "left_partition_offsets", state.left_by_partition)
     aside = {"record": state.aside_records, "file": state.aside_files, "changed": state.aside_changed}
     meter.labelled(name, "aside", aside)
 
