@@ -155,6 +155,42 @@ def test_listing_in_any_case_takes_one_percent_of_the_time(folder: Path, time: F
     assert len(storage.listings) == 8
 
 
+class Looked(LocalStorage):
+    """A local disk that counts looks at files, each of which takes ten microseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def stat(self, path: str) -> Entry:
+        if "/f" in path:
+            self.looks += 1
+            clock.sleep(1e-5)
+        return super().stat(path)
+
+
+def test_idle_looks_at_files_take_one_percent_of_the_time(folder: Path, time: FakeClock) -> None:
+    """A trigger of a millisecond looked at each of 200 files each time; what is rewritten in place is seen all the same."""
+    for number in range(200):
+        (folder / f"f{number}").write_text("x")
+    storage = Looked()
+    scan = scan_of(folder, storage)
+    scan.refresh()
+    time.sleep(LATER)
+    scan.refresh()
+    storage.looks = 0
+    for _ in range(1000):
+        time.sleep(0.01)
+        assert not scan.refresh().came
+    assert storage.looks <= (10 / 100 + 0.1) / 1e-5 + 600
+    (folder / "f7").write_text("longer")
+    seen: list[str] = []
+    for _ in range(40):  # 0.2 s are due after a look at all of them
+        time.sleep(0.01)
+        seen += came(scan)
+    assert seen == ["f7"]
+
+
 def test_directory_that_just_changed_is_listed_until_its_clock_has_gone_on(folder: Path) -> None:
     """A change within the tick of the last listing shows no other time: so a directory is believed two seconds later."""
     storage = Watched()
