@@ -68,8 +68,8 @@ def test_notebook_runs_and_shows_its_bar(tmp_path: Path, monkeypatch: pytest.Mon
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text(_kernel())
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    # Outputs come on a way of their own, and may be seconds behind the answer of a cell. By default nbclient waits 4 s for them, and goes on
-    # without: on a loaded machine it then had a cell without what it printed, or a widget without what it showed.
+    # Outputs come on a way of their own, and may be seconds behind the answer of a cell. By default nbclient waits 4 s for them, and
+    # goes on without: on a loaded machine it then had a cell without what it printed, or a widget without what it showed.
     waits = {"timeout": 240, "iopub_timeout": 240, "raise_on_iopub_timeout": True}
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}, **waits).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -49,7 +49,7 @@ MEASURES = (
     Measure("retries", "Tries after a failure since this command started.", grows=True),
     Measure("fenced", "Times that another driver took the sink over.", grows=True),
     Measure("calls", "Asynchronous calls, by what became of them.", grows=True, label="outcome"),
-    Measure("syncs", "Waits until something was durable, by where: when a batch begins, in its tasks, at its commit, in this process.", grows=True, label="phase"),
+    Measure("syncs", "Waits until something was durable, by where; see the page on monitoring.", grows=True, label="phase"),
     Measure("sync_seconds", "Time of these waits; tasks side by side count each.", grows=True, label="phase"),
     Measure("database_rows", "Rows that transactions of the database sink have stored while this was watching.", grows=True),
     Measure("database_rejected", "Rows that these have set aside.", grows=True),

@@ -1,8 +1,8 @@
 """The values of a meter for Prometheus.
 
 A scrape is a text of thousands of lines of which a second later only some numbers are others. How a line begins (its name, its labels,
-their quotes) is asked of prometheus-client once, and kept; what a scrape costs is then the numbers. For fifty pipelines 14 ms of a core, and 26
-compressed, have become 4.
+their quotes) is asked of prometheus-client once, and kept; what a scrape costs is then the numbers. For fifty pipelines 14 ms
+of a core, and 26 compressed, have become 4.
 """
 
 from __future__ import annotations
