@@ -28,7 +28,7 @@ from penstock.errors import Fenced, OptionError, StorageError
 from penstock.ingestion.job import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import MEASURES, PREFIX
-from penstock.metrics.prometheus import ScrapedPage, registry
+from penstock.metrics.prometheus import ScrapedPage, application, registry
 from penstock.metrics.server import address, serving
 from tests.docs.markdown import DOCS
 
@@ -257,6 +257,28 @@ def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
         writer.join()
         used = time.process_time() - begin
     assert used < 1
+
+
+@pytest.mark.parametrize("query", ["", "name[]=penstock_rows_total", "%ff"])
+def test_who_asks_oddly_is_answered(query: str) -> None:
+    """Versions that are none, or of which there is no end, get the plain format or their own; little is kept of them."""
+    meter = Meter()
+    meter.set("q", {"rows": 1.0})
+    answer = application(meter)
+    odd = [
+        "application/openmetrics-text; version=abc",
+        "text/plain; version=",
+        ";;,,=",
+        "application/openmetrics-text; escaping=x",
+    ]
+    statuses: list[str] = []
+    for accepted in [*odd, *(f"application/openmetrics-text; version=1.0.{number}" for number in range(30))]:
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics", "QUERY_STRING": query, "HTTP_ACCEPT": accepted}
+        [body] = answer(environ, lambda status, _: statuses.append(status))
+        assert b'penstock_rows_total{pipeline="",query="q"} 1.0' in body
+    assert set(statuses) == {"200 OK"}
+    pages = next(cell.cell_contents for cell in answer.__closure__ or () if isinstance(cell.cell_contents, dict))
+    assert len(pages) <= 8
 
 
 @pytest.mark.slow

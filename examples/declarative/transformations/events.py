@@ -19,7 +19,9 @@ def days() -> DataFrame:
     return spark.read.table("events").groupBy("day").count()
 
 
-dp.create_sink("files", "penstock", {"path": spark.conf.get("events.output"), "format": "parquet", "bucketBy": "day={day}"})
+dp.create_sink(
+    "files", "penstock", {"path": spark.conf.get("events.output"), "format": "parquet", "bucketBy": "day={day}"}
+)
 
 
 @dp.append_flow(target="files", name="to_files")

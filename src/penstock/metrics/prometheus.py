@@ -34,13 +34,20 @@ if TYPE_CHECKING:
     Family = CounterMetricFamily | GaugeMetricFamily
 
 
+_FORMATS_MAX = 8  # that are kept: who asks may name any version of a format
+
+
 class MeterCollector(Collector):
     """Gives the values of a meter away as they are at a scrape."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def describe(self) -> Iterator[Family]:
+        """Yield what there may be, without values: by that a scrape of some names finds them."""
+        return map(_family, MEASURES)
+
+    def collect(self) -> Iterator[Family]:
         """Yield a family for each measure that has a value."""
         families = {measure.name: _family(measure) for measure in MEASURES}
         for subject in self._meter.subjects():
@@ -113,10 +120,16 @@ def application(meter: Meter) -> Callable[..., Iterable[bytes]]:
     seldom = make_wsgi_app(registry(meter))
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        try:
+            encoder, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        except (TypeError, ValueError):  # a version that is none
+            environ["HTTP_ACCEPT"] = ""
+            encoder, content_type = choose_encoder("")
         if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
             answered: Iterable[bytes] = seldom(environ, start_response)
             return answered
-        encoder, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        if content_type not in pages and len(pages) >= _FORMATS_MAX:
+            pages.clear()
         body = pages.setdefault(content_type, ScrapedPage(encoder)).text(meter.subjects())
         headers = [("Content-Type", content_type)]
         if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
