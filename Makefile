@@ -29,7 +29,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3 bench-topics
+.PHONY: site sbom audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3 bench-topics
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -129,14 +129,18 @@ site: $(INSTALLED) $(SITE) ## the documentation as a site, in build/site, its li
 	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/.venv/site/bin:$$PATH" .venv/site/bin/python -m mkdocs $(or $(ARGS),build --strict --quiet)
 	@$(if $(ARGS),,PENSTOCK_SITE=build/site $(BIN)/python -m pytest -n 0 -q tests/docs/test_site.py)
 
-audit: $(AUDIT) ## look for known faults in what the locks name (needs the network), and list it in build/sbom/*.json (CycloneDX)
+sbom: $(AUDIT) ## list what the locks name in build/sbom/*.json (CycloneDX); asks nobody
 	@mkdir -p build/sbom
 	@for lock in run dev build site audit; do \
-		.venv/audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library --output-reproducible \
+		PYTHONWARNINGS=ignore .venv/audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library --output-reproducible \
 			--output-file build/sbom/$$lock.json requirements/$$lock.txt || exit 1; done
+
+audit: sbom ## and look for known faults in it (asks pypi.org; ARGS="--vulnerability-service osv" asks osv.dev)
 	@for lock in run dev build site audit; do \
 		echo "requirements/$$lock.txt"; \
-		.venv/audit/bin/pip-audit --disable-pip --require-hashes --strict --progress-spinner off -r requirements/$$lock.txt $(ARGS) || exit 1; done
+		.venv/audit/bin/pip-audit --disable-pip --require-hashes --strict --progress-spinner off -r requirements/$$lock.txt $(ARGS) || { \
+			echo "requirements/$$lock.txt is not proved free of known faults: one is named above, or whom it asked has no list of them (a mirror has none);" \
+				"run it where pypi.org or osv.dev answer. build/sbom is written"; exit 1; }; done
 
 docs: $(INSTALLED) ## try every command and link of the documentation
 	@$(BIN)/python -m pytest tests/docs $(ARGS)

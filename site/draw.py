@@ -6,6 +6,8 @@ description for readers who do not see it.
 
 from __future__ import annotations
 
+import json
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -26,6 +28,16 @@ STYLE = """
       text { fill: #e3eaec } .note { fill: #a9b6bd } .ground { fill: #1b2226 }
       .box { fill: #26343a } .core { fill: #1d4a44 } .bad { fill: #4d2420 }
     }"""
+
+CAST = Path(__file__).parent / "demo.cast"  # by site/record.py
+LETTER, LINE, PAUSE = 7.6, 20, 1.5  # pixels; seconds at most between two lines
+TERMINAL = """
+    text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d7e2e5; white-space: pre }
+    text { animation: appear 0.15s both }
+    .typed { fill: #7fd1c2; font-weight: bold }
+    .ground { fill: #1b2226; stroke: #4b7f83 }
+    @keyframes appear { from { opacity: 0 } to { opacity: 1 } }
+    @media (prefers-reduced-motion: reduce) { text { animation: none } }"""
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,34 @@ def fence() -> str:
     return picture("Two drivers at once", text, [old, new, record, fenced, goes_on], arrows)
 
 
-PICTURES = {"flow.svg": flow, "part.svg": part, "fence.svg": fence}
+def demo() -> str:
+    """Return the recorded demo as a terminal whose lines appear one after the other, once; all at once for who wants no motion."""
+    header, *events = map(json.loads, CAST.read_text(encoding="utf-8").splitlines())
+    lines: list[tuple[float, str, str]] = [(0.0, "typed", "$ make run")]
+    at, before = PAUSE, 0.0
+    for when, _, text in events:
+        at, before = at + min(when - before, PAUSE), when
+        rows = textwrap.wrap(text.rstrip("\n"), header["width"], subsequent_indent="    ", drop_whitespace=False)
+        lines += [(at + number * 0.05, "said", row) for number, row in enumerate(rows or [""])]
+    width, height = round(header["width"] * LETTER + 2 * MARGIN), round(len(lines) * LINE + 2 * MARGIN)
+    texts = []
+    for number, (appears, kind, text) in enumerate(lines):
+        place = f'x="{MARGIN}" y="{MARGIN + LINE * (number + 0.7):g}" style="animation-delay:{appears:.2f}s"'
+        texts.append(f'<text class="{kind}" {place}>{escape(text)}</text>')
+    told = " ".join(" ".join(text.split()) for _, _, text in lines[1:] if text.strip())
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" viewBox="0 0 {width} {height}" width="{width}">',
+        '<title id="title">The demo, as recorded; waits are shortened</title>',
+        f'<desc id="desc">{escape(told)}</desc>',
+        f"<style>{TERMINAL}\n</style>",
+        f'<rect class="ground" width="{width}" height="{height}" rx="12"/>',
+        *texts,
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+PICTURES = {"flow.svg": flow, "part.svg": part, "fence.svg": fence, "demo.svg": demo}
 
 if __name__ == "__main__":
     for name, drawn in PICTURES.items():

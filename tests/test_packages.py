@@ -112,18 +112,20 @@ def test_description_has_no_link_that_leads_nowhere(packages: tuple[Path, Path, 
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert RELATIVE.search(readme)
     assert not RELATIVE.search(shown)
-    assert shown.strip() == re.sub(r"\[([^\]]*)\]\((?!https://|#)[^)]*\)", r"\1", readme).strip()
+    text = re.sub(r"^!\[.*\]\(.*\)\n\n", "", readme, flags=re.MULTILINE)
+    assert shown.strip() == re.sub(r"\[([^\]]*)\]\((?!https://|#)[^)]*\)", r"\1", text).strip()
 
 
 def test_links_can_lead_to_the_repository() -> None:
     """With the replacement that the checklist names each link of the README is that of a file of this version."""
-    settings = project()["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
+    pictures, links = project()["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
     replacement = re.search(
         r"replacement = '(\[.*?)' makes", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     )
     assert replacement is not None
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    linked = re.sub(settings[0]["pattern"], replacement[1].replace("ADDRESS", "https://example.org/penstock"), text)
+    text = re.sub(pictures["pattern"], pictures["replacement"], text)
+    linked = re.sub(links["pattern"], replacement[1].replace("ADDRESS", "https://example.org/penstock"), text)
     assert not RELATIVE.search(linked)
     paths = re.findall(r"\(https://example.org/penstock/blob/v\$HFPR_VERSION/([^)#]+)", linked)
     assert len(paths) > 20

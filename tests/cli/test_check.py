@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from penstock.cli.run import model, toml
 from penstock.cli.run import plan as plans
+from penstock.cli.run.logs import JsonLines, PlainLines
 from penstock.cli.run.references import Secrets, resolved
 from penstock.errors import PipelinesError
 from penstock.options import SINK, SOURCE
@@ -95,12 +98,31 @@ MISTAKES = {
     "no attempts": (pipeline("retry.attempts = 0\n"), 4, "pipelines.p.retry.attempts", "greater than or equal to 1"),
     "a bad wait": (pipeline('retry.first = "soon"\n'), 4, "pipelines.p.retry.first", "is not a duration"),
     "a bad drain": (f"drain = 5\n{pipeline()}", 1, "drain", "found 5"),
-    "a name that is none": ('[pipelines."a b"]\nsource.path = "in"\nsink.path = "o"\n', 1, "pipelines.a b", "no name"),
+    "a name that is none": ('[pipelines."a b"]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines."a b"', "no name"),
     "a variable that is not set": (pipeline(source=', settle = "${NOT_SET_AT_ALL}"'), 2, "pipelines.p.source.settle",
                                    "${NOT_SET_AT_ALL:-text}"),
     "a file that is not there": (pipeline(source=', settle = "${file:no}"'), 2, "pipelines.p.source.settle", "no"),
     "no reference": (pipeline(source=', settle = "${a b}"'), 2, "pipelines.p.source.settle", "is no reference"),
     "an output in the input": ('[pipelines.p]\nsource.path = "in"\nsink.path = "in/out"\n', 1, "pipelines.p", "lies in SRC"),
+    "a name that would break a line": ('[pipelines."a\\nb"]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines."a\\nb"', "no name"),
+    "a name that is nothing": ('[pipelines.""]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines.""', "no name"),
+    "a path with NUL": ('[pipelines.p]\nsource.path = "in"\nsink.path = "o\\u0000"\n', 1, "pipelines.p", "no path has a NUL in it"),
+    "one of several paths of another type": (
+        '[pipelines.p]\nsource.path = ["in", 3]\nsink.path = "o"\n', 2, "pipelines.p.source.path.1", "found 3"),
+    "a table that is a text": ('[pipelines.p]\nsource.path = "in"\nsink = "o"\n', 3, "pipelines.p.sink", "valid table, found 'o'"),
+    "an option that is a time": (pipeline(source=", startingFrom = 2026-01-01"), 2, "pipelines.p.source.startingFrom",
+                                 "expected a valid string or a valid integer or a valid number or a valid boolean, found datetime.date("),
+    "a bound that is none": (f'hungAfter = "0s"\n{pipeline()}', 1, "hungAfter", "longer than none"),
+    "a wait that is none": (pipeline('retry.first = "0s"\n'), 4, "pipelines.p.retry.first", "longer than none"),
+    "waits that shrink": (pipeline('retry = { first = "9s", most = "3s" }\n'), 4, "pipelines.p.retry", "is longer than most='3s'"),
+    "a reference without an end": (pipeline('checkpoint = "${HOME"\n'), 4, "pipelines.p.checkpoint", "has no } behind it"),
+    "a reference in a reference": (pipeline('checkpoint = "${A:-${B:-c}}"\n'), 4, "pipelines.p.checkpoint", "has no } behind it"),
+    "what lies too deep": ("a" + ".a" * 3000 + " = 1\n", 1, "", "too deep"),
+    "a list that lies too deep": ("a = " + "[" * 3000 + "]" * 3000 + "\n", 1, "", "too deep"),
+    "a zone that is a path": (pipeline('schedule = { cron = "1 * * * *", timeZone = "../../etc/passwd" }\n'), 4,
+                              "pipelines.p.schedule.timeZone", "not a time zone"),
+    "a cron of six hours": (pipeline('schedule = { cron = "*/0 * * * *" }\n'), 4, "pipelines.p.schedule.cron", "no schedule of cron"),
+    "no name in Spark": (pipeline(sink=', queryName = ""'), 3, "pipelines.p.sink.queryName", "is empty"),
     "a key below a long value": (pipeline('retry = { attempts = 3 }\ntransform = """\na\n"""\nschedul = "once"\n'), 8,
                                  "pipelines.p.schedul", "unknown key"),
 }  # fmt: skip
@@ -196,7 +218,7 @@ def test_two_files_have_one_spark(place: Path) -> None:
         (place / "d" / f"{name}.toml").write_text(text + session)
     with pytest.raises(PipelinesError, match="all pipelines run in one Spark") as raised:
         plans.plan("d")
-    assert "b.toml:9: spark.config.spark.driver.memory" in raised.value.message
+    assert 'b.toml:9: spark.config."spark.driver.memory"' in raised.value.message
 
 
 def test_references(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +236,57 @@ def test_references(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"a": "in/x", "b": ["", "${WHERE}", 3], "c": "s3cr3t-token", "d": "a$b{c}$", "e": "a:b"}
     assert resolved(given, secrets) == (expected, [])
     assert secrets.masked("it is s3cr3t-token!") == "it is ***!"
+
+
+def test_a_file_of_another_editor(place: Path) -> None:
+    """A file with a mark of UTF-8 in front, or with lines that end as on Windows, says the same; lines of mistakes are counted alike."""
+    for content in (b"\xef\xbb\xbf" + GOOD.encode(), GOOD.replace("\n", "\r\n").encode()):
+        (place / "p.toml").write_bytes(content)
+        assert list(plans.plan("p.toml").pipelines) == ["logs"]
+        (place / "p.toml").write_bytes(content + b"nonsense = 1\n")
+        _, [wrong] = plans.looked_at("p.toml")
+        assert (wrong.line, wrong.key) == (7, "pipelines.logs.nonsense")
+    (place / "p.toml").write_bytes(GOOD.encode("utf-16"))
+    with pytest.raises(PipelinesError, match="save it as UTF-8"):
+        plans.plan("p.toml")
+
+
+def test_what_is_no_file_in_a_directory_of_files(place: Path) -> None:
+    """A directory, a pipe and a link to nothing by the name of a file of pipelines are told, and none of them keeps the command waiting."""
+    (place / "d" / "a.toml").mkdir(parents=True)
+    os.mkfifo(place / "d" / "b.toml")
+    (place / "d" / "c.toml").symlink_to("nowhere")
+    (place / "d" / "e.toml").write_text(GOOD)
+    _, wrong = plans.looked_at("d")
+    assert [problem.file.rpartition("/")[2] for problem in wrong] == ["a.toml", "b.toml", "c.toml"]
+    assert all("give it another one" in problem.message for problem in wrong[:2])
+
+
+def test_two_pipelines_that_would_stop_each_other(place: Path) -> None:
+    """Two of one sinkId in one directory, however that is written, and two of one name in Spark, are refused."""
+    first = pipeline('checkpoint = "c1"\n', sink=', sinkId = "s"')
+    second = first.replace(".p]", ".q]").replace("c1", "c2").replace('"out"', '"./in/../out/"')
+    assert "one would fence the other" in problems(place, first + second)[0][2]
+    assert problems(place, first + second.replace('"s"', '"t"')) == []
+    named = pipeline(sink=', queryName = "q"') + pipeline(sink="").replace(".p]", ".q]").replace('"out"', '"out2"')
+    assert "Spark runs one query of a name" in problems(place, named)[0][2]
+
+
+@pytest.mark.parametrize(
+    "secret", ['pa"ss\\word', "pässwörd", "a b\tc", "key-line-one\nkey-line-two", "100%/+secret", "\x1b[31mred"]
+)
+def test_secrets_are_masked_in_every_form(secret: str) -> None:
+    """A secret is in no message and no log, however that is written: as it is, escaped, quoted, in JSON, or cut into lines."""
+    secrets = Secrets({secret})
+    record = logging.LogRecord("penstock.run", logging.WARNING, "", 0, "%s", (f"found {secret!r}, or {secret}",), None)
+    texts = [secret, repr(secret), json.dumps({"a": secret}), quote(secret, safe=""), " ".join(secret.split())]
+    texts += [formatter.format(record) for formatter in (JsonLines(), PlainLines())]
+    for text in texts:
+        masked = secrets.masked(text)
+        assert "***" in masked, text
+        assert not any(
+            part in masked for part in ("word", "wörd", "w\\u00f6rd", "line-one", "line-two", "secret", "b\tc", "red")
+        ), text
 
 
 def test_secrets_are_told_by_no_message(place: Path) -> None:
@@ -252,7 +325,7 @@ def test_lines_of_keys() -> None:
     text = '# a\n[a]\nb = 1\nc.d = { e = [\n 1,\n 2 ] }\n\n[[f]]\ng = """\n[x]\n"""\n[h."i.j"]\nk = 1 # [l]\n'
     at = toml.lines(text)
     assert {toml.dotted(key): line for key, line in at.items() if len(key) > 1 and key[-1] != "d"} == {
-        "a.b": 3, "a.c": 4, "a.c.d.e": 4, "a.c.d.e.0": 4, "a.c.d.e.1": 4, "f.0": 8, "f.0.g": 9, "h.i.j": 12, "h.i.j.k": 13,
+        "a.b": 3, "a.c": 4, "a.c.d.e": 4, "a.c.d.e.0": 4, "a.c.d.e.1": 4, "f.0": 8, "f.0.g": 9, 'h."i.j"': 12, 'h."i.j".k': 13,
     }  # fmt: skip
     assert toml.line_of(at, ("a", "missing")) == 2
     assert toml.line_of(at, ("missing",)) == 1

@@ -271,6 +271,21 @@ def test_a_reload_of_a_bad_file_changes_nothing(
     assert ingests.active == {"p"}
 
 
+def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: Ingests, place: Path) -> None:
+    """What a file holds that only the new text refers to is in no line of the log, nor what the old one referred to."""
+    written: list[str] = []
+    for name in ("old", "new"):
+        (place / name).write_text(f"{name}-s3cr3t")
+    content = text("p") + 'checkpoint = "${file:old}"\n'
+    fleet = start(content)
+    wait_for(lambda: ingests.active, "it")
+    (place / "p.toml").write_text(content.replace("file:old", "file:new"))
+    with logged(written.append, fleet.plan.secrets, as_json=False), Locks() as locks:
+        assert fleet.reload(locks)
+        logging.getLogger("penstock.ingest").warning("%s %s", "old-s3cr3t", "new-s3cr3t")
+    assert "warning: *** ***" in written[-1]
+
+
 def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:
     """A pipeline that was given up is started by a reload though the file has it unchanged: its cause was mended elsewhere."""
     ingests.scripts["p"] = [DamagedState("restore it")]

@@ -101,9 +101,10 @@ class FleetSoak:
             while time.monotonic() < began + minutes * 60:
                 self._over.wait(self._chance.uniform(10, 30))
                 self._calm()
+                self._writes.set()
                 self._end(self._chance.choice(("kill", "kill", "drain", "reload")))
             self._over.wait(5)
-            self._calm()
+            self._calm()  # and the writer rests: what came now would be left to a next start
             self._end("drain", anew=False)
         finally:
             self._over.set()
@@ -244,7 +245,6 @@ class FleetSoak:
         assert not self._wrong, self._wrong
         assert json.loads(self._get("/health"))["ok"]
         self.outcome.compared += 1
-        self._writes.set()
 
     def _differs(self, name: str, scraped: dict[tuple[str, ...], float]) -> list[str]:
         """Return what a scrape does not have as the ledger has it; all files that are there must have been read."""

@@ -9,6 +9,7 @@ import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
+from penstock import clock, tally
 from penstock.db.staging import Staged, StagingFiles
 from penstock.errors import OptionError
 from penstock.formats.schema import conform
@@ -52,7 +53,10 @@ class TableBatches(BatchSink[int, Staged]):
     def commit(self, driver: str, batch: Batch, results: Sequence[Staged]) -> None:
         """Apply the batch; say in the log what was skipped or rejected."""
         staging = self._staging(batch.query)
+        begin = clock.monotonic()
         done = self._sink().commit(self._database(), driver, batch, lambda: staging.read(results))
+        took = {tally.DATABASE_SECONDS: clock.monotonic() - begin, tally.DATABASE_SKIPPED: done.skipped}
+        tally.add(took | {tally.DATABASE_ROWS: done.rows, tally.DATABASE_REJECTED: done.rejected})
         staging.sweep(batch.number)
         rows = sum(staged.rows for staged in results)
         if done.skipped:

@@ -28,7 +28,9 @@ class Subject:
 class Meter:
     """The values, by who they are of. Any thread may call; nothing waits but for the length of a copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: Callable[[], Mapping[str, float]] | None = None) -> None:
+        """Take what tells of this process as such, by measure, a label behind a blank."""
+        self._process = process
         self._lock = threading.Lock()
         self._subjects: dict[str, Subject] = {}
         self._listeners: list[Callable[[str, str, Mapping[str, float]], None]] = []
@@ -90,10 +92,16 @@ class Meter:
         with self._lock:
             subjects = [Subject(each.pipeline, each.query, dict(each.values)) for each in self._subjects.values()]
         yield from subjects
+        if self._process is not None and (own := self._process()):
+            yield Subject(values={_key(name): value for name, value in own.items()})
 
     def on_batch(self, listener: Callable[[str, str, Mapping[str, float]], None]) -> None:
         """Have a function called with pipeline, query and the seconds of its phases, for each batch that ended."""
         self._listeners.append(listener)
+
+    def count(self, name: str, amounts: Mapping[str, float]) -> None:
+        """Count up; names are measures, with the label behind a blank, as in `penstock.tally`."""
+        self._enter(name, {_key(text): amount for text, amount in amounts.items()}, adds=True)
 
     def batch(self, query: str, phases: Mapping[str, float]) -> None:
         """Take in a batch that ended, with the seconds of its phases."""
@@ -121,3 +129,8 @@ class Meter:
                     known.pop(key, None)
                 else:
                     known[key] = known.get(key, 0.0) + value if adds else value
+
+
+def _key(name: str) -> Key:
+    measure, _, label = name.partition(" ")
+    return measure, label

@@ -52,5 +52,16 @@ MEASURES = (
     Measure("retries", "Tries after a failure since this command started.", grows=True),
     Measure("fenced", "Times that another driver took the sink over.", grows=True),
     Measure("calls", "Asynchronous calls, by what became of them.", grows=True, label="outcome"),
+    Measure("syncs", "Waits until something was durable, by where; see the page on monitoring.", grows=True, label="phase"),
+    Measure("sync_seconds", "Time of these waits; tasks side by side count each.", grows=True, label="phase"),
+    Measure("database_rows", "Rows that transactions of the database sink have stored while this was watching.", grows=True),
+    Measure("database_rejected", "Rows that these have set aside.", grows=True),
+    Measure("database_skipped", "Batches that the database had already.", grows=True),
+    Measure("database_seconds", "Time of these transactions.", grows=True),
+    Measure("log_records", "Records that logs of this process have made durable.", grows=True),
+    Measure("log_bytes", "Bytes of these records.", grows=True),
+    Measure("log_flushes", "Groups of flushes in which they were made durable.", grows=True),
+    Measure("log_segment", "Segment of the log up to which a query has read it."),
+    Measure("log_offset", "Offset in this segment."),
 )  # fmt: skip
 BY_NAME = {measure.name: measure for measure in MEASURES}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.options.option import Option
-from penstock.options.parsers import any_text, choice, flag, identifier, names_of, reference, text
+from penstock.options.parsers import choice, flag, identifier, names_of, reference, text
 
 DATABASE = (
     Option("url", None, text, "sqlite:///path or postgresql://user@host/database; without a password"),
@@ -19,5 +19,5 @@ DATABASE = (
     Option("badRows", "fail", choice("fail", "quarantine"), "a row that the database refuses"),
     Option("stagingLocation", None, text, "directory that tasks and driver share; unset: in the checkpoint"),
     Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
-    Option("queryName", None, any_text, "Spark's name of the query, which it hands on"),
+    Option("queryName", None, text, "Spark's name of the query, which it hands on"),
 )

@@ -62,6 +62,6 @@ SINK = (
     Option("onPublish", None, function_name, "module:function that is told what was published, at least once"),
     Option("quarantineLocation", None, text, "where an ingest tells what it sets aside, as its source's options say"),
     Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
-    Option("queryName", None, any_text, "Spark's name of the query, which it hands on"),
+    Option("queryName", None, text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
 )

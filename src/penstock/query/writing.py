@@ -24,13 +24,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.query import driver as drivers
+from penstock.query import measured
 from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint, Snapshot
+from penstock.tally import Counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -104,11 +106,12 @@ class Bound:
 
 @dataclass(frozen=True)
 class TaskReport(Generic[ResultT]):
-    """What a task tells the commit; `query` is the one that Spark told the task of."""
+    """What a task tells the commit; `query` is the one that Spark told the task of, `counted` what monitors are told of its work."""
 
     query: str
     bound: Bound
     result: ResultT
+    counted: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,9 @@ class Started(Generic[BegunT, ResultT]):
 
     def write(self, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskReport[ResultT]:
         """Write the rows of a task."""
-        return TaskReport(task.query, self.bound, self.sink.write(self.begun, task, rows))
+        counted = Counted()
+        result = self.sink.write(self.begun, task, rows)
+        return TaskReport(task.query, self.bound, result, counted.amounts())
 
 
 class QueryWriting(Generic[BegunT, ResultT]):
@@ -147,22 +152,29 @@ class QueryWriting(Generic[BegunT, ResultT]):
 
     def begin(self, bound: Bound | None = None) -> Started[BegunT, ResultT]:
         """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if that has been asked."""
+        counted = Counted()
         bound = bound or self.bound()
         sink, checkpoint = self._opens(bound.sink_id), self._checkpoint()
         sink.check()
         if checkpoint and bound.batch:
             checkpoint.persist(bound.batch.number)
         with _overtaken_is_fenced(checkpoint, bound.batch):
-            return Started(bound, sink, sink.begin(bound.driver, bound.batch))
+            started = Started(bound, sink, sink.begin(bound.driver, bound.batch))
+        if bound.batch:
+            measured.note(bound.batch.query, [("begin", counted.amounts())])
+        return started
 
     def commit(self, reports: Sequence[TaskReport[ResultT]], number: int) -> None:
         """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
+        counted = Counted()
         bound = reports[0].bound if reports else self.bound()
         checkpoint, batch = self._checkpoint(), bound.batch
         if batch is None or batch.number != number:
             batch = _named(checkpoint, reports, number)
         with _overtaken_is_fenced(checkpoint, batch):
             self._opens(bound.sink_id).commit(bound.driver, batch, [report.result for report in reports])
+        written = [("write", report.counted) for report in reports]
+        measured.note(batch.query, [*written, ("commit", counted.amounts())])
 
     def abort(self, reports: Sequence[TaskReport[ResultT]]) -> None:
         """Clean up behind a batch that failed, on the driver."""

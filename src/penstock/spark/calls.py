@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock import unique
+from penstock import tally, unique
 from penstock.aio.carry import Form
 from penstock.aio.commons import Cache
 from penstock.aio.function import Adapted, AsyncFunction
@@ -187,7 +187,7 @@ class AsyncMap:
         otherwise: str = "",
         carrying: Carrying | None = None,
         idle: Callable[[], None] = lambda: None,
-        report: Callable[[dict[str, int]], None] = lambda _: None,
+        report: Callable[[dict[str, int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the output of a task's rows. `otherwise` is what ids begin with outside of a streaming query."""
         query, batch, partition = task_place()
@@ -204,7 +204,10 @@ class AsyncMap:
 
         def ended(operator_of_task: Operator) -> None:
             counts = {f"{query} {name}": count for name, count in _counted(operator_of_task).items()}
-            report(counts)
+            if report is None:  # in an ingest, whose sink takes it along
+                tally.add({f"{tally.CALLS} {name}": count for name, count in asdict(operator_of_task.counts).items()})
+            else:
+                report(counts)
             _log.info("partition %d of batch %s: %s", partition, batch, CallCounts.of(counts, query))
 
         return run(self._plan, place, batches, carrying=carrying, idle=idle, ended=ended)
@@ -329,7 +332,7 @@ class CallCounts(Counts):
 def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
     """Return what the calls of each query came to, by the query's id; of a batch frame, by what its calls' ids begin with.
 
-    Updated when a task ends. The calls of an ingest are in the executors' logs alone: Spark counts nothing in a sink.
+    Updated when a task ends. The calls of an ingest are told by metrics (`serve_metrics`), and in the log of each executor.
     """
     require_driver(spark, "call_counts", "the counts of each task are in the log of its executor, under `penstock.aio`")
     totals = _totals.get(spark.sparkContext.applicationId)

@@ -20,6 +20,7 @@ from weakref import ref
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock import tally
 from penstock.arguments import named
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
@@ -27,11 +28,14 @@ from penstock.ingestion.late import counts
 from penstock.ingestion.topics import behind_of, counts_of
 from penstock.kafka.offset import OURS
 from penstock.metrics.meter import Meter
+from penstock.metrics.names import BY_NAME
 from penstock.metrics.server import serving
 from penstock.options import SINK, parse
+from penstock.query import measured as counted
 from penstock.session.connect import require_driver, require_session
 from penstock.sink.sink import Sink
 from penstock.storage import locate
+from penstock.wal.form import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.metrics")
 _PULSE_SECONDS = 5.0
 _PARTITIONS = 100  # of one query, at most
-_PROPERTIES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
+_OUTCOMES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
 
 
 class MeasuringListener(StreamingQueryListener):
@@ -60,9 +64,11 @@ class MeasuringListener(StreamingQueryListener):
         self._meter = meter
         self._sinks: dict[str, tuple[Any, Any] | None] = {}
         self._ours: set[str] = set()
+        self._counted: dict[str, dict[str, float]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing."""
+        """Have its batches counted."""
+        counted.measure(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Take in a batch: its phases, what its offset says of the input, what the ledger says of the output."""
@@ -81,6 +87,10 @@ class MeasuringListener(StreamingQueryListener):
         query = str(event.id)
         self._sinks.pop(query, None)
         self._ours.discard(query)
+        with suppress(Exception):  # as above
+            self._count(query)  # what came behind its last batch
+        self._counted.pop(query, None)
+        counted.forget(query)
         self._meter.forget(query)
 
     def _is_measured(self, query: str) -> bool:
@@ -90,24 +100,35 @@ class MeasuringListener(StreamingQueryListener):
         query = str(progress.id)
         if not self._meter.is_pipeline(query):
             read, written = self._read(progress), self._written(query)
-            if not read and not written:
+            if not read and not written and _calls_of(query) is None:
                 return
             self._ours.add(query)
             self._meter.set(query, read | written | {"batch": progress.batchId})
             if "left_offsets" in read:
                 self._meter.instead(query, "left_partition_offsets", _behind(progress))
         self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
-        calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
-        call_counts = calls.counts_of(query) if calls else None
+        call_counts = _calls_of(query)
         if call_counts is not None:
-            self._meter.labelled(query, "calls", {name: getattr(call_counts, name, 0) for name in _PROPERTIES})
+            self._meter.labelled(query, "calls", {name: getattr(call_counts, name, 0) for name in _OUTCOMES})
+        self._count(query)
+
+    def _count(self, query: str) -> None:
+        """Take in what its processes have counted since the last time."""
+        amounts, before = counted.counts(query), self._counted.get(query, {})
+        if not amounts and not before:
+            counted.measure(query)  # it ran before anybody measured it
+        self._counted[query] = amounts
+        told = {name: amount - before.get(name, 0.0) for name, amount in amounts.items() if _is_told(name)}
+        if told and self._is_measured(query):
+            self._meter.count(query, {name: max(amount, 0.0) for name, amount in told.items()})
 
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
         sums: dict[str, float | None] = {}
         for offset in _offsets(progress):
-            for name, value in of_offset(offset).items():
-                sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
+            with suppress(ValueError, TypeError):
+                for name, value in _of_any(offset).items():
+                    sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
         return sums
 
     def _written(self, query: str) -> dict[str, float | None]:
@@ -138,13 +159,11 @@ class MeasuringListener(StreamingQueryListener):
 
 
 def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
-    """Yield where the last batch of a query ended, of each of its sources that is ours."""
+    """Yield where the last batch of a query ended, of each of its sources whose offset is an object."""
     for source in progress.sources:
         with suppress(ValueError, TypeError):
             offset = source.endOffset if isinstance(source.endOffset, dict) else json.loads(source.endOffset)
-            if isinstance(offset, dict) and (
-                {"read", "left", "sum"} <= offset.keys() or counts_of(offset)["input_offsets"]
-            ):
+            if isinstance(offset, dict):
                 yield offset
 
 
@@ -154,6 +173,28 @@ def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
     for offset in _offsets(progress):
         behind.update(behind_of(offset))
     return dict(behind.most_common(_PARTITIONS))
+
+
+def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module that may not be there
+    """Return what the calls of a query have come to, None if it makes none."""
+    calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
+    return calls.counts_of(query) if calls else None
+
+
+def _is_told(name: str) -> bool:
+    """Tell whether what a process counts has a name for monitors."""
+    measure, _, label = name.partition(" ")
+    return measure in BY_NAME and (measure != tally.CALLS or label in _OUTCOMES)
+
+
+def _of_any(offset: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what an offset says of the input, nothing for one of a source that is not ours."""
+    if {"read", "left", "sum"} <= offset.keys() or counts_of(offset)["input_offsets"]:
+        return of_offset(offset)
+    if {"v", "log", "position", "cuts"} <= offset.keys():
+        at = Position.parse(offset["position"])
+        return {"log_segment": at.segment, "log_offset": at.offset}
+    return {}
 
 
 def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
@@ -264,7 +305,7 @@ def serve_metrics(spark: SparkSession, address: str = ":9108") -> Served:
     """
     require_session(spark, "serve_metrics")
     require_driver(spark, "serve_metrics", "serve metrics where the Connect server runs, or by `penstock run`")
-    meter = Meter()
+    meter = Meter(tally.of_process)
     with ExitStack() as around:
         url = around.enter_context(serving(address, meter, name="address"))
         around.enter_context(measure(spark, meter))

@@ -55,6 +55,7 @@ from penstock.storage._base import TEMPORARY, Entry
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
+from penstock.tally import synced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -198,7 +199,7 @@ class HdfsWriteHandle:
         """Make the bytes durable; the name is."""
         with self._poisoning("sync"):
             failpoints.hit("storage.sync")
-            self._call(_hsync)
+            synced(self._call, _hsync)
             self._again = None  # made again, it would be gone for a moment, though somebody was told that it is durable
 
     def close(self) -> None:

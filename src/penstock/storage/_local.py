@@ -30,6 +30,7 @@ from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 from penstock.storage._watch import LocalWatch, watch
+from penstock.tally import synced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +57,7 @@ def _in_the_way(path: str) -> str:
 def _sync_directory(system: _System, path: str) -> None:
     fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        system.fsync(fd)
+        synced(system.fsync, fd)
     finally:
         system.close(fd)
 
@@ -155,7 +156,7 @@ class LocalWriteHandle:
             raise StorageError(msg)
         try:
             failpoints.hit("storage.sync")
-            self._os.fdatasync(self._fd)
+            synced(self._os.fdatasync, self._fd)
             if not self._named:
                 _sync_directory(self._os, os.path.dirname(self._path))
                 self._named = True
@@ -385,7 +386,7 @@ class LocalStorage:
             file.write(data)
             with doing("sync", temporary):
                 failpoints.hit("storage.put.sync")
-                self._os.fdatasync(file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
+                synced(self._os.fdatasync, file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
         try:
             with doing("put", path):
                 failpoints.hit("storage.put.link")
@@ -402,7 +403,7 @@ class LocalStorage:
                 with contextlib.suppress(FileNotFoundError):
                     fd = self._os.open(f"{directory}/{name}", os.O_RDONLY)
                     try:
-                        self._os.fsync(fd)
+                        synced(self._os.fsync, fd)
                     finally:
                         self._os.close(fd)
             _sync_directory(self._os, directory)

@@ -77,6 +77,9 @@ def _text(location: object, name: str) -> str:
     if not isinstance(path, str):
         msg = f"{name}={location!r}: expected a path as text, or of pathlib"
         raise OptionError(msg)
+    if "\0" in path:
+        msg = f"{name}={without_credentials(path)!r}: no path has a NUL in it; leave that out"
+        raise OptionError(msg)
     return path
 
 

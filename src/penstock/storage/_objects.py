@@ -45,6 +45,7 @@ from penstock.storage import _objects_native
 from penstock.storage._base import TEMPORARY, Entry
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import refuse
+from penstock.tally import synced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -142,7 +143,7 @@ class ObjectWriteHandle:
             return
         with self._failing("sync"):
             failpoints.hit("storage.sync")
-            self._store()
+            synced(self._store)
         self._state = "stored"
 
     def _store(self) -> None:

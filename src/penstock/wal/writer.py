@@ -49,7 +49,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock import clock
+from penstock import clock, tally
 from penstock.arguments import flag, is_number, named
 from penstock.errors import Fenced, OptionError, StorageError
 from penstock.storage import TEMPORARY, locate, names_at
@@ -202,6 +202,7 @@ class Writer:
                 until = self._next
             self._end.write(groups)
             durable = until
+            tally.add({tally.LOG_FLUSHES: 1, **_amounts(groups)})
         except BaseException as error:  # whatever it is, what was to be written is not known to be there
             if leading:
                 self._failed = error
@@ -343,6 +344,12 @@ def segment_bytes(size: object) -> int:
         msg = f"segment_size={size!r} is no length of a segment: expected {form.FIRST_ENTRY} bytes at least, such as 64m or 67108864"
         raise OptionError(msg)
     return number
+
+
+def _amounts(groups: list[PendingGroup]) -> dict[str, float]:
+    """Return what is told of groups that are durable."""
+    records, size = sum(len(group.records) for group in groups), sum(sum(map(len, group.records)) for group in groups)
+    return {tally.LOG_RECORDS: records, tally.LOG_BYTES: size}
 
 
 def _positions(segment: int, offset: int) -> Iterator[Position]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock import clock
+from penstock import clock, tally
 from penstock.cli.answer import Answer, counted
 from penstock.cli.page.commands import shown
 from penstock.cli.page.watched import Failures, Views
@@ -126,7 +126,7 @@ def run(
         locks.take(plan.files)
         around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
         reload = around.enter_context(hangups())  # from now on: while Spark starts one would end us
-        meter = Meter()
+        meter = Meter(tally.of_process)
         checks = Checks(meter, plan.hung_after)
         if otel:
             around.enter_context(_telemetry(meter))

@@ -95,7 +95,7 @@ class Fleet:
     def reload(self, locks: Locks) -> bool:
         """Take the files as they are now; tell whether they could be taken. What is wrong with them is logged."""
         try:
-            fresh = plans.plan(self._location)
+            fresh = plans.plan(self._location, self.plan.secrets)
             locks.take(fresh.files)
         except PenstockError as error:
             _log.warning("reload: nothing is changed: %s", error)

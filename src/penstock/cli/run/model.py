@@ -7,6 +7,7 @@ check them; the schema has their names, meanings and defaults from there.
 from __future__ import annotations
 
 import difflib
+import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.cli.run.toml import Key
 
 Scalar = str | int | float | bool
+_FOUND, _SHOWN = ", found ", 200
+_OR_MODEL = re.compile(r" or instance of \w+")
 _NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
 
 
@@ -31,6 +34,13 @@ def _duration(text: str) -> str:
         parse_duration(text, name="")
     except OptionError as error:
         raise ValueError(error.message.removeprefix("=")) from error
+    return text
+
+
+def _positive(text: str) -> str:
+    if parse_duration(text, name="") <= 0:
+        msg = f"expected a time that is longer than none, found {text!r}"
+        raise ValueError(msg)
     return text
 
 
@@ -45,7 +55,7 @@ def _cron(text: str) -> str:
     except (CronSimError, StopIteration) as error:
         msg = f"{text!r} is no schedule of cron ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
         raise ValueError(msg) from error
-    return text
+    return " ".join(text.split())
 
 
 def _zone(text: str) -> str:
@@ -68,6 +78,9 @@ def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
 
 
 Duration = Annotated[str, AfterValidator(_duration), Field(examples=["10s", "5m"])]
+
+
+Wait = Annotated[Duration, AfterValidator(_positive)]
 
 
 class Strict(BaseModel):
@@ -133,12 +146,19 @@ class ScheduleTable(Strict):
 class RetryTable(Strict):
     """How a pipeline that failed is tried again: after `first`, then twice as long each time, up to `most`."""
 
-    first: Duration = Field(default="1s", description="How long to wait behind the first failure.")
-    most: Duration = Field(default="5m", description="The longest wait.")
+    first: Wait = Field(default="1s", description="How long to wait behind the first failure.")
+    most: Wait = Field(default="5m", description="The longest wait.")
     attempts: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="Failures in a row that it takes; 5 for a pipeline that runs once, without end for the others.",
     )
+
+    @model_validator(mode="after")
+    def _grows(self) -> RetryTable:
+        if parse_duration(self.first, name="first") > parse_duration(self.most, name="most"):
+            msg = f"first={self.first!r} is longer than most={self.most!r}: waits grow from the one to the other"
+            raise ValueError(msg)
+        return self
 
 
 class PipelineTable(Strict):
@@ -171,7 +191,7 @@ class PipelinesFile(Strict):
     pipelines: dict[Name, PipelineTable] = Field(default_factory=dict)
     spark: SparkTable = SparkTable()
     drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
-    hungAfter: Duration = Field(  # noqa: N815 - as options are written
+    hungAfter: Wait = Field(  # noqa: N815 - as options are written
         default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
     )
 
@@ -221,8 +241,13 @@ def _message(problem: Any) -> str:  # noqa: ANN401 - pydantic's own type is not 
         return f"{problem['input']!r} is no name: expected letters, digits, '_', '.' and '-'"
     if kind == "value_error":
         return str(problem["ctx"]["error"])
-    text = problem["msg"].replace("Input should be", "expected").replace("dictionary", "table")
-    return f"{text}, found {problem['input']!r}"
+    text = _OR_MODEL.sub("", problem["msg"].replace("Input should be", "expected").replace("dictionary", "table"))
+    return f"{text}{_FOUND}{_short(problem['input'])}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _known(key: Key) -> list[str]:
@@ -236,4 +261,15 @@ def _merged(problems: list[tuple[Key, str]]) -> list[tuple[Key, str]]:
     by_key: dict[Key, list[str]] = {}
     for key, message in problems:
         by_key.setdefault(key, []).append(message)
-    return [(key, " or ".join(dict.fromkeys(messages))) for key, messages in by_key.items()]
+    around = {key[:-1] for key in by_key if isinstance(key[-1], int)}  # of a list that is said to be no text, too
+    return [(key, _joined(messages)) for key, messages in by_key.items() if key not in around]
+
+
+def _joined(messages: list[str]) -> str:
+    """Return messages of one key as one; what was found is said once."""
+    texts = [message.rpartition(_FOUND) for message in dict.fromkeys(messages)]
+    same = len({found for _, _, found in texts}) == 1 and all(mark for _, mark, _ in texts)
+    if not same:
+        return " or ".join(dict.fromkeys(messages))
+    expected = [text for text, _, _ in texts]
+    return " or ".join([expected[0], *(text.removeprefix("expected ") for text in expected[1:])]) + _FOUND + texts[0][2]

@@ -101,6 +101,7 @@ class _FileReading:
     """One file on its way, and what is wrong with it."""
 
     name: str
+    listed: bool = False  # it is in a directory that was given, and may be anything
     at: dict[Key, int] = field(default_factory=dict)
     problems: list[Flaw] = field(default_factory=list)
 
@@ -110,21 +111,24 @@ class _FileReading:
         self.problems.append(Flaw(self.name, line, toml.dotted(key), message, outside=outside))
 
 
-def plan(location: str) -> FleetPlan:
-    """Return what the file or directory asks for. Raises `PipelinesError` with all that is wrong."""
-    result, problems = looked_at(location)
+def plan(location: str, secrets: Secrets | None = None) -> FleetPlan:
+    """Return what the file or directory asks for. Raises `PipelinesError` with all that is wrong.
+
+    What is to be masked is added to `secrets`, where there are such already.
+    """
+    result, problems = looked_at(location, secrets)
     mistakes = [problem for problem in problems if not problem.outside]
     if result is None or mistakes:
         raise PipelinesError("\n".join(map(str, mistakes or problems)))
     return result
 
 
-def looked_at(location: str) -> tuple[FleetPlan | None, list[Flaw]]:
+def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan | None, list[Flaw]]:
     """Return what the file or directory asks for, `None` if that cannot be told, and all that is wrong, in order."""
     storage, path = locate(location, name="FILE")
     importable_here()
-    secrets = Secrets()
-    readings = [_FileReading(name) for name in _files(storage, path, location)]
+    secrets = Secrets() if secrets is None else secrets
+    readings = [_FileReading(name, listed=name != path) for name in _files(storage, path, location)]
     parsed = [(reading, file) for reading in readings if (file := _read(reading, storage, secrets)) is not None]
     pipelines: dict[str, Planned] = {}
     for reading, file in parsed:
@@ -171,19 +175,20 @@ def _files(storage: Storage, path: str, location: str) -> list[str]:
 def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.PipelinesFile | None:
     """Return a file by its types, or note what is wrong with it."""
     try:
-        text = storage.read(reading.name).decode()
+        text = _content(storage, reading)
     except UnicodeDecodeError as error:
-        reading.problems.append(Flaw(reading.name, 1, "", f"not UTF-8 at byte {error.start}: expected TOML"))
+        message = f"not UTF-8 at byte {error.start}: expected TOML; save it as UTF-8"
+        reading.problems.append(Flaw(reading.name, 1, "", message))
         return None
     except StorageError as error:
         reading.problems.append(Flaw(reading.name, 0, "", error.message))
         return None
     try:
         values = toml.values(text)
+        reading.at = toml.lines(text)
     except NotTomlError as error:
         reading.problems.append(Flaw(reading.name, error.line, "", f"not TOML: {error}"))
         return None
-    reading.at = toml.lines(text)
     values, failures = resolved(values, secrets)
     parsed, mistakes = model.checked(values)
     for key, message in failures + mistakes:
@@ -191,6 +196,14 @@ def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.Pi
     if parsed is not None and not parsed.pipelines:
         reading.problem(("pipelines",), "there is none: expected [pipelines.NAME] with a source and a sink")
     return None if reading.problems else parsed
+
+
+def _content(storage: Storage, reading: _FileReading) -> str:
+    """Return the text of a file, without the mark that some editors put in front of it."""
+    if reading.listed and (entry := entry_at(storage, reading.name)) is not None and not entry.is_file:
+        msg = f"a directory, or something else that is no file; expected a file for each name that ends in {_ENDING}: give it another one"
+        raise StorageError(msg)
+    return storage.read(reading.name).decode("utf-8-sig")
 
 
 def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.SparkTable:
@@ -221,14 +234,41 @@ def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[s
         mistaken = any(not problem.outside for problem in reading.problems[count:])
         if request is None or mistaken:
             continue
-        twin = next((other for other in pipelines.values() if _checkpoint(other.request) == _checkpoint(request)), None)
-        if twin is not None:
-            same = f"pipeline {twin.name!r} has the same checkpoint, {_checkpoint(request)!r}"
-            message = f"{same}; give one of them another sink, or a checkpoint"
-            reading.problem((*key, "checkpoint" if pipeline.checkpoint else "sink"), message)
-            continue
         schedule = Schedule(pipeline.schedule.watch or False, pipeline.schedule.cron, pipeline.schedule.timeZone)
-        pipelines[name] = Planned(name, request, schedule, _retrying(pipeline.retry, schedule), reading.name)
+        planned = Planned(name, request, schedule, _retrying(pipeline.retry, schedule), reading.name)
+        clash = next((clash for other in pipelines.values() if (clash := _clash(planned, other))), None)
+        if clash is None:
+            pipelines[name] = planned
+        else:
+            reading.problem(
+                (*key, "checkpoint" if clash.of_checkpoint and pipeline.checkpoint else "sink"), clash.message
+            )
+
+
+@dataclass(frozen=True)
+class _Clash:
+    message: str
+    of_checkpoint: bool = False
+
+
+def _clash(planned: Planned, other: Planned) -> _Clash | None:
+    """Return why two pipelines cannot run side by side, `None` if they can."""
+    mine, its = planned.request, other.request
+    if _checkpoint(mine) == _checkpoint(its):
+        same = f"pipeline {other.name!r} has the same checkpoint, {_checkpoint(mine)!r}"
+        return _Clash(f"{same}; give one of them another sink, or a checkpoint", of_checkpoint=True)
+    sink_id, query = _option(mine.sink, "sinkId"), _option(mine.sink, "queryName") or planned.name
+    if sink_id and sink_id == _option(its.sink, "sinkId") and _resolved(mine.dst) == _resolved(its.dst):
+        same = f"pipeline {other.name!r} writes to {_resolved(mine.dst)!r} by sinkId={sink_id!r}, too"
+        return _Clash(f"{same}: one would fence the other; leave sinkId out, or give each its own")
+    if query == (_option(its.sink, "queryName") or other.name):
+        same = f"pipeline {other.name!r} has the name {query!r} in Spark, too, and Spark runs one query of a name"
+        return _Clash(f"{same}; give one of them another queryName")
+    return None
+
+
+def _option(options: dict[str, str], name: str) -> str:
+    return next((value for given, value in options.items() if given.lower() == name.lower()), "")
 
 
 def _retrying(retry: model.RetryTable, schedule: Schedule) -> Retrying:
@@ -238,7 +278,11 @@ def _retrying(retry: model.RetryTable, schedule: Schedule) -> Retrying:
 
 def _checkpoint(request: Request) -> str:
     """Return where a pipeline has its checkpoint, as it is really called."""
-    storage, path = locate(request.checkpoint or f"{request.dst}/{STATE_DIRECTORY}/checkpoint", name="checkpoint")
+    return _resolved(request.checkpoint or f"{request.dst}/{STATE_DIRECTORY}/checkpoint")
+
+
+def _resolved(location: str) -> str:
+    storage, path = locate(location, name="checkpoint")
     return storage.resolve(path)
 
 

@@ -7,21 +7,25 @@ never comes into Spark's plan, and that is the better way where there is one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from penstock.cli.answer import printable
 from penstock.errors import PenstockError
 from penstock.storage import locate
 
 if TYPE_CHECKING:
     from penstock.cli.run.toml import Key
 
-_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}|\$\{")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _FILE = "file:"
 _SHORTEST_SECRET = 4  # characters: a shorter one would have half of a message masked
+_SHORTEST_LINE = 8  # of a secret of several lines, such as a key
 
 
 class NotResolvedError(Exception):
@@ -33,12 +37,33 @@ class Secrets:
     """What files held that were referred to: to be kept out of everything that is told."""
 
     texts: set[str] = field(default_factory=set)
+    _forms: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        for text in set(self.texts):
+            self.add(text)
 
     def masked(self, text: str) -> str:
         """Return text with `***` for each secret in it."""
-        for secret in sorted(self.texts, key=len, reverse=True):
+        for secret in sorted(self._forms, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+    def add(self, text: str) -> None:
+        """Have a text masked, and each of its lines, in every form in which messages and logs have text."""
+        lines = (line.strip() for line in text.splitlines())
+        self.texts.add(text)
+        for part in (text, " ".join(text.split()), *(line for line in lines if len(line) >= _SHORTEST_LINE)):
+            escaped = {
+                form for once in _escaped(part) for form in _escaped(once)
+            }  # such as a message with a repr, in JSON
+            self._forms.update(form for form in escaped if len(form) >= _SHORTEST_SECRET)
+
+
+def _escaped(text: str) -> tuple[str, ...]:
+    """Return a text in the forms in which it may be told."""
+    in_json = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+    return text, *in_json, repr(text)[1:-1], quote(text, safe=""), printable(text)
 
 
 def resolved(value: Any, secrets: Secrets, key: Key = ()) -> tuple[Any, list[tuple[Key, str]]]:  # noqa: ANN401 - whatever TOML has
@@ -62,6 +87,9 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
     if match[1]:
         return "${"
     reference = match[2]
+    if reference is None:
+        msg = "${ has no } behind it, or another ${ before that: expected ${NAME}, ${NAME:-text} or ${file:PATH}; ${ itself is written $${"
+        raise NotResolvedError(msg)
     if reference.startswith(_FILE):
         return _of_file(reference.removeprefix(_FILE), secrets)
     named = _NAME.fullmatch(reference)
@@ -86,5 +114,5 @@ def _of_file(path: str, secrets: Secrets) -> str:
         msg = f"${{file:{path}}}: {error.message}"
         raise NotResolvedError(msg) from error
     if len(text) >= _SHORTEST_SECRET:
-        secrets.texts.add(text)
+        secrets.add(text)
     return text

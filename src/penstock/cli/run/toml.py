@@ -7,6 +7,7 @@ table. What is new then stands where the statement begins.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ else:
 
 Key = tuple["str | int", ...]
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)")
 
 
@@ -65,11 +67,24 @@ def values(text: str) -> dict[str, Any]:
         place = _AT_LINE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         raise NotTomlError(_AT_LINE.sub("", str(error)), line) from error
+    except RecursionError as error:
+        raise _too_deep() from error
     return parsed
 
 
+def _too_deep() -> NotTomlError:
+    return NotTomlError("tables or lists lie in each other too deep; a file of pipelines needs four", 1)
+
+
 def lines(text: str) -> dict[Key, int]:
-    """Return the line of each key of a text that is TOML; the items of a list stand where the list begins."""
+    """Return the line of each key of a text that is TOML; the items of a list stand where the list begins. Raises `NotTomlError`."""
+    try:
+        return _lines(text)
+    except RecursionError as error:
+        raise _too_deep() from error
+
+
+def _lines(text: str) -> dict[Key, int]:
     at: dict[Key, int] = {}
     header = statement = ""
     begin = 1
@@ -100,5 +115,7 @@ def line_of(at: dict[Key, int], key: Key) -> int:
 
 
 def dotted(key: Key) -> str:
-    """Return a key as people write it."""
-    return ".".join(str(part) for part in key)
+    """Return a key as people write it, in one line."""
+    return ".".join(
+        str(part) if _BARE.fullmatch(str(part)) else json.dumps(str(part), ensure_ascii=False) for part in key
+    )

@@ -1,0 +1,79 @@
+"""What the processes of a query count (`tally`), brought to whoever measures it, on the driver's host.
+
+The process that commits is Spark's, not the one that answers monitors, and there is no way between the two but through this host. So who
+measures a query makes a fact of this host, and who commits a batch adds to it, if it is there: nobody measures, nothing is written. The
+fact is not durable; when it is lost, a monitor misses some numbers. `docs/formats/host-fact.md` says what is in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+import xxhash
+
+from penstock import tally
+from penstock.errors import StorageError
+from penstock.storage import HostFact, is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_log = logging.getLogger("penstock.metrics")
+_COUNTS, _PROCESS = (
+    "counts",
+    "jvm",
+)  # whose end makes the fact one of nobody; the keeper's facts have it under this name, too
+_PHASED = {tally.SYNCS, tally.SYNC_SECONDS}
+
+
+def measure(query: str) -> None:
+    """Have the batches of a query counted, as long as this process lives or until `forget`."""
+    this = psutil.Process()
+    with _unless_away(), _fact(query).locked(wait=False) as state:
+        state.setdefault(_COUNTS, {})
+        state[_PROCESS] = [this.pid, this.create_time()]
+
+
+def counts(query: str) -> dict[str, float]:
+    """Return what was counted of a query since `measure`."""
+    fact, amounts = _fact(query), {}
+    if is_file(fact.path):
+        with _unless_away(), fact.locked(wait=False) as state:
+            amounts = dict(state.get(_COUNTS, {}))
+    return amounts
+
+
+def forget(query: str) -> None:
+    """Count the query no more."""
+    fact = _fact(query)
+    if is_file(fact.path):
+        with _unless_away(), fact.locked(wait=False) as state:
+            state.clear()
+
+
+def note(query: str, phases: Iterable[tuple[str, Mapping[str, float]]]) -> None:
+    """Add what was counted in phases of a batch, where somebody measures the query. Never raises, and waits for nobody."""
+    fact = _fact(query)
+    if not is_file(fact.path):
+        return
+    with _unless_away(), fact.locked(wait=False) as state:
+        if _COUNTS not in state:
+            state.clear()
+            return
+        sums = Counter(state[_COUNTS])
+        for phase, amounts in phases:
+            sums.update({f"{name} {phase}" if name in _PHASED else name: amount for name, amount in amounts.items()})
+        state[_COUNTS] = dict(sums)
+
+
+def _unless_away() -> suppress:
+    """Go on without the numbers where the fact is held by somebody, or cannot be had."""
+    return suppress(BlockingIOError, OSError, StorageError)
+
+
+def _fact(query: str) -> HostFact:
+    return HostFact(f"measured-{xxhash.xxh3_64_hexdigest(query.encode())}")

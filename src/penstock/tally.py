@@ -1,0 +1,83 @@
+"""What this process has done, in numbers that only grow, for monitors: waits for a disk, rows of databases, records of logs.
+
+Whoever does it counts it here, in a microsecond, without knowing who asks; nobody decides anything by it. Work for a query is done in many
+processes: what each counts while it works for one (`Counted`) goes with its results to where the batch is committed, and from there to
+whoever measures the query (`query.measured`). What is of no query (a log that this process writes) is told by this process.
+
+A name is that of a measure in `metrics.names`; behind a blank stands the value of its label.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ResultT = TypeVar("ResultT")
+
+SYNCS, SYNC_SECONDS = "syncs", "sync_seconds"
+LOG_RECORDS, LOG_BYTES, LOG_FLUSHES = "log_records", "log_bytes", "log_flushes"
+DATABASE_ROWS, DATABASE_REJECTED, DATABASE_SKIPPED = "database_rows", "database_rejected", "database_skipped"
+DATABASE_SECONDS = "database_seconds"
+CALLS = "calls"
+
+_lock = threading.Lock()
+_amounts: Counter[str] = Counter()
+
+
+def _unlock() -> None:
+    global _lock  # noqa: PLW0603 - a fork may find it held by a thread that it has not
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
+
+def add(amounts: Mapping[str, float]) -> None:
+    """Count up."""
+    with _lock:
+        for name, amount in amounts.items():
+            _amounts[name] += amount  # type: ignore[assignment]  # seconds are added up as well
+
+
+def synced(sync: Callable[..., ResultT], *given: object) -> ResultT:
+    """Call what waits until something is durable, and count that, and how long it took."""
+    begin = clock.monotonic()
+    try:
+        return sync(*given)
+    finally:
+        add({SYNCS: 1, SYNC_SECONDS: clock.monotonic() - begin})
+
+
+def amounts() -> dict[str, float]:
+    """Return all that was counted in this process."""
+    with _lock:
+        return dict(_amounts)
+
+
+def of_process() -> dict[str, float]:
+    """Return what is told of this process as such: its logs, and its waits for a disk."""
+    own = {name: amount for name, amount in amounts().items() if name.startswith("log_")}
+    waits = {f"{name} process": amount for name, amount in amounts().items() if name in {SYNCS, SYNC_SECONDS}}
+    return own | waits if own else {}
+
+
+class Counted:
+    """What is counted in this process from here on, by whichever thread."""
+
+    def __init__(self) -> None:
+        self._before = amounts()
+
+    def amounts(self) -> dict[str, float]:
+        """Return what was added so far."""
+        return {
+            name: amount - before
+            for name, amount in amounts().items()
+            if amount != (before := self._before.get(name, 0))
+        }

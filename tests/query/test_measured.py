@@ -1,0 +1,86 @@
+"""What the processes of a query count for monitors, and how it comes to who measures the query."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.query import measured
+from penstock.sink import keeper
+from penstock.storage import HostFact
+from tests.query.kits import FileKit, TableKit
+from tests.query.suite import Driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return Driver(TableKit(tmp_path, monkeypatch), "a")
+
+
+def test_where_nobody_measures_nothing_is_written(driver: Driver) -> None:
+    """Batches of a query that nobody measures leave no note on this host."""
+    driver.run(0, 1)
+    assert not [fact for fact in HostFact.all() if fact.name.startswith("measured")]
+
+
+def test_batches_are_counted(driver: Driver) -> None:
+    """Who measures is told what the database did, from then on, once a batch that counts; behind the end nothing is left."""
+    query = driver.spark.query
+    driver.run(0)
+    measured.measure(query)
+    measured.measure(query)
+    driver.run(1)
+    driver.run(1)  # repeated by Spark: the database has it
+    counts = measured.counts(query)
+    assert (counts["database_rows"], counts["database_skipped"]) == (3, 1)
+    assert counts["database_seconds"] > 0
+    measured.forget(query)
+    assert measured.counts(query) == {}
+    assert not [fact for fact in HostFact.all() if fact.name.startswith("measured")]
+
+
+def test_waits_for_the_disk_are_told_by_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks whose rows count, wherever they ran, and the commit say each how often they waited for the disk, and how long."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    driver = Driver(FileKit(tmp_path, monkeypatch), "a")
+    measured.measure(driver.spark.query)
+    started = driver.begin(0)
+    reports = [
+        replace(driver.write(started, 0, "a", partition=each), counted={"syncs": 2, "sync_seconds": 0.5})
+        for each in range(2)
+    ]
+    driver.commit(reports, 0)
+    counts = measured.counts(driver.spark.query)
+    assert (counts["syncs write"], counts["sync_seconds write"]) == (4, 1)
+    assert counts["syncs commit"] >= 1
+    assert counts["sync_seconds commit"] > 0
+
+
+def test_a_note_that_is_held_keeps_no_commit_waiting(driver: Driver) -> None:
+    """A process that holds the note and stands still costs a monitor some numbers, and a batch nothing."""
+    query = driver.spark.query
+    measured.measure(query)
+    [fact] = [fact for fact in HostFact.all() if fact.name.startswith("measured")]
+    with fact.locked():
+        driver.run(0)
+        assert measured.counts(query) == {}
+    driver.run(1)
+    assert measured.counts(query)["database_rows"] == 3
+
+
+def test_a_note_of_the_dead_goes(driver: Driver) -> None:
+    """The note of a monitor that was killed is removed by the next start of a query; that of one that lives stays."""
+    measured.measure("dead")
+    measured.measure("alive")
+    [fact] = [fact for fact in HostFact.all() if fact.path == measured._fact("dead").path]
+    with fact.locked() as state:
+        state["jvm"][1] -= 1
+    keeper.sweep()
+    assert [fact.path for fact in HostFact.all()] == [measured._fact("alive").path]
