@@ -339,9 +339,11 @@ class FollowPlanner:
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
         """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
-        for other in sorted(new, key=lambda other: other.path == file.path):
+        for other in sorted(new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)):
             if file.at and (self._beside.is_copy(other, file) or self._replaces(other, file)):
                 self._go_on_in(other, file)
+                if other.size < file.at:  # a copy of what was read: the file itself is away
+                    self._tell_gone(file)
                 return [rest for rest in new if rest != other]
         now = self._unlisted(file)
         if now is not None:
@@ -374,9 +376,12 @@ class FollowPlanner:
         """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
         place, file.place = file.place, None
         self._files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns, place=place))
-        copy = next((other for other in new if self._beside.is_copy(other, file)), None)
+        copies = [other for other in new if self._beside.is_copy(other, file)]
+        copy = max(copies, key=lambda other: other.size, default=None)  # that of a beginning alone may be older
         if copy is not None:
             self._go_on_in(copy, file)
+            if copy.size < file.at and file.unread:
+                self._tell_cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
         lies = self._beside.unlisted(file, self._now, copies=True)
         if lies is not None:
