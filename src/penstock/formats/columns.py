@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
 
 _LOCAL_MICROS = pa.timestamp("us")
+_TIME_NANOS, _TIME_MICROS = pa.time64("ns"), pa.time64("us")
 
 
 def count_others(stored: pa.Schema, names: Mapping[str, str], rows: int, account: Account | None) -> None:
@@ -148,7 +149,33 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
         column = recast(column, nullable(meant))
     if zone != UTC:
         column = _in_zone(column, field, zone)
+    if _time_in_micros(column.type) != column.type:
+        _check_times(column, field)
     return fitted(column, field)
+
+
+def _check_times(column: pa.Array, field: pa.Field) -> None:
+    """Raise `OptionError` for times of day with digits that Spark's type has no room for: in memory it counts nanoseconds, too."""
+    try:
+        recast(column, nullable(_time_in_micros(column.type)))
+    except pa.ArrowInvalid as error:
+        msg = (
+            f"column {field.name!r} has a time of day with digits behind its microseconds, found {error}; expected "
+            "time(6), which ends there: write the file with microseconds, or leave the column out"
+        )
+        raise OptionError(msg) from error
+
+
+def _time_in_micros(kind: pa.DataType) -> pa.DataType:
+    """Return a type of a file with times of day in microseconds where it has them in nanoseconds, at any depth."""
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(_time_in_micros(member.type)) for member in kind])
+    if types.is_map(kind):
+        key = kind.key_field.with_type(_time_in_micros(kind.key_type))
+        return pa.map_(key, kind.item_field.with_type(_time_in_micros(kind.item_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_time_in_micros(kind.value_type)))
+    return _TIME_MICROS if kind == _TIME_NANOS else kind
 
 
 def _in_zone(column: pa.Array, field: pa.Field, zone: str) -> pa.Array:
