@@ -425,7 +425,7 @@ def test_a_record_is_mended_in_a_followed_file(src: Path) -> None:
     query.plan()
     with pytest.raises(BadRecord):
         query.read()
-    subprocess.run(["sed", "-i", "s/two/2/", str(src / "a.json")], check=True)
+    replace_whole(src / "a.json", (src / "a.json").read_text().replace("two", "2"))
     query.log.pop()  # as `penstock replan` does
     query.restart()
     assert query.run() == [(2,)]
@@ -604,7 +604,9 @@ def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int
     assert lost(query) == [1, 3]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="who may read everything meets no permission that is missing: it is given up for a while")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="who may read everything meets no permission that is missing: it is given up for a while"
+)
 @pytest.mark.parametrize("known", [False, True])
 def test_a_file_that_may_not_be_read_is_told(src: Path, tmp_path: Path, known: bool) -> None:
     """A followed file without permission ends the query by name, also if nothing of it was read; with it again, nothing is missing."""

@@ -167,7 +167,7 @@ class DeletingProgram(SourceProgram):
         super()._batch(planner, reading, number)
         self._commits.create(f"{COMMITS}/{number}").close()
 
-    def _gone_from(self, storage: Storage) -> list[str]:  # noqa: ARG002 - the rows tell
+    def _gone_from(self, storage: Storage) -> list[str]:
         rows = {row for rows in self.memory.sunk for row in rows}
         return [name for name, data in self._landing.items() if data.decode().splitlines()[0] in rows]
 

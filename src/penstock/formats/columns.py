@@ -98,7 +98,7 @@ def _named_struct(found: pa.StructType, expected: pa.StructType) -> pa.DataType:
 
 
 def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """Return what a type of a file stands for, at any depth, where the file does not say it.
+    """Return what a type of a file stands for, at any depth, where the file does not say it, or where a day is wanted as a time.
 
     Old writers do not mark text: whether bytes are UTF-8 is checked value by value. Spark stores a day-time interval as a
     number of microseconds, and says so in its own key alone.
@@ -117,6 +117,8 @@ def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 def _meant_leaf(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     if types.is_string(expected) and types.is_binary(found):
         return pa.string()
+    if expected == _LOCAL_MICROS and types.is_date(found):
+        return expected  # its midnight, as Spark takes it
     return expected if types.is_duration(expected) and types.is_int64(found) else found
 
 
@@ -173,8 +175,9 @@ def _time_in_micros(kind: pa.DataType) -> pa.DataType:
     if types.is_map(kind):
         key = kind.key_field.with_type(_time_in_micros(kind.key_type))
         return pa.map_(key, kind.item_field.with_type(_time_in_micros(kind.item_type)))
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_time_in_micros(kind.value_type)))
+    for is_kind, make in _LISTS:
+        if is_kind(kind):
+            return make(kind.value_field.with_type(_time_in_micros(kind.value_type)), kind)
     return _TIME_MICROS if kind == _TIME_NANOS else kind
 
 

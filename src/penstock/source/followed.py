@@ -210,7 +210,10 @@ class FollowPlanner:
         self._files: list[Growing] = []
         self._count = self._bytes = 0
         self._away = Away()
-        self._lost = [0, 0]  # files that went or were cut before they were read to their end, and what is known of their bytes
+        self._lost = [
+            0,
+            0,
+        ]  # files that went or were cut before they were read to their end, and what is known of their bytes
         self._more = self._is_cut = False
         if start:
             check(start)
@@ -287,7 +290,9 @@ class FollowPlanner:
         for file, now in cut:
             later = self._now.get(now.path, now)
             new = self._begin_again(file, later if later.identity == now.identity else now, new)
-        return sorted(new, key=lambda file: (len(file.path), file.order))  # an original has a shorter name than its copies
+        return sorted(
+            new, key=lambda file: (len(file.path), file.order)
+        )  # an original has a shorter name than its copies
 
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
         """Return what is there of a file: under its path, or under another if it was renamed."""
@@ -339,7 +344,9 @@ class FollowPlanner:
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
         """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
-        for other in sorted(new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)):
+        for other in sorted(
+            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
+        ):
             if file.at and (self._beside.is_copy(other, file) or self._replaces(other, file)):
                 self._go_on_in(other, file)
                 if other.size < file.at:  # a copy of what was read: the file itself is away

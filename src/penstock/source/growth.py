@@ -21,7 +21,7 @@ from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container
 
     from penstock.storage import ReadHandle, Storage
 
@@ -61,7 +61,9 @@ class Growing:
     @staticmethod
     def of(entry: list[Any], *, closed: bool = False) -> Growing:
         """Return what an entry of the offset has; older ones have no `earlier`."""
-        return Growing(*entry[:6], earlier=tuple(map(tuple, entry[6] if len(entry) > 6 else ())), closed=closed)  # noqa: PLR2004 - its fields
+        path, identity, at, digest, size, modified_ns, *marks = entry
+        earlier = tuple((before, seen_then, left_ns) for before, seen_then, left_ns in (marks[0] if marks else ()))
+        return Growing(path, identity, at, digest, size, modified_ns, earlier, closed=closed)
 
     def to_json(self) -> list[Any]:
         """Return the entry of the offset."""
@@ -82,10 +84,12 @@ class Beside:
         self._storage = storage
         self._root = root
         self._heads: dict[str, bytes] = {}
+        self._folders: dict[str, dict[str, list[str]]] = {}
 
     def again(self) -> None:
         """Forget what was read for one look."""
         self._heads.clear()
+        self._folders.clear()
 
     def full(self, path: str) -> str:
         """Return the full path of what has this path below the source's."""
@@ -157,25 +161,37 @@ class Beside:
         if not file.identity:
             return None
         own = file.path.rpartition("/")[2] or self._root.rpartition("/")[2]
-        for folder in folders(self._storage, self.full(file.path))[: 2 if file.at else 1]:  # by a number alone nowhere else
-            for path, itself in self._in(folder, file.identity):
+        for folder in folders(self._storage, self.full(file.path))[
+            : 2 if file.at else 1
+        ]:  # by a number alone nowhere else
+            names = self._names_in(folder)
+            if copies:
+                likely = [
+                    name
+                    for each, of in sorted(names.items())
+                    if each != file.identity
+                    for name in of
+                    if _is_like(name, own)
+                ]
+            else:
+                likely = names.get(file.identity, [])
+            for path in (f"{folder}/{name}" for name in likely):
                 below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
-                if below in listed or itself == copies or not (itself or _is_like(path.rpartition("/")[2], own)):
-                    continue
-                entry = self._having(path, file, copies=copies)
+                entry = None if below in listed else self._having(path, file, copies=copies)
                 if entry is not None:
                     return path, entry
         return None
 
-    def _in(self, folder: str, identity: str) -> Iterator[tuple[str, bool]]:
-        """Yield the full paths of what is in a directory and neither hidden nor a link, and whether it has this identity."""
-        names: dict[str, Any] = {}
-        with suppress(NotThere):
-            names = self._storage.names(folder)
-        for name in sorted(names):
-            mark = names[name]
-            if not hidden(name) and not isinstance(mark, Link):
-                yield f"{folder}/{name}", (mark.identity if isinstance(mark, Entry) else str(mark)) == identity
+    def _names_in(self, folder: str) -> dict[str, list[str]]:
+        """Return the names in a directory that are neither hidden nor links, by identity, as they were when this look first asked."""
+        if folder not in self._folders:
+            names: dict[str, list[str]] = {}
+            with suppress(NotThere):
+                for name, known in self._storage.names(folder).items():
+                    if not hidden(name) and not isinstance(known, Link):
+                        names.setdefault(known.identity if isinstance(known, Entry) else str(known), []).append(name)
+            self._folders[folder] = names
+        return self._folders[folder]
 
     def _having(self, path: str, file: Growing, *, copies: bool) -> Entry | None:
         """Return the entry of a file if it has what was read of another one, as a copy something more than that."""
