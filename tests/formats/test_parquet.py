@@ -223,6 +223,39 @@ def test_values_that_do_not_fit_are_refused(array: pa.Array, field: pa.Field, me
         read(foreign(pa.table({"a": array})), pa.schema([field]))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_times_of_day_that_count_nanoseconds(nested: bool) -> None:
+    """polars stores all times of day so: they are read where they end with microseconds, and refused here, not by the sink, where not."""
+    kind = pa.list_(pa.time64("ns")) if nested else pa.time64("ns")
+    schema = pa.schema([("a", kind)])
+
+    def file_of(nanos: list[int | None]) -> io.BytesIO:
+        column = pl.Series("a", nanos, pl.Int64).cast(pl.Time)
+        file = io.BytesIO()
+        pl.DataFrame({"a": [column] if nested else column}).write_parquet(file)
+        return file
+
+    values = read(file_of([1000, None, 86_399_999_999_000]), schema).column(0).to_pylist()
+    assert (values[0] if nested else values) == [dt.time(0, 0, 0, 1), None, dt.time(23, 59, 59, 999_999)]
+    with pytest.raises(BadFile, match=r"digits behind its microseconds.*expected time\(6\)"):
+        read(file_of([1000, 1001]), schema)
+
+
+def test_days_are_read_as_times_of_no_zone() -> None:
+    """As Spark 4.3 reads them: the midnight of each; never as an instant, which it refuses; and not where a time has no room for it."""
+    days = [dt.date(2026, 1, 2), None, dt.date(1, 1, 1), dt.date(9999, 12, 31)]
+    file = foreign(pa.table({"a": pa.array(days, pa.date32())}))
+    midnights = [day and dt.datetime.combine(day, dt.time()) for day in days]
+    assert read(file, pa.schema([("a", pa.timestamp("us"))])).column(0).to_pylist() == midnights
+    nested = foreign(pa.table({"a": pa.array([days], pa.list_(pa.date32()))}))
+    assert read(nested, pa.schema([("a", pa.list_(pa.timestamp("us")))])).column(0).to_pylist() == [midnights]
+    with pytest.raises(BadFile, match="found date, expected timestamp"):
+        read(file, pa.schema([("a", UTC)]))
+    far = foreign(pa.table({"a": pa.array([2**31 - 1], pa.date32())}))
+    with pytest.raises(BadFile, match="out of bounds"):
+        read(far, pa.schema([("a", pa.timestamp("us"))]))
+
+
 def test_every_cut_file_is_bad() -> None:
     """A file cut at any byte is refused, never read in part."""
     data = written(rows(20))

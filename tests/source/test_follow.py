@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from penstock import clock
-from penstock.errors import FileChanged, OptionError
+from penstock.errors import BadRecord, FileChanged, OptionError, StorageError
 from penstock.formats import families
 from penstock.options import SOURCE, parse
 from penstock.source import configured
@@ -386,6 +386,260 @@ def test_a_storage_without_identities(tmp_path: Path) -> None:
         put(hdfs, "/in/app.log", b"another 1\n")
         assert sorted(query.run()) == ["22", "3", "another 1"]
         assert query.run() == []
+
+
+def lost(query: Query) -> list[int] | None:
+    """Return what the newest offset has as lost: files, and bytes."""
+    count: list[int] | None = json.loads(query.log[-1])["follow"].get("lost")
+    return count
+
+
+def replace_whole(path: Path, data: str) -> None:
+    """Put a longer version in the place of a file, as rsync and editors do."""
+    aside = path.with_name(f".{path.name}.aside")
+    aside.write_text(data)
+    aside.rename(path)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_file_that_is_replaced_by_a_longer_version_goes_on(src: Path, restart: bool) -> None:
+    """`rsync` and editors put another inode in a file's place: what it begins with tells that it is the same log, read on, not anew."""
+    add(src / "app.log", "1\n2\n")
+    query = Query(src)
+    assert query.run() == ["1", "2"]
+    for lines, new in (("1\n2\n3\n", ["3"]), ("1\n2\n3\n4\n", ["4"])):
+        replace_whole(src / "app.log", lines)
+        if restart:
+            query.restart()
+        assert query.run() == new
+    replace_whole(src / "app.log", "another\n")
+    assert query.run() == ["another"]
+
+
+def test_a_record_is_mended_in_a_followed_file(src: Path) -> None:
+    """What `sed -i` leaves has another inode: what was read in front of the mended record is not read again."""
+    add(src / "a.json", '{"n": 1}\n')
+    query = Query(src, JSON, format="json")
+    assert query.run() == [(1,)]
+    add(src / "a.json", '{"n": two}\n')
+    query.plan()
+    with pytest.raises(BadRecord):
+        query.read()
+    replace_whole(src / "a.json", (src / "a.json").read_text().replace("two", "2"))
+    query.log.pop()  # as `penstock replan` does
+    query.restart()
+    assert query.run() == [(2,)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("place", ["", "below"])
+def test_a_file_that_was_away_goes_on(src: Path, tmp_path: Path, place: str, restart: bool) -> None:
+    """A file, or the directory that it is in, is moved away and back: nothing is read again, and what was told as lost is not lost."""
+    log = src / place / "app.log"
+    log.parent.mkdir(exist_ok=True)
+    add(log, "1\nhal")
+    add(src / "other.log", "x\n")
+    query = Query(src, recursiveFileLookup="true")
+    query.run()
+    moved = log if not place else log.parent
+    moved.rename(tmp_path / "away")
+    add(src / "other.log", "y\n")
+    assert query.run() == ["y"]
+    assert lost(query) == [1, 3]
+    if restart:
+        query.restart()
+    (tmp_path / "away").rename(moved)
+    add(log, "f\n")
+    assert query.run() == ["half"]
+    assert lost(query) is None
+
+
+def test_a_file_that_was_away_and_is_another_is_read(src: Path) -> None:
+    """What comes back under a name that was known, and begins otherwise, is a file of its own."""
+    add(src / "app.log", "1\n2\n")
+    query = Query(src)
+    query.run()
+    (src / "app.log").unlink()
+    assert query.run() == []
+    add(src / "app.log", "one\ntwo\nthree\n")
+    assert query.run() == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("single", [False, True])
+def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path, single: bool, restart: bool) -> None:
+    """`*.log`, or the file itself as path, and `app.log.1`: the rest of what was followed is read under any name, and nothing else."""
+    add(src / "app.log", "1\n")
+    query = Query(src / "app.log") if single else Query(src, pathGlobFilter="*.log")
+    assert query.run() == ["1"]
+    add(src / "app.log", "2\nhal")
+    (src / "app.log").rename(src / "app.log.1")
+    assert query.run() == ([] if single else ["2"])
+    add(src / "app.log", "3\n")
+    add(src / "foreign.txt", "not ours\n")
+    if restart:
+        query.restart()
+    assert sorted(query.run()) == (["2", "3"] if single else ["3"])
+    add(src / "app.log.1", "f\n")
+    (src / "app.log.1").rename(src / "app.log.2")
+    query.plan()
+    assert query.read() == ["half"]
+    (src / "app.log.2").rename(src / "app.log.3")
+    query.restart()
+    assert query.read() == ["half"]
+    age(src / "app.log.3", 600)
+    add(src / "app.log", "4\n")
+    assert query.run() == ["4"]
+    assert lost(query) is None
+    assert len(json.loads(query.log[-1])["follow"]["growing"]) == 1
+
+
+def test_a_copy_that_the_pattern_leaves_out_has_the_rest(src: Path) -> None:
+    """Copy and truncate with `*.log`: what was not read of the original is read of its copy, and nothing is told as lost."""
+    add(src / "app.log", "1\n")
+    query = Query(src, pathGlobFilter="*.log")
+    query.run()
+    add(src / "app.log", "2\n")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "3\n")
+    assert sorted(query.run()) == ["2", "3"]
+    assert lost(query) is None
+
+
+def test_a_link_to_a_log_that_is_rotated_where_it_lies(src: Path, tmp_path: Path) -> None:
+    """As in /var/log/containers: the link leads to the new file, the rest of the old one is read where that lies."""
+    (tmp_path / "pods").mkdir()
+    add(tmp_path / "pods" / "0.log", "1\n")
+    (src / "app.log").symlink_to(tmp_path / "pods" / "0.log")
+    query = Query(src, followSymlinks="true")
+    assert query.run() == ["1"]
+    add(tmp_path / "pods" / "0.log", "2\n")
+    (tmp_path / "pods" / "0.log").rename(tmp_path / "pods" / "0.log.20260101")
+    add(tmp_path / "pods" / "0.log", "3\n")
+    query.restart()
+    query.plan()
+    for _ in range(2):
+        assert sorted(query.read()) == ["2", "3"]
+        query.restart()
+
+
+def test_a_file_whose_rotated_one_is_its_beginning_does_not_wait(src: Path) -> None:
+    """A header alone is rotated away, and the new file goes on growing: it was taken for a copy in the making for as long as it grew."""
+    query = Query(src, CSV, format="csv", header="true")
+    add(src / "app.csv", "a,b\n")
+    assert query.run() == []
+    (src / "app.csv").rename(src / "app.csv.1")
+    for number in range(3):
+        add(src / "app.csv", f"x,{number}\n" if number else "a,b\nx,0\n")
+        assert query.run() == [("x", number)]
+    add(src / "app.csv-other", "a,b\ny,7\n")  # longer than the one with the header alone, and differs from this one
+    assert query.run() == [("y", 7)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_copy_that_was_overtaken_is_known_after_a_restart(src: Path, restart: bool) -> None:
+    """How far the file was planned when it was copied is in the offset: the shorter copy is not read again by another driver."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    query.run()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    for number in (3, 4, 5):
+        add(src / "app.log", f"{number}\n")
+        assert query.run() == [str(number)]
+        if restart:
+            query.restart()
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "6\n")
+    assert query.run() == ["6"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
+def test_a_query_that_starts_between_copy_and_cut(src: Path) -> None:
+    """The copy is older and shorter than its original, which is written on: nothing of it is read twice, and the original does not wait."""
+    add(src / "app.log", "1\n2\n")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    add(src / "app.log", "3\n")
+    query = Query(src)
+    assert query.run() == ["1", "2", "3"]
+    query.restart()
+    add(src / "app.log", "4\n")
+    assert query.run() == ["4"]
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "5\n")
+    assert query.run() == ["5"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
+def test_the_copy_that_has_most_is_the_copy(src: Path) -> None:
+    """Of an old file with the header alone and the copy that was made just now the header is not taken for the copy."""
+    query = Query(src, CSV, format="csv", header="true")
+    add(src / "app.csv", "a,b\n")
+    query.run()
+    add(src / "app.csv", "x,1\n")
+    query.run()
+    add(src / "app.csv.0", "a,b\n")
+    shutil.copyfile(src / "app.csv", src / "app.csv.1")
+    os.truncate(src / "app.csv", 0)
+    add(src / "app.csv", "a,b\nx,2\n")
+    assert query.run() == [("x", 2)]
+    for name in ("app.csv.0", "app.csv.1"):
+        age(src / name, 600)
+    assert query.run() == []
+
+
+@pytest.mark.parametrize(("kept", "text"), [(0, "hal"), (2, "1\nhal")])
+def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int, text: str) -> None:
+    """Cut to where it was read, or before anything of it was: what was seen and not read is lost, and is counted."""
+    add(src / "other.log", "x\n")
+    add(src / "app.log", text)
+    query = Query(src)
+    query.run()
+    os.truncate(src / "app.log", kept)
+    assert query.run() == []
+    add(src / "app.log", "n\n")
+    assert query.run() == ["n"]
+    assert lost(query) == [1, 3]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="who may read everything meets no permission that is missing: it is given up for a while"
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_file_that_may_not_be_read_is_told(src: Path, tmp_path: Path, known: bool) -> None:
+    """A followed file without permission ends the query by name, also if nothing of it was read; with it again, nothing is missing."""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    query = Query(src)
+    add(src / "app.log", "1\n")
+    if known:
+        query.run()
+        add(src / "app.log", "2\n")
+    (src / "app.log").chmod(0)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(StorageError, match="Permission denied"):
+            query.run()
+    finally:
+        os.seteuid(0)
+    (src / "app.log").chmod(0o644)
+    query.run()
+    assert query.rows == (["1", "2"] if known else ["1"])
+
+
+def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
+    """Between the rename and the new file there is none: that is no end of a query that has followed one. One that never was is."""
+    with pytest.raises(OptionError, match="does not exist"):
+        Query(src / "app.log")
+    add(src / "app.log", "1\n")
+    query = Query(src / "app.log")
+    assert query.run() == ["1"]
+    (src / "app.log").unlink()
+    assert query.run() == []
+    add(src / "app.log", "2\n3\n")
+    assert query.run() == ["2", "3"]
 
 
 def test_limits_cut_at_records(src: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.testing import Crashable
 
+COMMITS = "/checkpoint/commits"
 IN, AWAY, STATE = "/in", "/away", "/checkpoint/penstock"
 TEXT = pa.schema([("value", pa.string())])
 _BEFORE = 999_000.0  # seconds; the clock of an exploration stands at 1,000,000
@@ -149,6 +150,26 @@ class SourceProgram(Program):
             if left or archived != self._files | self._landing:
                 complaints.append(f"there is {left}, and archived is {archived}")
         return complaints
+
+
+class DeletingProgram(SourceProgram):
+    """The same with `cleanSource=delete` and Spark's commit log, which nobody syncs: a batch is replayed if its entry is not there."""
+
+    def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
+        """Be Spark, with a commit log on the disk."""
+        self._commits = disk.storage()
+        self._commits.make_directory(COMMITS)
+        super().run(disk, rest)
+
+    def _batch(self, planner: Planner, reading: Reading, number: int) -> None:
+        if str(number) in self._commits.names(COMMITS):
+            return
+        super()._batch(planner, reading, number)
+        self._commits.create(f"{COMMITS}/{number}").close()
+
+    def _gone_from(self, storage: Storage) -> list[str]:
+        rows = {row for rows in self.memory.sunk for row in rows}
+        return [name for name, data in self._landing.items() if data.decode().splitlines()[0] in rows]
 
 
 def _land(storage: Storage, name: str, data: bytes) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
 
 _LOCAL_MICROS = pa.timestamp("us")
+_TIME_NANOS, _TIME_MICROS = pa.time64("ns"), pa.time64("us")
 
 
 def count_others(stored: pa.Schema, names: Mapping[str, str], rows: int, account: Account | None) -> None:
@@ -97,7 +98,7 @@ def _named_struct(found: pa.StructType, expected: pa.StructType) -> pa.DataType:
 
 
 def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """Return what a type of a file stands for, at any depth, where the file does not say it.
+    """Return what a type of a file stands for, at any depth, where the file does not say it, or where a day is wanted as a time.
 
     Old writers do not mark text: whether bytes are UTF-8 is checked value by value. Spark stores a day-time interval as a
     number of microseconds, and says so in its own key alone.
@@ -116,6 +117,8 @@ def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 def _meant_leaf(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     if types.is_string(expected) and types.is_binary(found):
         return pa.string()
+    if expected == _LOCAL_MICROS and types.is_date(found):
+        return expected  # its midnight, as Spark takes it
     return expected if types.is_duration(expected) and types.is_int64(found) else found
 
 
@@ -148,7 +151,34 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
         column = recast(column, nullable(meant))
     if zone != UTC:
         column = _in_zone(column, field, zone)
+    if _time_in_micros(column.type) != column.type:
+        _check_times(column, field)
     return fitted(column, field)
+
+
+def _check_times(column: pa.Array, field: pa.Field) -> None:
+    """Raise `OptionError` for times of day with digits that Spark's type has no room for: in memory it counts nanoseconds, too."""
+    try:
+        recast(column, nullable(_time_in_micros(column.type)))
+    except pa.ArrowInvalid as error:
+        msg = (
+            f"column {field.name!r} has a time of day with digits behind its microseconds, found {error}; expected "
+            "time(6), which ends there: write the file with microseconds, or leave the column out"
+        )
+        raise OptionError(msg) from error
+
+
+def _time_in_micros(kind: pa.DataType) -> pa.DataType:
+    """Return a type of a file with times of day in microseconds where it has them in nanoseconds, at any depth."""
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(_time_in_micros(member.type)) for member in kind])
+    if types.is_map(kind):
+        key = kind.key_field.with_type(_time_in_micros(kind.key_type))
+        return pa.map_(key, kind.item_field.with_type(_time_in_micros(kind.item_type)))
+    for is_kind, make in _LISTS:
+        if is_kind(kind):
+            return make(kind.value_field.with_type(_time_in_micros(kind.value_type)), kind)
+    return _TIME_MICROS if kind == _TIME_NANOS else kind
 
 
 def _in_zone(column: pa.Array, field: pa.Field, zone: str) -> pa.Array:

@@ -317,7 +317,7 @@ def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
     try:
         return tuple(csv.read_csv(pa.BufferReader(record), reading, _parsing(dialect)).column_names)
     except (UnicodeDecodeError, pa.ArrowInvalid) as error:
-        msg = f"found the header '{excerpt(header)}', expected names in UTF-8"
+        msg = f"found the header '{excerpt(header)}', expected names in UTF-8, with every quote closed"
         raise BadFile(msg) from error
 
 

@@ -23,6 +23,12 @@ AvailableNow run when it finds that there are none. The failures that this answe
    be noted the query fails.
 7. *Two inputs share an archive*, and have files of equal names. Rule: the archive says whose it is, and refuses another one.
 
+8. *What says that a batch is done is not durable, and the removal of its files is.* Spark writes batch 7 to its commit log and does not
+   sync it; the files of batch 7 are removed, and their directory is synced; the power fails. The commit log has lost 7, so Spark
+   replays it, and there is nothing to read; what a sink of Spark's had written of it may be gone as well, and then these rows
+   are nowhere. Rule: before anything is removed for good, all that this host has written is made durable (`Storage.persist_all`).
+   A checkpoint on HDFS or in a store is not on this host; there it takes a power cut of the servers that have it.
+
 A file that was reported (too late, not decidable) was never planned, so it is never cleaned.
 
 `retention` waits: what was read is noted, with the time, and cleaned when that has passed. Notes are in
@@ -367,6 +373,8 @@ class Cleaner:
         """Clean these files; return those that could not be, which is told."""
         if not files:
             return []
+        if self._archive is None:
+            self._storage.persist_all()  # the commit log too, whoever has written it (failure 8)
         mine = f"{self._root}/{READERS}/{reader}/taken-{unique.token()}"
         with self._storage.workers(_WORKERS) as workers:
             answers = list(workers.map(partial(self._clean_one, mine), files))

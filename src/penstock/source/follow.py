@@ -54,23 +54,29 @@ def opened(storage: Storage, root: str, split: Split) -> ReadHandle:
     raise FileChanged(msg)
 
 
+def folders(storage: Storage, path: str) -> list[str]:
+    """Return the directory of a path, and if the path is a link to another one, that of what it leads to."""
+    own = path.rpartition("/")[0]
+    led_to = storage.resolve(path).rpartition("/")[0]
+    return [own] if led_to in (own, storage.resolve(own)) else [own, led_to]
+
+
 def _places(storage: Storage, root: str, split: Split) -> Iterator[str]:
     """Yield where the bytes may be, the likeliest place first."""
     file = split.file
-    if not file.path:
-        yield root
-        return
-    yield f"{root}/{file.path}"
-    folder = f"{root}/{file.path}".rpartition("/")[0]
+    known = f"{root}/{file.path}" if file.path else root
+    yield known
     others: list[str] = []
-    with suppress(NotThere):
-        for name, mark in storage.names(folder).items():
-            if hidden(name) or name == file.path.rpartition("/")[2]:
-                continue
-            if not isinstance(mark, Entry) and str(mark) == file.identity:
-                yield f"{folder}/{name}"
-            else:
-                others.append(f"{folder}/{name}")
+    for folder in folders(storage, known):
+        with suppress(NotThere):
+            for name, mark in storage.names(folder).items():
+                path = f"{folder}/{name}"
+                if hidden(name) or path == known:
+                    continue
+                if not isinstance(mark, Entry) and str(mark) == file.identity:
+                    yield path
+                else:
+                    others.append(path)
     for path in sorted(others):
         entry = entry_at(storage, path)
         if entry is not None and entry.is_file and entry.size >= file.size:

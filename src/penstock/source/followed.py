@@ -34,12 +34,9 @@ header are one to it; a file that grew beyond its old end after a cut passes for
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
-from penstock.clock import SECOND_NS
 from penstock.errors import FileChanged, NotThere, OptionError, StorageError
 from penstock.formats.charsets import by_mark, charset
 from penstock.formats.codecs import codec_of, unreadable
@@ -48,7 +45,8 @@ from penstock.formats.families import HEAD_BYTES, RecordFormat
 from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
-from penstock.source.follow import SEEN_BYTES, seen
+from penstock.source.follow import seen
+from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, mark
 from penstock.source.scan import Scan
@@ -63,8 +61,6 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 _log = logging.getLogger("penstock.source")
-_COPY_NS = 10 * SECOND_NS
-_COMPARED_BYTES = 4096
 _ALONE = {
     "emit": ("records", "splits"),
     "cleanSource": ("off",),
@@ -98,28 +94,6 @@ def check_options(options: Options, fmt: ReadFormat) -> None:
         raise OptionError(msg)
 
 
-@dataclass
-class Growing:
-    """A followed file: where it is, how far it is planned, and what was seen in front of that. `size` and time are as last seen."""
-
-    path: str
-    identity: str
-    at: int
-    digest: str
-    size: int
-    modified_ns: int
-    closed: bool = False
-
-    @property
-    def version(self) -> FileVersion:
-        """Return the file as it was last seen."""
-        return FileVersion(self.path, self.size, self.modified_ns, self.identity)
-
-    def to_json(self) -> list[Any]:
-        """Return the entry of the offset."""
-        return [self.path, self.identity, self.at, self.digest, self.size, self.modified_ns]
-
-
 class FollowPlanner:
     """Plans the batches of a source that follows files; called as a `plan.Planner` is. Not shared between threads."""
 
@@ -137,6 +111,7 @@ class FollowPlanner:
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._mark = mark(options)
         self._pace = ScanPace(reading.storage, reading.root, options)
+        self._beside = Beside(reading.storage, reading.root)
         self._bounded = self._frozen = False
         self._at: dict[str, Any] | None = None
         self._told: set[str] = set()
@@ -165,7 +140,8 @@ class FollowPlanner:
         try:
             self._look(anew=start != at)
         except NotThere:
-            if self._pace.is_missing():
+            if self._pace.is_missing() or any(not file.path for file in self._files):  # a file that is being rotated
+                self._at = at
                 return start
             raise
         failpoints.hit("source.planned")
@@ -220,6 +196,7 @@ class FollowPlanner:
             "follow": {
                 "growing": [file.to_json() for file in self._files if not file.closed],
                 "closed": self._side.store(closed),
+                **({"gone": gone} if (gone := self._away.to_json()) else {}),
                 **({"lost": self._lost} if self._lost[0] else {}),
             },
             "plan": self._side.store([split.to_json() for split in splits]),
@@ -232,12 +209,12 @@ class FollowPlanner:
         self._now: dict[str, FileVersion] = {}
         self._files: list[Growing] = []
         self._count = self._bytes = 0
+        self._away = Away()
         self._lost = [
             0,
             0,
         ]  # files that went or were cut before they were read to their end, and what is known of their bytes
         self._more = self._is_cut = False
-        self._heads: dict[str, bytes] = {}  # of what was planned in this process, by identity
         if start:
             check(start)
             if "follow" not in start:
@@ -245,10 +222,9 @@ class FollowPlanner:
                 raise OptionError(msg)
             closed = start["follow"]["closed"]
             closed = self._side.load(closed) if isinstance(closed, dict) else closed
-            self._files = [Growing(*entry) for entry in start["follow"]["growing"]]
-            for entry in closed:
-                self._files.append(Growing(*entry))
-                self._files[-1].closed = True
+            self._files = [Growing.of(entry) for entry in start["follow"]["growing"]]
+            self._files += [Growing.of(entry, closed=True) for entry in closed]
+            self._away = Away(start["follow"].get("gone"))
             self._count, self._bytes = start["read"]
             self._lost = list(start["follow"].get("lost", (0, 0)))
 
@@ -262,10 +238,13 @@ class FollowPlanner:
 
     def _refresh(self) -> None:
         """Take in what has come, gone, grown, and been renamed or cut."""
+        self._beside.again()
         self._list()
-        new = self._matched()
-        for file in new:
-            if not self._waits_as_copy(file):
+        for file in self._matched():
+            known = self._away.back(file, self._beside)
+            if known is not None:
+                self._is_back(known, file)
+            elif not self._waits_as_copy(file):
                 self._files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
 
     def _list(self) -> None:
@@ -296,7 +275,8 @@ class FollowPlanner:
             if now is None:
                 gone.append(file)
                 continue
-            known.add(now.path)
+            if file.place is None:
+                known.add(now.path)
             if self._brought_up(file, now):
                 kept.append(file)
             else:
@@ -310,17 +290,34 @@ class FollowPlanner:
         for file, now in cut:
             later = self._now.get(now.path, now)
             new = self._begin_again(file, later if later.identity == now.identity else now, new)
-        return sorted(new, key=lambda file: file.order)
+        return sorted(
+            new, key=lambda file: (len(file.path), file.order)
+        )  # an original has a shorter name than its copies
 
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
         """Return what is there of a file: under its path, or under another if it was renamed."""
         now = self._now.get(file.path)
-        return now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
+        now = now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
+        if now is not None:
+            file.place = None
+        elif file.place is not None:
+            now = self._unlisted(file)
+        return now
+
+    def _unlisted(self, file: Growing) -> FileVersion | None:
+        """Return what is there of a file under a name that the pattern leaves out; `None` where that is closed."""
+        lies = None if file.closed else self._beside.unlisted(file, self._now, copies=False)
+        if lies is None:
+            return None
+        file.place, entry = lies
+        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
 
     def _brought_up(self, file: Growing, now: FileVersion) -> bool:
         """Bring a file up to what is there of it; `False` if that begins with other bytes than were seen of it."""
         goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
         if goes_on:
+            if now.size < file.size and file.unread and not self._is_copied(file):
+                self._tell_cut(file, now, min(file.unread, file.size - now.size), "there")
             file.closed = file.closed and now.size == file.size
             file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
         return goes_on is not False
@@ -338,7 +335,7 @@ class FollowPlanner:
     def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
         """Tell whether what is there begins with what was seen of the file; `None` if it has moved while it was looked at."""
         try:
-            with self._open(now.path) as handle:
+            with self._beside.open(file if file.place else now) as handle:
                 if handle.info().identity != now.identity:
                     return None
                 return not file.at or seen(handle, file.at) == file.digest
@@ -347,77 +344,103 @@ class FollowPlanner:
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
         """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
-        moved = next((other for other in new if file.at and self._is_copy(other, file)), None)
-        if moved is None:
+        for other in sorted(
+            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
+        ):
+            if file.at and (self._beside.is_copy(other, file) or self._replaces(other, file)):
+                self._go_on_in(other, file)
+                if other.size < file.at:  # a copy of what was read: the file itself is away
+                    self._tell_gone(file)
+                return [rest for rest in new if rest != other]
+        now = self._unlisted(file)
+        if now is not None:
+            file.size, file.modified_ns = now.size, now.modified_ns
+            self._files.append(file)
+        else:
             self._tell_gone(file)
-            return new
-        self._go_on_in(moved, file)
-        return [other for other in new if other != moved]
+        return new
+
+    def _replaces(self, other: FileVersion, file: Growing) -> bool:
+        """Tell whether a new file has taken the place of another one, all of which it begins with: `rsync` put a longer version there."""
+        return other.path == file.path and self._beside.has_all_of(other, file)
 
     def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
         """Follow a copy from where the file was; if it is shorter, all of it was read, and the rest behind the back of who copied."""
         at, digest = file.at, file.digest
         if copy.size < at:
-            at, digest = copy.size, self._seen(copy.path, copy.size) or ""
+            at, digest = copy.size, self._beside.seen(copy, copy.size) or ""
         self._files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path, at)
+        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path or self._root, at)
+
+    def _is_back(self, known: Growing, file: FileVersion) -> None:
+        """Go on with a file that was away."""
+        if known.unread:
+            self._lost = [self._lost[0] - 1, self._lost[1] - known.unread]
+        self._files.append(Growing(file.path, file.identity, known.at, known.digest, file.size, file.modified_ns))
+        _log.info("%r is back, and goes on from byte %d", file.path or self._root, known.at)
 
     def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
-        self._files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns))
-        if not file.at:
-            return new
-        copy = next((other for other in new if self._is_copy(other, file)), None)
+        place, file.place = file.place, None
+        self._files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns, place=place))
+        copies = [other for other in new if self._beside.is_copy(other, file)]
+        copy = max(copies, key=lambda other: other.size, default=None)  # that of a beginning alone may be older
         if copy is not None:
             self._go_on_in(copy, file)
+            if copy.size < file.at and file.unread:
+                self._tell_cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
-        self._lost = [self._lost[0] + 1, self._lost[1] + max(file.size - file.at, 0)]
+        lies = self._beside.unlisted(file, self._now, copies=True)
+        if lies is not None:
+            entry = lies[1]
+            self._files.append(
+                Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
+            )
+            _log.info("what was %r goes on as %r from byte %d", file.path or self._root, lies[0], file.at)
+        else:
+            self._tell_cut(file, now, file.unread, "its beginning")
+        return new
+
+    def _waits_as_copy(self, file: FileVersion) -> bool:
+        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
+        if file.modified_ns < self._storage.now_ns() - COPY_NS:
+            return False
+        for known in self._files:
+            if self._beside.may_be_copy(file, known):
+                self._beside.mark(known, file.size)
+                return True
+        return False
+
+    def _is_copied(self, file: Growing) -> bool:
+        """Tell whether a file that is cut may have a copy: one of that name that nobody follows yet, which is then read whole."""
+        followed = {known.identity for known in self._files}
+        return not file.at and any(
+            is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
+            for path, other in self._now.items()
+        )
+
+    def _tell_cut(self, file: Growing, now: FileVersion, size: int, start: str) -> None:
+        """Tell that a file was cut, and count the bytes of it that were seen and are gone unread."""
+        self._lost = [self._lost[0] + 1, self._lost[1] + size]
         _log.warning(
-            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from its beginning; what was written "
+            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; what was written "
             "behind that byte before is in no file here",
             file.path or self._root,
             file.at,
             now.size,
+            start,
         )
-        return new
-
-    def _is_copy(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has what was read of one that was cut."""
-        itself = bool(file.identity) and other.identity == file.identity  # renamed while the directory was listed
-        if not itself and not _is_named_like(other.path, file.path):
-            return False
-        if other.size >= file.at:
-            return not file.at or self._seen(other.path, file.at) == file.digest
-        head = self._heads.get(file.identity or file.path, b"")[: other.size]
-        with suppress(NotThere), self._open(other.path) as handle:
-            return bool(head) and handle.read(0, len(head)) == head
-        return False
-
-    def _waits_as_copy(self, file: FileVersion) -> bool:
-        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
-        if file.modified_ns < self._storage.now_ns() - _COPY_NS:
-            return False
-        return any(self._begins_alike(file, known) for known in self._files)
-
-    def _begins_alike(self, file: FileVersion, known: Growing) -> bool:
-        if not known.size or not _is_named_like(file.path, known.path):
-            return False
-        size = min(file.size, known.size, _COMPARED_BYTES)
-        if known.at and file.size >= known.at and self._seen(file.path, known.at) != known.digest:
-            return False
-        try:
-            with self._open(file.path) as handle, self._open(known.path) as known_handle:
-                return handle.read(0, size) == known_handle.read(0, size)
-        except StorageError:
-            return False
 
     def _tell_gone(self, file: Growing) -> None:
-        if file.size > file.at:
-            self._lost = [self._lost[0] + 1, self._lost[1] + file.size - file.at]
+        if file.place is not None and file.closed:
+            return
+        self._away.note(file, self._storage.now_ns())
+        if file.unread:
+            self._lost = [self._lost[0] + 1, self._lost[1] + file.unread]
             _log.warning(
                 "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
                 file.path or self._root,
-                file.size - file.at,
+                file.unread,
                 file.at,
             )
 
@@ -451,16 +474,16 @@ class FollowPlanner:
         """Return the new records of a file, of about `room` bytes, and move it behind them; `None` if there is none."""
         self._is_cut = room is not None and file.size - file.at > room
         try:
-            with self._open(file.path) as handle:
+            with self._beside.open(file) as handle:
                 end = self._end(handle, file, room, closes=closes)
-                digest, head = seen(handle, end), handle.read(0, min(end, SEEN_BYTES))
+                digest = seen(handle, end)
                 still = not file.at or seen(handle, file.at) == file.digest
                 if end == file.at or digest is None or not still or not self._is_same(handle, file):
                     return None
-        except (StorageError, FileChanged):
+        except (NotThere, FileChanged):
             return None  # it was renamed, cut or removed since it was looked at, which the next look shows
-        self._heads[file.identity or file.path] = head
-        base, file.at, file.digest = file.at, end, digest
+        base = file.at
+        file.is_planned_to(end, digest, self._storage.now_ns())
         self._count += not base
         self._bytes += end - base
         return Split(FileVersion(file.path, end, file.modified_ns, file.identity), base, end, Followed(base, digest))
@@ -484,20 +507,3 @@ class FollowPlanner:
     @staticmethod
     def _is_same(handle: ReadHandle, file: Growing) -> bool:
         return handle.info().identity == file.identity
-
-    def _seen(self, path: str, end: int) -> str | None:
-        try:
-            with self._open(path) as handle:
-                return seen(handle, end)
-        except NotThere:
-            return None
-
-    def _open(self, path: str) -> ReadHandle:
-        return self._storage.open(f"{self._root}/{path}" if path else self._root)
-
-
-def _is_named_like(path: str, original: str) -> bool:
-    """Tell whether a file lies beside another one and has a name that begins as that one's does, as copies of logs have."""
-    folder, _, name = path.rpartition("/")
-    beside, _, begins = original.rpartition("/")
-    return folder == beside and path != original and name.startswith(begins.partition(".")[0])

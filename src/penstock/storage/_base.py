@@ -240,6 +240,9 @@ class Storage(Protocol):
     def workers(self, count: int) -> Executor:
         """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""
 
+    def persist_all(self) -> None:
+        """Make durable what any program of this host has written to its disks by now: what is not undone after that may rely on it."""
+
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
 

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
@@ -514,6 +515,10 @@ class HdfsStorage:
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
+
+    def persist_all(self) -> None:
+        """Write out the disks of this host, where a checkpoint may be."""
+        os.sync()
 
     def now_ns(self) -> int:
         """Return the NameNode's time, as far as it can be known; rather a millisecond early than late."""

@@ -82,6 +82,7 @@ class _System(Protocol):
     def rmdir(self, path: str, /) -> None: ...
     def mkdir(self, path: str, mode: int = ..., /) -> None: ...
     def umask(self, mask: int, /) -> int: ...
+    def sync(self) -> None: ...
 
 
 class FullSync:
@@ -496,6 +497,10 @@ class LocalStorage:
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
+
+    def persist_all(self) -> None:
+        """Write out all disks; of a file system on the network what this host has written."""
+        self._os.sync()
 
     def now_ns(self) -> int:
         """Return the machine's time: it stamps the files of its own disks."""

@@ -446,6 +446,10 @@ class ObjectStorage:
         """Return threads: a call waits for the store, and leaves Python's lock to others meanwhile."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
 
+    def persist_all(self) -> None:
+        """Write out the disks of this host, where a checkpoint may be."""
+        os.sync()
+
     def now_ns(self) -> int:
         """Return the store's time."""
         return self.calls.now_ns()

@@ -176,6 +176,17 @@ class CrashDisk:
         self._changes("fsync")
         self._sync(descriptor, "fsync")
 
+    def sync(self) -> None:
+        """Make everything durable, as `os.sync` does."""
+        self._changes("sync")
+        if self.omit is not None and self.omit(f"sync in {call_site()}"):
+            return
+        for inode in self._contents.keys() - self._lost:
+            self._synced[inode] = self._contents[inode]
+        self._durable = {directory: dict(names) for directory, names in self._tree.items()}
+        self._pending.clear()
+        self._dirty &= self._lost
+
     def fstat(self, descriptor: int) -> os.stat_result:
         """Describe an open file."""
         return self._stat(self._open[descriptor][0])
