@@ -72,7 +72,7 @@ SMALL = {
 }
 
 # A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints. Each run draws other examples.
-hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(50, 2000))
+hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(25, 2000))
 hypothesis.settings.load_profile("penstock")
 
 

@@ -115,7 +115,7 @@ FILES = st.sampled_from(list(ALPHABETS)).flatmap(
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(120, 6000))
+@settings(max_examples=effort(50, 6000))
 @given(file=FILES, data=st.data())
 def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) -> None:
     """The records of a file are the same for every way to cut it, and through how many pieces a cut is looked for."""

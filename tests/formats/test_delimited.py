@@ -509,7 +509,7 @@ WRITTEN = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(80, 4000))
+@settings(max_examples=effort(30, 4000))
 @given(batch=flat_batches(), dialect=WRITTEN)
 def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:
     """Every flat batch comes back, in any dialect, as `readable` says: as it was, unless the options make two values one."""

@@ -551,7 +551,7 @@ READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DE
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "lines"), READ.values(), ids=READ)
-@settings(max_examples=effort(80, 4000))
+@settings(max_examples=effort(30, 4000))
 @given(data=st.data())
 def test_the_quick_readers_are_right_or_say_nothing(
     schema: pa.Schema, lines: st.SearchStrategy[str], data: st.DataObject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +17,7 @@ from penstock.sink.existing import noted
 from penstock.sink.sink import Batch
 from penstock.verify import verify
 from tests.support.damage import damages, exchange, put_back, tree, unsynced
+from tests.support.effort import effort
 from tests.support.output import QUERY, Output
 from tests.support.scene import EXPECTED, FORMS, Scene, rows, small
 
@@ -40,7 +42,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     """Any change of the bytes that a record names is `DamagedState`, and no row is seen wrongly; bytes behind them do not count.
 
     `verify` tells it before anybody needs the file. In the larger files of tables every eleventh byte stands for all:
-    what is compared is bytes, whatever they mean; of lines, packed or not, it is every byte.
+    what is compared is bytes, whatever they mean; of lines, packed or not, it is every byte. A gate takes fewer of both.
     """
     root = scene.output.root
     head = scene.sink().ledger.head()
@@ -50,7 +52,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
     for name in named:
         path = f"_penstock/s/staging/{name}"
         data = (root / path).read_bytes()
-        for what, broken in damages(data, every=1 if len(data) < 100 else 11):
+        for what, broken in damages(data, every=effort(4, 1) if len(data) < 100 else effort(37, 11)):
             with put_back(root):
                 exchange(root / path, broken)
                 report = verify(str(root)).output
@@ -107,9 +109,13 @@ def test_state_file_that_is_gone(scene: Scene) -> None:
 @pytest.mark.slow
 @every_form
 def test_state_files_that_were_exchanged(scene: Scene) -> None:
-    """Two state files that have changed places, or one that is there twice, are an error, or all rows are right."""
+    """Two state files that have changed places, or one that is there twice, are an error, or all rows are right.
+
+    A gate takes a third of all pairs, by its seed others each time.
+    """
     root = scene.output.root
-    for one, other in permutations(scene.state(), 2):
+    pairs = list(permutations(scene.state(), 2))
+    for one, other in random.sample(pairs, len(pairs) // effort(3, 1)):
         with put_back(root) as files:
             if one < other:
                 (root / other).write_bytes(files[one])

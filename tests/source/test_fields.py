@@ -83,7 +83,7 @@ def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(80, 4000), deadline=None)
+@settings(max_examples=effort(30, 4000), deadline=None)
 @given(
     st.lists(
         st.dictionaries(
@@ -310,7 +310,7 @@ def check_json(given: dict[str, str], records: list[dict[str, str]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(60, 3000), deadline=None)
+@settings(max_examples=effort(25, 3000), deadline=None)
 @given(
     RULES, st.booleans(), st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=4), min_size=1, max_size=12)
 )

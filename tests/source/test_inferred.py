@@ -101,7 +101,7 @@ DRIFTING = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(50, 2000), deadline=None)
+@settings(max_examples=effort(25, 2000), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), DRIFTING, max_size=3), min_size=1, max_size=8))
 def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None:
     """Whatever the values: the inferred schema takes every record, both ways of looking see the same, and so does every order."""
@@ -120,7 +120,7 @@ def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(60, 3000), deadline=None)
+@settings(max_examples=effort(30, 3000), deadline=None)
 @given(
     st.lists(
         st.one_of(

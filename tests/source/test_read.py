@@ -204,7 +204,7 @@ def test_limits_cut_between_records(
 
 
 @pytest.mark.slow
-@settings(max_examples=effort(60, 3000))
+@settings(max_examples=effort(30, 3000))
 @given(
     lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)
 )

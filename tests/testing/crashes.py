@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def crashed(
-    make: Callable[[], Program], profile: Callable[..., Crashable] = CrashDisk, *, states_max: int = 6000
+    make: Callable[[], Program], profile: Callable[..., Crashable] = CrashDisk, *, states_max: int = 600
 ) -> Report:
     """Crash a program at each call, and again at each call of the recovery; fail with the first complaint.
 
-    A gate sees all images of one crash; of a crash and one of the recovery from it the two extremes at each moment of both, up to
-    `states_max`: all that was not synced is lost, or none of it. Returns the report of the latter.
+    A gate sees all images of one crash, at each moment; of a crash and one of the recovery from it the two extremes, up to
+    `states_max` that are spread over the run: all that was not synced is lost, or none of it. Returns the report of the latter.
     """
     passes = effort(((1, IMAGES_MAX, None), (2, 2, states_max)), ((2, IMAGES_MAX, None),))
     for depth, images_max, limit in passes:

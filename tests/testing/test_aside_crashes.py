@@ -11,6 +11,7 @@ import pytest
 
 from penstock.formats.aside import Aside, BeginAgain, about_records
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, explore, visible
+from tests.support.effort import effort
 from tests.testing.sink_program import QUERY, ROOT, SinkProgram, Step
 
 if TYPE_CHECKING:
@@ -68,6 +69,6 @@ class _Rows:
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore], ids=["disk", "hdfs", "objects"])
 def test_crash_anywhere(name: str, profile: Callable[..., Crashable]) -> None:
     """Rows and what is set aside are decided together, however often the driver dies, and whatever a task has dropped."""
-    report = explore(AsideProgram(*SCRIPTS[name]), profile=profile, images_max=4, states_max=300)
+    report = explore(AsideProgram(*SCRIPTS[name]), profile=profile, images_max=4, states_max=effort(150, 5000))
     assert not report.complaints, report.first
     assert report.states >= 25

@@ -15,6 +15,7 @@ from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Sink
 from penstock.storage import entry_at
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, explore
+from tests.support.effort import effort
 from tests.testing.sink_program import ROOT, SinkProgram, Step
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class EventsProgram(SinkProgram):
 def test_what_a_reader_was_given_outlives_every_power_cut(name: str, profile: Callable[..., Crashable]) -> None:
     """Cut at any call of the sink and again in the recovery: no event that was given is gone or another, none is before its file."""
     program = EventsProgram(*SCRIPTS[name])
-    report = explore(program, profile=profile, images_max=4, states_max=250)
+    report = explore(program, profile=profile, images_max=4, states_max=effort(125, 5000))
     assert not report.complaints, report.first
     assert report.states >= 25
 

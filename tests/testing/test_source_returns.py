@@ -14,6 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from penstock.source import recent, scan
 from penstock.source.plan import Planner
 from penstock.source.recent import Recalled, Recent
+from tests.support.effort import effort
 from tests.testing.source_machine import SourceMachine
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-EVERYDAY = {"max_examples": 60, "stateful_step_count": 40, "derandomize": True, "database": None}
+EVERYDAY = {"max_examples": effort(40, 600), "stateful_step_count": 40, "derandomize": True, "database": None}
 SOAK = {"max_examples": 20_000, "stateful_step_count": 60, "database": None}
 
 

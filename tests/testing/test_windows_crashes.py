@@ -28,7 +28,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
     """Saves, rolls and purges, crashed at each call, and each recovery too: no window that was seen changes or goes."""
-    assert crashed(PROGRAMS[name], profile, states_max=2000).states > 10
+    assert crashed(PROGRAMS[name], profile, states_max=500).states > 10
 
 
 def test_every_sync_is_needed() -> None:
@@ -43,7 +43,7 @@ def test_every_sync_is_needed() -> None:
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 def test_a_replayable_stream_is_crashed_anywhere(profile: type[Crashable]) -> None:
     """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when that is done."""
-    assert crashed(lambda: ReplayProgram(6), profile, states_max=2000).states > 10
+    assert crashed(lambda: ReplayProgram(6), profile, states_max=500).states > 10
 
 
 class AcknowledgedWhenRead(Replay):

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 
+# Of the moments of a run at which it is crashed, each so-many-th is gone on with first: where `states_max` ends an exploration,
+# it has seen what comes after crashes from the beginning of the run to its end.
+_SPREAD = 16
+
+
 class Crashable(Protocol):
     """What can lose power: `CrashDisk`, `CrashHdfs`, `ObjectStore`. Made from nothing, or from an image of its own kind."""
 
@@ -126,8 +131,9 @@ class _Explorer:
                 raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is a finding
             self._note([f"{type(error).__name__}: {error}"], way)
-        for left, remembered, path in waiting:
-            self.explore(left, remembered, crashes - 1, path)
+        for first in range(_SPREAD):
+            for left, remembered, path in waiting[first::_SPREAD]:
+                self.explore(left, remembered, crashes - 1, path)
 
     def _branch(
         self,
@@ -171,7 +177,8 @@ def explore(
     """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
 
     `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment:
-    where there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states. `omit`
+    where there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states,
+    which are of recoveries from crashes all over the run. `omit`
     leaves out syncs, to see whether they are needed: it is asked with the place of each (`disk.call_site`).
     """
     explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit)
