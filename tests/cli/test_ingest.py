@@ -213,7 +213,7 @@ class TestProcess:
         assert place.ingest(by=python)[1]["rows"] == 1200
         assert len(set(place.lines())) == len(place.lines()) == 1200
 
-    @pytest.mark.soak  # where a watch is stopped, all its processes are told, below
+    @pytest.mark.soak
     def test_all_its_processes_are_stopped(self, place: Place, python: Interpreter) -> None:
         """SIGTERM to the JVM and the workers, too, as `timeout` and systemd send it: a watch ends as if it alone had been told."""
         place.put("a.txt", "one\n")
@@ -230,7 +230,7 @@ class TestProcess:
         assert place.lines() == ["one", "two"]
 
     def test_watching(self, place: Place) -> None:
-        """--watch takes files as they come, and ends with 0 at Ctrl-C, which a terminal sends to all processes, with everything visible."""
+        """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible."""
         place.put("a.txt", "one\n")
         flags = ["--watch", "--interval", "200ms", "--json", "--source-option", "settle=100ms"]
         running = place.start("ingest", "in", "out", *flags)
@@ -242,7 +242,7 @@ class TestProcess:
         place.put("b.txt", "two\n")
         while json.loads(running.stdout.readline())["rows"] < 2:
             pass
-        os.killpg(running.pid, signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=PATIENCE_SECONDS)
         assert (running.returncode, err) == (0, "")
         assert json.loads(out.splitlines()[-1])["interrupted"] is True

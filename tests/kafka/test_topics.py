@@ -213,6 +213,7 @@ def test_topic_that_is_not_there(kafka: Kafka) -> None:
     assert plain(end).keys() == {topic}
 
 
+@pytest.mark.soak  # it takes a quarter of a minute; `test_plan.py` has a broker that is not there
 @follows("PST-901")
 def test_broker_that_dies(kafka: Kafka) -> None:
     """A plan and a task without a broker fail when their time is up, by name; with one that comes back meanwhile they go on."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PHASES = ("explore", "texts", "rows", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
+REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as of `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
 _Case = TypeVar("_Case", texts_module.Case, rows_module.Case)
@@ -142,7 +143,7 @@ def _cases(phase: str, asked: Asked, case_of: Callable[[int], _Case], run: Calla
 def tests(asked: Asked) -> None:
     """Run the tests that are marked soak."""
     command = [sys.executable, "-m", "pytest", "-m", "soak", "-q", "-n", "0", f"--randomly-seed={asked.seed}"]
-    if subprocess.run(command, env=os.environ | {"PENSTOCK_REQUIRE_SPARK": "1"}, check=False).returncode:
+    if subprocess.run(command, env=os.environ | REQUIRED, check=False).returncode:
         _fail(f"tests --seed {asked.seed}")
 
 

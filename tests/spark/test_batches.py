@@ -86,7 +86,7 @@ run()
 """
 
 
-@pytest.mark.soak  # what is written by a number again is above, what is killed in `tests/sink/test_keyed.py`
+@pytest.mark.soak  # what a number writes again is above; `tests/sink/test_keyed.py` explores crashes
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [["sink.publish.one"], ["sink.keyed.decided", "sink.publish.one"]], ids=len)
 def test_for_each_batch_is_killed_and_replayed(stage: Stage, kills: list[str]) -> None:

@@ -608,11 +608,11 @@ async def _alone_by_part(row: Any) -> tuple[int]:
 IDLE = """
 import asyncio, penstock
 spark = penstock.local_session("local[1]", config={
-    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "2", "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true"})
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "3", "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true"})
 async def slow(row):
     await asyncio.sleep(1.0)
     return (row.id,)
-print("ROWS", penstock.async_map(spark.range(0, 8, 1, 1), slow, schema="out long", capacity=2).count())
+print("ROWS", penstock.async_map(spark.range(0, 10, 1, 1), slow, schema="out long", capacity=2).count())
 """
 
 
@@ -622,7 +622,7 @@ print("ROWS", penstock.async_map(spark.range(0, 8, 1, 1), slow, schema="out long
 def test_a_slow_task_is_no_idle_task(python: Interpreter) -> None:
     """F-A23: output that there is reaches Spark while calls still run, so that its idle time-out does not kill the worker."""
     done = python.run(IDLE)
-    assert "ROWS 8" in done.stdout, done.stderr[-3000:]
+    assert "ROWS 10" in done.stdout, done.stderr[-3000:]
 
 
 LOSE = """

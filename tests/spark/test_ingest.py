@@ -197,7 +197,7 @@ def test_disk_that_is_full(spark: SparkSession, stage: Stage, small_disk: Path, 
     stage.dst = small_disk / "out"
     for i in range(8):
         stage.put(f"f{i}", *(f"{i} {j:05} {'x' * 90}" for j in range(2000)))
-    options: dict[str, Any] = {"source": {"maxFilesPerTrigger": 2}, "sink": {"rollSize": "300k"}}
+    options: dict[str, Any] = {"source": {"maxFilesPerTrigger": 1}, "sink": {"rollSize": "300k"}}
     options["checkpoint"] = checkpoint and str(stage.root / checkpoint)
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 2_000_000)

@@ -44,9 +44,10 @@ print("DONE")
 """
 
 # Each start is killed at the next point, so that every point meets a state that another crash left behind. The first chain is that of
-# every day: a task that has written, and a commit that nobody has seen. The soak takes the others, more steps and their order.
+# every day, a commit that nobody has seen: a test below has a batch that was not committed, `tests/cli/test_ingest.py` a task that has
+# written. The soak takes the others, more steps and their order.
 CHAINS = {
-    "query": ["sink.write.staged=kill-jvm@2", "sink.ledger.after-put=kill-jvm@2"],
+    "query": ["sink.ledger.after-put=kill-jvm@2"],
     "ingest": ["source.planned=kill-jvm@2", "sink.publish.one=kill-jvm@2"],
     "long ingest": [
         "sink.write.before-sync=kill-jvm",
@@ -56,6 +57,7 @@ CHAINS = {
         "sink.forget=kill-jvm",
     ],
     "long query": [
+        "sink.write.staged=kill-jvm@2",
         "source.read=kill-jvm@3",
         "source.planned=kill-jvm@2",
         "sink.ledger.before-put=kill-jvm@2",
@@ -90,7 +92,7 @@ def arguments(stage: Stage) -> tuple[str, str, str]:
 )
 def test_kill_at_each_step(stage: Stage, python: Interpreter, chain: str) -> None:
     """HZ-19, F1-F3: the whole Spark is killed at one step after the other; a reader sees no line twice; in the end each is there."""
-    expected = fill(stage, files=30 if "long" in chain else 16)
+    expected = fill(stage, files=30 if len(CHAINS[chain]) > 1 else 12)
     program = PROGRAMS[chain.rsplit(maxsplit=1)[-1]]
     for point in CHAINS[chain]:
         killed = run_python(program, *arguments(stage), failpoints=point)
@@ -131,6 +133,7 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
     assert stage.lines() == expected + Counter({"one more": 1})
 
 
+@pytest.mark.soak  # what Spark then calls is called by a test of the sink of that name
 def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)
