@@ -63,7 +63,7 @@ from penstock.query.checkpoint import Checkpoint
 from penstock.session.connect import is_remote, require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
-from penstock.sink import keeper, quarantine
+from penstock.sink import keeper, quarantine, sparklog
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -406,6 +406,7 @@ class _Job:
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
         check_reached((self._output, self._dst), (state, where))
+        sparklog.check_apart(self._output, self._dst, checkpoint)
         # Spark's JVM knows a store of objects by the address that it was given, not by ours.
         self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
