@@ -691,6 +691,18 @@ def test_view_and_policies(at: At, postgres: Postgres) -> None:
         Driver(clerk, options={"table": f"{place.table}_below"}, sink_id="s2").begin(0)
 
 
+def test_row_of_the_last_batch_that_somebody_changed(at: At, tmp_path: Path) -> None:
+    """SQLite holds a text where a number belongs; it was Python's error of a comparison."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    Driver(place).run(0, ten(0))
+    place.query("UPDATE {b} SET batch_id = 'x'")
+    with pytest.raises(CheckpointMismatch, match="was changed meanwhile; restore the database"):
+        Driver(place, "d2").begin(1)
+    place.query("UPDATE {b} SET batch_id = 0")
+    Driver(place, "d3").run(1, ten(1))
+    assert len(place.rows()) == 20
+
+
 def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
     """A table without a schema is the one that PostgreSQL itself would find, not that of the first schema."""
     place = at(postgres.url)
@@ -712,6 +724,9 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
         ({"mode": "merge", "keyColumns": "k"}, "column 'v' is no number"),
         ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
         ({"badRows": "ignore"}, "fail, quarantine"),
+        ({"table": "t\n"}, "table='t\\\\n' begins or ends with a blank or a line break"),
+        ({"batchTable": " b"}, "batchTable=' b' begins or ends"),
+        ({"url": "sqlite:///x/y.db\n"}, "url begins or ends with a blank or a line break"),
     ],
 )
 def test_options_that_cannot_work(place: Place, options: dict[str, str], message: str) -> None:

@@ -370,6 +370,15 @@ def test_emptied_directory_is_refused(output: Output) -> None:
         output.sink().begin("d1", Batch(QUERY, 3))
 
 
+def test_another_sink_id_in_mid_query_is_refused(output: Output) -> None:
+    """It was told as an emptied directory alone, to be restored; set again as it was, the query goes on."""
+    output.batch(output.sink(sink_id="one"), 0, {0: ["a"]})
+    with pytest.raises(CheckpointMismatch, match="or the query had another sinkId, which can be set again"):
+        output.sink(sink_id="two").begin("d2", Batch(QUERY, 1))
+    output.batch(output.sink(sink_id="one"), 1, {0: ["b"]}, owner="d3", final=True)
+    assert output.lines() == ["a", "b"]
+
+
 def test_batch_that_does_not_follow_the_last_one_is_refused(output: Output) -> None:
     """Every batch has a record, so a ledger that ends before the batch in front of this one has lost some."""
     sink = output.sink()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from penstock.errors import DamagedState, PublishConflict, StorageError
+from penstock import failpoints
+from penstock.errors import DamagedState, OptionError, PublishConflict, StorageError
 from penstock.sink.sink import Batch
 from tests.support.output import QUERY, Output
 
@@ -24,7 +25,9 @@ def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output
     begun = sink.begin("d1", Batch(QUERY, 1))
     results = output.write(sink, begun, 1, {0: ["b"]})
     output.root.rename(kept)
-    with pytest.raises(DamagedState, match="is gone, which this driver has gone on from.*put it back as it was and start again"):
+    with pytest.raises(
+        DamagedState, match="is gone, which this driver has gone on from.*put it back as it was and start again"
+    ):
         sink.commit(Batch(QUERY, 1), results)
     with pytest.raises(DamagedState, match="is gone"):
         output.write(sink, begun, 1, {0: ["b"]})
@@ -86,3 +89,59 @@ def test_a_link_in_place_of_a_growing_file_is_not_written_through(output: Output
     os.replace(away, file)
     output.batch(sink, 1, {0: ["2"]})
     assert output.visible() == {"all.log": "1\n2\n"}
+
+
+def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output) -> None:
+    """Both found none, and each wrote its rows over those of the other one, as long as they had one length."""
+    options = {"growing": "true", "fileName": "all.log"}
+    first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(second, 0, {0: ["b0"]}, query="q2")
+    failpoints.arm("")
+    output.batch(first, 0, {0: ["a0"]})
+    with pytest.raises(
+        PublishConflict, match="was begun by somebody else.*move it away and run the same command again"
+    ):
+        output.batch(second, 0, {0: ["b0"]}, query="q2")
+    output.batch(first, 1, {0: ["a1"]})
+    assert output.visible() == {"all.log": "a0\na1\n"}
+    (output.root / "all.log").rename(output.root / "of-a.log")
+    output.batch(second, 0, {0: ["b0"]}, query="q2")
+    assert output.visible() == {"all.log": "b0\n", "of-a.log": "a0\na1\n"}
+
+
+@pytest.mark.parametrize("added", ["X\n", "2\nX\n", "\0\0", "2"])
+def test_rows_that_somebody_else_appended_are_not_written_over(output: Output, added: str) -> None:
+    """A stranger's line of the same length was gone without a word; what a crash of ours may have left is gone on with."""
+    sink = output.sink(growing="true", fileName="all.log")
+    output.batch(sink, 0, {0: ["1"]})
+    file = output.root / "all.log"
+    with file.open("a") as out:
+        out.write(added)
+    if "X" in added:
+        with pytest.raises(PublishConflict, match="cut it to 2 bytes and run the same command again"):
+            output.batch(sink, 1, {0: ["2"]})
+        assert file.read_text() == f"1\n{added}"
+        os.truncate(file, 2)
+    output.batch(sink, 1, {0: ["2"]})
+    assert output.visible() == {"all.log": "1\n2\n"}
+
+
+@pytest.mark.parametrize("inside", ["", "/ck", "/_penstock", "/a/b"])
+def test_a_checkpoint_among_the_output_is_refused(output: Output, inside: str) -> None:
+    """Readers of the output took the files of Spark's checkpoint for rows. A query that goes on with one may."""
+    place = output.root / inside.strip("/")
+    with pytest.raises(OptionError, match="readers would take Spark's files for rows; choose a directory outside"):
+        output.sink(checkpointLocation=f"file:{place}").check(output.schema)
+    assert not output.root.exists()
+    (place / "commits").mkdir(parents=True)
+    (place / "commits/0").write_text("v1")
+    output.sink(checkpointLocation=str(place)).check(output.schema)
+
+
+@pytest.mark.parametrize("place", ["_ck", ".ck/x", "_penstock/checkpoint", "a/_b/c", "../ck", "../out2", "dbfs:/x"])
+def test_a_checkpoint_that_readers_do_not_see_is_taken(output: Output, place: str) -> None:
+    """Hidden in the output, beside it, or where only Spark knows."""
+    where = place if ":" in place else f"{output.root}/{place}"
+    output.sink(checkpointLocation=where).check(output.schema)

@@ -48,7 +48,9 @@ def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, te
     assert not wide.root.exists()
 
 
-@pytest.mark.parametrize("template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}"])
+@pytest.mark.parametrize(
+    "template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}"]
+)
 def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
     """A directory for all rows, escapes, and blanks inside of names are as they were."""
     wide.sink(format="json", bucketBy=template)
@@ -65,20 +67,26 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
         ({"fileName": " {seq}"}, "begins or ends with a blank"),
         ({"fileName": "{seq}", "timeFormat": "yyyy\0"}, "a control character"),
         ({"fileName": "{seq}", "timeFormat": "'x'"}, "must have a time"),
-        ({"fileName": "%FILENUM.txt.gz"}, "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not compressed as a whole"),
+        (
+            {"fileName": "%FILENUM.txt.gz"},
+            "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not compressed as a whole",
+        ),
         ({"fileName": "{seq}.zst", "compression": "gzip"}, "end in .zst, and these files end in .gz"),
         ({"fileName": "{seq}.bz2", "format": "parquet"}, "readers unpack names that end in .bz2"),
         ({"fileName": "events.gz", "growing": "true"}, "readers unpack names that end in .gz"),
     ],
 )
-def test_file_names_that_nobody_meant_are_refused_at_the_start(wide: Output, options: dict[str, str], says: str) -> None:
+def test_file_names_that_nobody_meant_are_refused_at_the_start(
+    wide: Output, options: dict[str, str], says: str
+) -> None:
     """A name that says another compression than the file has is one that Spark and DuckDB cannot read; the others would be text."""
     with pytest.raises(TemplateError, match=says):
         wide.sink(**{"format": "json", **options})
 
 
 @pytest.mark.parametrize(
-    "options", [{"fileName": "{seq}.log.gz", "compression": "gzip"}, {"fileName": "{seq}.crc"}, {"fileName": "100%-{seq}.txt"}]
+    "options",
+    [{"fileName": "{seq}.log.gz", "compression": "gzip"}, {"fileName": "{seq}.crc"}, {"fileName": "100%-{seq}.txt"}],
 )
 def test_endings_that_are_right_are_taken(wide: Output, options: dict[str, str]) -> None:
     """The ending of the compression that there is may be in the template, and others are the user's business."""

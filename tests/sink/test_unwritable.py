@@ -77,6 +77,14 @@ def test_what_no_file_can_hold_is_told_at_the_start(output: Output, kind: str) -
     assert not output.root.exists()
 
 
+@pytest.mark.parametrize("form", ["parquet", "orc", "avro", "csv"])
+def test_rows_without_columns_are_refused(output: Output, form: str) -> None:
+    """Six rows were no row of a Parquet file, without a word, and ended the process with ORC."""
+    output.schema = pa.schema([])
+    with pytest.raises(OptionError, match=f"{form} needs at least one column, found none"):
+        output.sink(format=form)
+
+
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_a_name_that_is_there_twice(output: Output, form: str) -> None:
     """Two columns, or members of a struct at any depth, of one name are refused: readers would see one of them."""

@@ -158,6 +158,36 @@ def test_unknown_file_systems_are_refused(location: str) -> None:
         locate(location, name="checkpoint")
 
 
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("a\0b", "is no path"),
+        ("\ud800", "is no path"),
+        ("file:/a%00b", "is no path"),
+        ("/data/out\n", r"begins or ends with a blank or a line break; expected none there, as in '/data/out'"),
+        ("s3://bucket/out ", "begins or ends with a blank"),
+        ("~/out", "~ is for a shell, and none reads this path; expected the whole path, such as /home/of/me/out"),
+        ("~nobody-at-all/out", "such as /data/out"),
+        ("$PENSTOCK_DATA/out", "such as /data/out"),
+        ("${HOME}/out", r"\$\{HOME\} is for a shell.*/home/of/me/out"),
+    ],
+)
+def test_paths_that_nobody_meant_are_refused(location: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They made directories called `~` and `out` with a line break; what no file can be called was Python's error."""
+    monkeypatch.setenv("HOME", "/home/of/me")
+    with pytest.raises(OptionError, match=f"DST=.*{says}"):
+        locate(location, name="DST")
+
+
+@pytest.mark.parametrize("name", ["~", "$HOME", " a", "a ", "~x/y"])
+def test_odd_paths_that_are_there_are_taken(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has such a directory means it; and a path that data name is taken as it is, there or not."""
+    monkeypatch.chdir(tmp_path)
+    assert locate(name, literal=True)[1] == f"{tmp_path}/{name}"
+    (tmp_path / name).mkdir(parents=True)
+    assert locate(name)[1] == f"{tmp_path}/{name}"
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
 def test_where_no_directory_can_be_made(storage: Storage) -> None:
     """A place that denies every name, as /proc does, a file on the way, and nothing at all: an error that names it, at once."""

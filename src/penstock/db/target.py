@@ -29,7 +29,10 @@ def quoted(name: str) -> str:
 
 
 def table_name(text: str, *, option: str) -> tuple[str, ...]:
-    """Return (table,) or (schema, table) of `name`, `schema.name`, or either in double quotes."""
+    """Return (table,) or (schema, table) of `name`, `schema.name`, or either in double quotes, where blanks may be at the ends."""
+    if text != text.strip():
+        msg = f"{option}={text!r} begins or ends with a blank or a line break; expected none there, or the name in double quotes"
+        raise OptionError(msg)
     match = _TABLE.fullmatch(text)
     if match is None:
         msg = (
@@ -59,6 +62,9 @@ def check_length(name: str) -> None:
 
 def check_url(url: str) -> None:
     """Raise `OptionError`, which shows nothing of a secret, unless the url is one that we can use."""
+    if url != url.strip():
+        msg = "url begins or ends with a blank or a line break, as one that was read from a file; expected none there"
+        raise OptionError(msg)
     if url.startswith(SQLITE):
         _check_sqlite(url)
     elif scheme := _POSTGRESQL.match(url):

@@ -32,6 +32,9 @@ _REFUSALS = (pa.ArrowException, OSError, ValueError, PenstockError)
 def check_table(form: TableFormat, schema: pa.Schema, codec: str) -> None:
     """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written in the format."""
     check_distinct(schema)
+    if not schema.names:  # Parquet would hold no rows, and Arrow's writer of ORC ends the process
+        msg = f"{form.name} needs at least one column, found none; select one"
+        raise OptionError(msg)
     reason = _refusal(form, schema, codec)
     if reason is None:
         return

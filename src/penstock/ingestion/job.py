@@ -58,7 +58,7 @@ from penstock.query.checkpoint import Checkpoint
 from penstock.session.connect import is_remote, require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
 from penstock.session.zone import time_zone
-from penstock.sink import keeper, quarantine
+from penstock.sink import keeper, quarantine, sparklog
 from penstock.sink.existing import STAGE
 from penstock.sink.ledger import State
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -387,6 +387,7 @@ class _Job:
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._input = input_of(src, source, dst, checkpoint)
         check_reached((self._output, self._dst), (state, where))
+        sparklog.check_apart(self._output, self._dst, checkpoint)
         # Spark's JVM knows a store of objects by the address that it was given, not by ours.
         self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         check_archive(self._input.options.get("sourceArchiveDir"), dst)

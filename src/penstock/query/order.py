@@ -65,6 +65,8 @@ def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
         _refuse_query(last, batch, nouns)
     if batch.number > last.number + 1:
         cause = f"{nouns.whole} was emptied, moved, put back from an older copy, or is another one"
+        if last.number < 0:
+            cause += "; or the query had another sinkId, which can be set again"
         _refuse_number(last, batch, nouns, cause)
     if batch.number < last.number:
         _refuse_number(last, batch, nouns, "the checkpoint was restored from an older copy, or is another one")

@@ -142,7 +142,9 @@ def _check_text(where: str, template: str, schema: pa.Schema) -> None:
 def _bucket_field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
     """Return the checked field of a template: a column, a member of one, or the time of the batch."""
     if not name:
-        msg = f"{where} has a field without a name; expected a column, such as country={{country}}, or {{time:%Y-%m-%d}}"
+        msg = (
+            f"{where} has a field without a name; expected a column, such as country={{country}}, or {{time:%Y-%m-%d}}"
+        )
         raise TemplateError(msg)
     if name == _BATCH_TIME and name not in schema.names:
         check_tells(where, spec)

@@ -42,7 +42,9 @@ _VARIABLES = {
     "%TIME": "{time}",
 }
 _VARIABLE = re.compile("%[A-Za-z]{2,}")
-_TIME_AS_TEXT = re.compile("%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])")  # a directive outside of braces; `%2F` is an escape
+_TIME_AS_TEXT = re.compile(
+    "%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])"
+)  # a directive outside of braces; `%2F` is an escape
 _NEVER_MEANT = {"Cc": "a control character", "Cs": "half of a surrogate pair"}
 UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # how names end that a source of ours, and others, never read
 UNNAMED = "part-{sink}-{writer}-{seq}"  # of parts from before `fileName` had columns
@@ -144,7 +146,10 @@ class NameTemplate:
         if codec_of(tail) and not (codec and tail.endswith(codec)):
             ending = f".{tail.rpartition('.')[2]}"
             added = f"end in {codec}" if codec else "are not compressed as a whole"
-            msg = f"{self.where}: readers unpack names that end in {ending}, and these files {added}; leave the ending out, or set compression"
+            msg = (
+                f"{self.where}: readers unpack names that end in {ending}, and these files {added}; leave the ending out, or set "
+                "compression"
+            )
             raise TemplateError(msg)
 
     def render(self, extension: str, **values: object) -> str:

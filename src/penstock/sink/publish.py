@@ -20,6 +20,9 @@ A growing file is written on here, from the length the ledger gives to the lengt
 3. A goes on. If it cut the file to the length it knows, B's rows would be gone: their segments are swept. So it writes the
    same bytes in the same place, or finds that their segments are gone, and the file is what it was.
 
+What lies behind the length before is what one of us began to write: the same bytes, or zeros where a power cut took them. Others are
+somebody else's, who must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
+
 A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
 """
 
@@ -29,6 +32,8 @@ import base64
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.quarantine import check_claimed
@@ -37,7 +42,7 @@ from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
     from penstock.sink.ready import Mark
@@ -161,7 +166,7 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
 
 
 def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest: Callable[[], bool]) -> None:
-    """Bring a growing file to its decided length. What a crash left beyond the old length is written over.
+    """Bring a growing file to its decided length. What a crash left beyond the old length is written again.
 
     The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents. Segments
     go only when the file is synced: where one is gone, and the note that it may go was lost in a crash, the file is whole.
@@ -179,7 +184,50 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     if size < growth.before:
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
+    if size > growth.before:
+        _check_begun(storage, target, _gained(storage, staging, growth), growth)
     _write_on(storage, target, staging, growth)
+
+
+def _gained(storage: Storage, staging: str, growth: Growth) -> Iterator[bytes]:
+    """Yield what the file gains; `DamagedState`, at the latest behind the last of it, if it is not what was staged."""
+    if growth.header:
+        yield base64.b64decode(growth.header)
+    for segment in growth.segments:
+        yield from segment_bytes(storage, staging, segment)
+
+
+def _check_begun(storage: Storage, target: str, gained: Iterable[bytes], growth: Growth) -> None:
+    """Raise `PublishConflict` unless what is there of what the file gains are its bytes, or zeros that a power cut left."""
+    at = growth.before
+    with storage.open(target) as file:
+        for data in gained:
+            begun = file.read(at, len(data))
+            if not _is_begun(begun, data):
+                raise PublishConflict(_not_ours(target, growth))
+            at += len(data)
+
+
+def _not_ours(target: str, growth: Growth) -> str:
+    """Return in words that somebody else has written where a growing file is gone on with, and what to do."""
+    more = growth.after - growth.before
+    if not growth.before:
+        return (
+            f"{target!r} was begun by somebody else, and {more} bytes that were committed belong there: nothing was written over; move it "
+            "away and run the same command again; where another sink has begun it, give one of the two another fileName first"
+        )
+    return (
+        f"{target!r} has bytes of somebody else behind byte {growth.before}, where {more} bytes belong that were committed: nothing was "
+        f"written over; keep a copy of them, cut it to {growth.before} bytes and run the same command again"
+    )
+
+
+def _is_begun(begun: bytes, data: bytes) -> bool:
+    """Tell whether bytes are the first of `data`, but for zeros."""
+    if data.startswith(begun):
+        return True
+    there, expected = np.frombuffer(begun, np.uint8), np.frombuffer(data, np.uint8, len(begun))
+    return bool(np.all((there == expected) | (there == 0)))
 
 
 def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> None:
@@ -192,11 +240,8 @@ def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> No
         msg = f"{error.message}; expected the file itself, and no link to it: put it back as it was and run the same command again"
         raise PublishConflict(msg) from error
     with output as file:
-        if growth.header:
-            file.write(base64.b64decode(growth.header))
-        for segment in growth.segments:
-            for data in segment_bytes(storage, staging, segment):
-                file.write(data)
+        for data in _gained(storage, staging, growth):
+            file.write(data)
         file.sync()
 
 

@@ -70,7 +70,7 @@ from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.ready import Progress
 from penstock.sink.rolling import Limits
-from penstock.sink.sparklog import check_no_log
+from penstock.sink.sparklog import check_apart, check_no_log
 from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
@@ -289,6 +289,7 @@ class Sink:
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say, and readers see it. Touches nothing."""
         check_no_log(self.storage, self.root)
+        check_apart(self.storage, self.root, self.options["checkpointLocation"])
         self.layout.check(schema)
         self.cipher.check()
         self._check_room(schema)

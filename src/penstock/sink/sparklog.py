@@ -15,8 +15,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import DamagedState, UsageError
-from penstock.storage import entry_at
+from penstock.errors import DamagedState, OptionError, UsageError
+from penstock.query.checkpoint import Checkpoint
+from penstock.sink.ledger import STATE_DIRECTORY
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,6 +107,26 @@ def check_no_log(storage: Storage, root: str) -> None:
             "choose another directory"
         )
         raise UsageError(msg)
+
+
+def check_apart(storage: Storage, root: str, checkpoint: str | None) -> None:
+    """Raise `OptionError` where readers of the output would take the files of a query's checkpoint for rows; of one that goes on not."""
+    try:
+        own, path = locate(checkpoint, name="checkpoint") if checkpoint else (storage, "")
+    except OptionError:  # Spark may know file systems that we do not
+        return
+    target, output = own.addressed_as(storage, own.resolve(path)) if path else "", storage.resolve(root).rstrip("/")
+    if not f"{target}/".startswith(f"{output}/"):
+        return
+    names = target[len(output) :].strip("/").split("/")
+    hidden = any(name.startswith(("_", ".")) for name in names)
+    if (hidden and names != [STATE_DIRECTORY]) or Checkpoint(str(checkpoint)).numbers("commits"):
+        return
+    msg = (
+        f"checkpoint={checkpoint!r} lies in the output {root!r}, whose readers would take Spark's files for rows; choose a directory "
+        "outside of it, or one whose name begins with `_`"
+    )
+    raise OptionError(msg)
 
 
 def relative(listed: Iterable[Logged], root: str, sizes: dict[str, int]) -> dict[str, Logged]:

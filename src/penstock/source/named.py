@@ -351,7 +351,7 @@ class _Looking:
                 )
             path = f"{self._base.rstrip('/')}/{path}"
         try:
-            _, located = locate(path)
+            _, located = locate(path, literal=True)
         except OptionError as error:
             raise self._no_file(written, "cannot be read", error.message) from error
         root = _ROOT.match(located)[0] if self._base is None else self._base  # type: ignore[index]  # - it is absolute

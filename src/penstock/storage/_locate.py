@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from penstock.storage._base import Storage
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_FOR_SHELLS = re.compile(r"~[\w.-]*(?=/|$)|\$\w+|\$\{\w+\}")
 _OBJECTS = re.compile(r"(s3|s3a|az|gs)://([^/]*)(/.*)?", re.IGNORECASE | re.DOTALL)
 _HDFS = re.compile(r"hdfs:(?://([^/]*))?(/.*)?", re.IGNORECASE | re.DOTALL)
 
 
 def locate(
-    location: str | os.PathLike[str], *, name: str = "path", storage: Storage | None = None
+    location: str | os.PathLike[str], *, name: str = "path", storage: Storage | None = None, literal: bool = False
 ) -> tuple[Storage, str]:
     """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
 
     A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
     unquoted: all as Hadoop does. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message. Raises
-    `OptionError` for an empty location or a scheme that this version does not know; asks no server. On a `storage` that is given the
-    location is a path of it, and taken as it is.
+    `OptionError` for an empty location, one that no file can have, a scheme that this version does not know, and, unless it is
+    `literal` (of data: nobody has typed it), for what a shell would have to expand and blanks at its ends; asks no server. On a
+    `storage` that is given the location is a path of it, and taken as it is.
     """
     location = _text(location, name)
     if storage is not None:
@@ -37,6 +39,9 @@ def locate(
     if not location:
         msg = f"{name} is empty: expected a directory or a file, such as /data/in, file:///data/in or hdfs://cluster/data/in"
         raise OptionError(msg)
+    _check_path(location, name)
+    if not literal:
+        _check_typed(location, name)
     scheme = _SCHEME.match(location)
     if scheme is None or os.path.exists(location):
         return LocalStorage(), os.path.abspath(location)
@@ -69,6 +74,32 @@ def _object(location: str, scheme: str, bucket: str, key: str, *, name: str) -> 
     place = f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{bucket}"
     path = posixpath.normpath("/" + key.lstrip("/"))
     return ObjectStorage(place), f"{place}{'' if path == '/' else path}"
+
+
+def _check_path(location: str, name: str) -> None:
+    """Raise `OptionError` for text that no file can be called."""
+    is_url = location[:5].lower() == "file:"
+    try:
+        is_path = b"\0" not in os.fsencode(unquote(location) if is_url else location)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        msg = f"{name}={location!a} is no path: expected characters that file names have, without NUL"
+        raise OptionError(msg)
+
+
+def _check_typed(location: str, name: str) -> None:
+    """Raise `OptionError` for what a shell would have expanded, or an editor has added, unless there is a file of that very name."""
+    expands = _FOR_SHELLS.match(location)
+    if (expands is None and location == location.strip()) or os.path.lexists(location):
+        return
+    if expands is None:
+        msg = f"{name}={location!r} begins or ends with a blank or a line break; expected none there, as in {location.strip()!r}"
+        raise OptionError(msg)
+    expanded = os.path.expanduser(os.path.expandvars(location))
+    example = "/data/out" if expanded == location else expanded
+    msg = f"{name}={location!r}: {expands[0]} is for a shell, and none reads this path; expected the whole path, such as {example}"
+    raise OptionError(msg)
 
 
 def _text(location: object, name: str) -> str:
