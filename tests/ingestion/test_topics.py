@@ -133,7 +133,16 @@ def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_
 
 
 @pytest.mark.parametrize(
-    "src", ["kafka://", "kafka://u:p@host/orders", "kafka:orders", "kafka://host/a/b", "kafka://host/a b"]
+    "src",
+    [
+        "kafka://",
+        "kafka://u:p@host/orders",
+        "kafka:orders",
+        "kafka://host/a/b",
+        "kafka://host/a b",
+        "kafka://host\n/a",
+        "kafka://host/a\n",
+    ],
 )
 def test_address_that_is_none(src: str, tmp_path: Path) -> None:
     """An address without brokers, with a password, or with what is no topic is told, and the password is not."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
 from penstock.kafka import client
-from penstock.kafka.cluster import End, Topic
+from penstock.kafka.cluster import Cluster, End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.options.kafka import parse_topics
@@ -165,6 +165,12 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"startingOffsets": '{"a": {"0": -3}}'}, "at least -2"),
         (good | {"endingOffsets": "latest"}, "for a batch"),
         (good | {"startingTimestamp": "1"}, "startingOffsets says offsets"),
+        (good | {"startingOffsets": '{"a": {"00": 1, "0": 2}}'}, "with an offset of at least -2"),
+        (good | {"startingOffsets": '{"a": {"0": 9223372036854775808}}'}, "with an offset of at least -2"),
+        (good | {"timeout": "0s"}, "expected 1ms to 1h"),
+        (good | {"timeout": "2h"}, "expected 1ms to 1h"),
+        (good | {"kafka.group.id": ""}, "kafka.group.id is empty"),
+        (good | {"kafka.bootstrap.servers": " , "}, "needs brokers"),
     ):
         with pytest.raises(OptionError) as refused:
             parse_topics(given_options, stream=True)
@@ -174,6 +180,13 @@ def test_options_that_lose_records_are_refused() -> None:
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):
         client.consumer({"bootstrap.servers": SERVERS, "fetch.max.wait.ms": "1"}, print)
+
+
+def test_words_of_the_client_count_in_any_case() -> None:
+    """The client takes `READ_UNCOMMITTED` as it takes the small letters, and so the plan does: both read to the same end."""
+    for word, uncommitted in (("READ_UNCOMMITTED", True), ("read_uncommitted", True), ("Read_Committed", False)):
+        cluster = Cluster(options(SERVERS, subscribe="a", **{"kafka.isolation.level": word}))
+        assert cluster.reads_uncommitted is uncommitted
 
 
 def test_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
