@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
+from penstock.ingestion.topics import behind_of
 from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
@@ -133,6 +134,25 @@ def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
     said.first, said.last = {a: 20}, {a: 22, b: 8}
     lossy = TopicPlanner(options(SERVERS, subscribe="a", failOnDataLoss="false"), said)
     assert [(piece.begin, piece.epoch, piece.before) for piece in ranges(third, lossy.latest(third))] == [(20, 5, -1)]
+
+
+def test_how_far_behind_partitions_are_is_bounded() -> None:
+    """An offset counts what was planned and what was not, and has the latter of the hundred partitions that have most of it."""
+    last = {Partition("a", number): number for number in range(300)}
+    planner = TopicPlanner(
+        options(SERVERS, subscribe="a", maxOffsetsPerTrigger="1000"), Said({"a": Topic("1", tuple(range(300)))}, last)
+    )
+    end = json.loads(json.dumps(planner.latest(planner.initial())))
+    own = end["@penstock"]
+    assert own["read"] + own["left"] == sum(last.values())
+    assert sum(end["a"].values()) == own["read"]
+    behind = behind_of(end)
+    assert len(behind) == 100
+    assert behind["a-299"] == 299 - end["a"]["299"]
+    assert min(behind.values()) >= 299 - 100 - end["a"]["199"] - 2
+    last_offset = Positions.of(planner.latest(end)).counts
+    assert last_offset is not None
+    assert last_offset.read > own["read"]
 
 
 def test_offset_that_is_none_is_told() -> None:
