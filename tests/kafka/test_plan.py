@@ -134,6 +134,10 @@ def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
     said.first, said.last = {a: 20}, {a: 22, b: 8}
     lossy = TopicPlanner(options(SERVERS, subscribe="a", failOnDataLoss="false"), said)
     assert [(piece.begin, piece.epoch, piece.before) for piece in ranges(third, lossy.latest(third))] == [(20, 5, -1)]
+    said.first, said.last, said.known = {a: 10}, {a: 11, b: 0}, {"a": Topic("2", (0, 1))}
+    assert [(piece.begin, piece.before) for piece in ranges(third, lossy.latest(third))] == [(10, -1)], (
+        "of another topic"
+    )
 
 
 def test_how_far_behind_partitions_are_is_bounded() -> None:

@@ -118,10 +118,10 @@ class Cluster:
         level = IsolationLevel.READ_UNCOMMITTED if self.reads_uncommitted else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
         ends = {}
-        for each, future in futures.items():
-            answer = self._result(future, f"the offsets of partition {each.partition} of topic {each.topic!r}")
+        for place, future in futures.items():
+            answer = self._result(future, f"the offsets of partition {place.partition} of topic {place.topic!r}")
             epoch = UNKNOWN_EPOCH if answer.leader_epoch is None else answer.leader_epoch
-            ends[Partition(each.topic, each.partition)] = End(answer.offset, epoch)
+            ends[Partition(place.topic, place.partition)] = End(answer.offset, epoch)
         return ends
 
     def _admin(self) -> AdminClient:
