@@ -20,7 +20,7 @@ from penstock.ingestion.stage import CarriedRows, Stage
 from penstock.ingestion.topics import Topics
 from penstock.kafka.carried import carried, share_of
 from penstock.kafka.cluster import Cluster
-from penstock.kafka.offset import OURS, Counts, Partition, Positions, Range, shared_out
+from penstock.kafka.offset import OURS, OffsetCounts, Partition, Positions, Range, shared_out
 from penstock.kafka.plan import TopicPlanner
 from penstock.options.internal import LIVE_TOPICS
 from penstock.options.kafka import parse_topics
@@ -85,7 +85,7 @@ def test_shares_lie_edge_to_edge(lengths: list[int], tasks: int, begin: int) -> 
 
 def test_a_digit_of_the_plan_that_changed() -> None:
     """Spark does not check its log: an offset of an ingest that is not as it was planned is told; a stream's may be written by hand."""
-    planned = Positions({Partition("orders", 0): 12}, {"orders": "a"}, {}, Counts(12, 3), "UTC", sealed=True)
+    planned = Positions({Partition("orders", 0): 12}, {"orders": "a"}, {}, OffsetCounts(12, 3), "UTC", sealed=True)
     form = json.loads(json.dumps(planned.form()))
     assert Positions.of(form) == planned
     for change in ({"orders": {"0": 13}}, {"others": {"0": 1}}, {OURS: form[OURS] | {"zone": "Asia/Tokyo"}}):
@@ -96,7 +96,7 @@ def test_a_digit_of_the_plan_that_changed() -> None:
 
 def test_zone_of_the_plan_counts() -> None:
     """A share has the zone that its plan was made in, so that a replay by a session elsewhere reads the same times."""
-    end = Positions({Partition("orders", 0): 5}, {}, {}, Counts(5, 0), "Asia/Tokyo", sealed=True).form()
+    end = Positions({Partition("orders", 0): 5}, {}, {}, OffsetCounts(5, 0), "Asia/Tokyo", sealed=True).form()
     (text,) = carried({}, end, 1)
     assert share_of(text) == ([Range(Partition("orders", 0), 0, 5)], "Asia/Tokyo")
 
@@ -133,7 +133,16 @@ def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_
 
 
 @pytest.mark.parametrize(
-    "src", ["kafka://", "kafka://u:p@host/orders", "kafka:orders", "kafka://host/a/b", "kafka://host/a b"]
+    "src",
+    [
+        "kafka://",
+        "kafka://u:p@host/orders",
+        "kafka:orders",
+        "kafka://host/a/b",
+        "kafka://host/a b",
+        "kafka://host\n/a",
+        "kafka://host/a\n",
+    ],
 )
 def test_address_that_is_none(src: str, tmp_path: Path) -> None:
     """An address without brokers, with a password, or with what is no topic is told, and the password is not."""

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
+from penstock.ingestion.topics import behind_of
 from penstock.kafka import client
-from penstock.kafka.cluster import End, Topic
+from penstock.kafka.cluster import Cluster, End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.options.kafka import parse_topics
@@ -133,6 +134,29 @@ def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
     said.first, said.last = {a: 20}, {a: 22, b: 8}
     lossy = TopicPlanner(options(SERVERS, subscribe="a", failOnDataLoss="false"), said)
     assert [(piece.begin, piece.epoch, piece.before) for piece in ranges(third, lossy.latest(third))] == [(20, 5, -1)]
+    said.first, said.last, said.known = {a: 10}, {a: 11, b: 0}, {"a": Topic("2", (0, 1))}
+    assert [(piece.begin, piece.before) for piece in ranges(third, lossy.latest(third))] == [(10, -1)], (
+        "of another topic"
+    )
+
+
+def test_how_far_behind_partitions_are_is_bounded() -> None:
+    """An offset counts what was planned and what was not, and has the latter of the hundred partitions that have most of it."""
+    last = {Partition("a", number): number for number in range(300)}
+    planner = TopicPlanner(
+        options(SERVERS, subscribe="a", maxOffsetsPerTrigger="1000"), Said({"a": Topic("1", tuple(range(300)))}, last)
+    )
+    end = json.loads(json.dumps(planner.latest(planner.initial())))
+    own = end["@penstock"]
+    assert own["read"] + own["left"] == sum(last.values())
+    assert sum(end["a"].values()) == own["read"]
+    behind = behind_of(end)
+    assert len(behind) == 100
+    assert behind["a-299"] == 299 - end["a"]["299"]
+    assert min(behind.values()) >= 299 - 100 - end["a"]["199"] - 2
+    last_offset = Positions.of(planner.latest(end)).counts
+    assert last_offset is not None
+    assert last_offset.read > own["read"]
 
 
 def test_offset_that_is_none_is_told() -> None:
@@ -165,6 +189,12 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"startingOffsets": '{"a": {"0": -3}}'}, "at least -2"),
         (good | {"endingOffsets": "latest"}, "for a batch"),
         (good | {"startingTimestamp": "1"}, "startingOffsets says offsets"),
+        (good | {"startingOffsets": '{"a": {"00": 1, "0": 2}}'}, "with an offset of at least -2"),
+        (good | {"startingOffsets": '{"a": {"0": 9223372036854775808}}'}, "with an offset of at least -2"),
+        (good | {"timeout": "0s"}, "expected 1ms to 1h"),
+        (good | {"timeout": "2h"}, "expected 1ms to 1h"),
+        (good | {"kafka.group.id": ""}, "kafka.group.id is empty"),
+        (good | {"kafka.bootstrap.servers": " , "}, "needs brokers"),
     ):
         with pytest.raises(OptionError) as refused:
             parse_topics(given_options, stream=True)
@@ -174,6 +204,13 @@ def test_options_that_lose_records_are_refused() -> None:
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):
         client.consumer({"bootstrap.servers": SERVERS, "fetch.max.wait.ms": "1"}, print)
+
+
+def test_words_of_the_client_count_in_any_case() -> None:
+    """The client takes `READ_UNCOMMITTED` as it takes the small letters, and so the plan does: both read to the same end."""
+    for word, uncommitted in (("READ_UNCOMMITTED", True), ("read_uncommitted", True), ("Read_Committed", False)):
+        cluster = Cluster(options(SERVERS, subscribe="a", **{"kafka.isolation.level": word}))
+        assert cluster.reads_uncommitted is uncommitted
 
 
 def test_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

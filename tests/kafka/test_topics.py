@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import BrokerAway, BrokerError, OptionError, RecordsLost, TopicNotThere, TopicReplaced
+from penstock.errors import (
+    BrokerAway,
+    BrokerError,
+    OptionError,
+    RecordsLost,
+    RecordsReplaced,
+    TopicNotThere,
+    TopicReplaced,
+)
 from penstock.kafka.offset import ranges
 from penstock.kafka.read import read
 from tests.kafka.topics import Stream, plain
@@ -216,10 +224,21 @@ def test_topic_that_is_not_there(kafka: Kafka) -> None:
 @pytest.mark.soak  # it takes a quarter of a minute; `test_plan.py` has a broker that is not there
 @follows("PST-901")
 def test_broker_that_dies(kafka: Kafka) -> None:
-    """A plan and a task without a broker fail when their time is up, by name; with one that comes back meanwhile they go on."""
+    """A plan and a task without a broker fail when their time is up, by name; with one that comes back meanwhile they go on.
+
+    A task that had read a part of its range has each record once; a leader that comes back with all of them is the same.
+    """
     topic = kafka.topic()
+    large = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(100)))
+    kafka.send(large, *(b"%d" % number + bytes(900_000) for number in range(12)))
     stream, patient = Stream(kafka, subscribe=topic, timeout="2s"), Stream(kafka, subscribe=topic)
+    half = Stream(kafka, subscribe=large, **{"kafka.queued.max.messages.kbytes": "1000"})
+    begin = half.initial()
+    (whole,) = ranges(begin, half.next(begin))
+    reading = read(half.options, whole)
+    offsets = next(reading)["offset"].to_pylist()
+    assert 0 < len(offsets) < 12
     start = stream.initial()
     end = stream.next(start)
     (piece,) = ranges(start, end)
@@ -234,6 +253,49 @@ def test_broker_that_dies(kafka: Kafka) -> None:
         finally:
             kafka.restart()
         assert waiting.result() == [b"%d" % number for number in range(100)]
+    offsets += [offset for batch in reading for offset in batch["offset"].to_pylist()]
+    assert offsets == list(range(12))
+    kafka.send(topic, b"100")
+    assert stream.rest(end)[0] == [b"100"]
+
+
+@follows("PST-905")
+def test_leader_that_has_not_got_all_records(kafka: Kafka) -> None:
+    """Others come to stand where records stood: a replay, what is next, and a range in which nobody sees anything fail by name.
+
+    Who accepts it, or begins in front of the cut, reads what is there.
+    """
+    topic, hidden = kafka.topic(), kafka.topic()
+    for name in (topic, hidden):
+        kafka.send(name, b"0", b"1", b"2")
+        kafka.send(name, b"3", b"4")
+    stream, lossy = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
+    aborted = Stream(kafka, subscribe=hidden)
+    start, begin = stream.initial(), aborted.initial()
+    end, upto = stream.next(start), aborted.next(begin)
+    kafka.kill()
+    for name in (topic, hidden):
+        kafka.forget(name, 3)
+    kafka.restart()
+    kafka.send(topic, *(b"new %d" % number for number in range(3, 8)))
+    producer = kafka.producer(hidden)
+    producer.begin_transaction()
+    for number in range(3, 5):
+        producer.produce(hidden, value=b"aborted %d" % number, partition=0)
+    producer.flush()
+    producer.abort_transaction()
+    last = stream.next(end)
+    assert (plain(end), plain(last)) == ({topic: {"0": 5}}, {topic: {"0": 8}})
+    for first, second in ((start, end), (end, last)):
+        with pytest.raises(RecordsReplaced, match="in front of offset 5") as caught:
+            stream.values(first, second)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 5)
+    with pytest.raises(RecordsReplaced, match="in front of offset 5"):
+        aborted.values(begin, upto)
+    assert lossy.values(start, end) == [b"0", b"1", b"2", b"new 3", b"new 4"]
+    assert lossy.values(end, last) == [b"new 5", b"new 6", b"new 7"]
+    anew = Stream(kafka, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 3}}))
+    assert anew.rest(anew.initial())[0] == [b"new %d" % number for number in range(3, 8)]
 
 
 def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:

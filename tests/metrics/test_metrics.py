@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import tally, wal
+from penstock.cli.run.logs import _extra
 from penstock.cli.run.measured import Checks, Measuring
 from penstock.cli.run.status import Phase, PipelineStatus, Told
 from penstock.clock import SECOND_NS
@@ -90,6 +91,23 @@ def test_a_scrape_has_what_a_pipeline_says() -> None:
     kinds = {family.name: family.type for family in text_string_to_metric_families(text)}
     assert kinds["penstock_rows"] == "counter"
     assert kinds["penstock_left_files"] == "gauge"
+
+
+def test_topics_say_how_far_behind_each_partition_is() -> None:
+    """Offsets are told where there are any, and those left by partition; one that has caught up is told no longer, and files stay files."""
+    meter = Meter()
+    pipeline = told(meter)
+    pipeline.progress(STATE)
+    [subject] = meter.subjects()
+    assert not {name for name, _ in subject.values} & {"input_offsets", "left_offsets", "left_partition_offsets"}
+    for left in ({"orders-0": 7, "orders-1": 2}, {"orders-1": 5}):
+        pipeline.progress(replace(STATE, input_offsets=30, left_offsets=sum(left.values()), left_by_partition=left))
+        [subject] = meter.subjects()
+        assert subject.values["left_offsets", ""] == sum(left.values())
+        assert {key[1]: at for key, at in subject.values.items() if key[0] == "left_partition_offsets"} == left
+    told_line = _extra(pipeline.status)
+    assert (told_line["input_offsets"], told_line["left_offsets"]) == (30, 5)
+    assert "left_files" not in told_line
 
 
 def test_every_measure_has_its_name_in_the_documents() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
@@ -141,6 +142,44 @@ def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, s
         spark, src, dst, source=source | {"failOnDataLoss": False}, sink={"format": "json", "bucketBy": "name={name}"}, sql=sql
     )  # fmt: skip
     assert lossy.rows == 6
+
+
+STREAM = """
+import sys, penstock
+src, dst, source = sys.argv[1:]
+servers, topic = src.removeprefix("kafka://").split("/")
+spark = penstock.local_session("local[2]")
+rows = spark.readStream.format("penstock-kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+rows = rows.option("startingOffsets", "earliest").option("kafka.queued.max.messages.kbytes", "1000").option("timeout", "5m").load()
+rows = rows.selectExpr("struct(topic, partition, offset) AS _meta", "length(value) AS size")
+writer = rows.writeStream.format("penstock").option("format", "parquet").option("checkpointLocation", dst + "-checkpoint")
+writer.trigger(availableNow=True).start(dst).awaitTermination()
+print("DONE")
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.xdist_group("kill")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", [PROGRAM, STREAM], ids=["ingest", "stream"])
+def test_broker_dies_in_the_middle_of_a_batch(kafka: Kafka, stage: Stage, tmp_path: Path, program: str) -> None:
+    """Killed while a task has read a part of its range, and started again, the broker gives the rest: each record once, and no error."""
+    topic = kafka.topic()
+    kafka.send(topic, *(b'{"id":%d,"name":"%s"}' % (number, b"x" * 900_000) for number in range(24)))
+    source = READ | {"kafka.queued.max.messages.kbytes": "1000", "timeout": "5m"}
+    arguments = f"kafka://{kafka.servers}/{topic}", str(stage.dst), json.dumps(source)
+    once = tmp_path / "in-the-middle"
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(run_python, program, *arguments, failpoints=f"kafka.read=sleep:3{once}")
+        try:
+            wait_for(lambda: once.exists() or running.done(), "a part of the range")
+            kafka.kill()
+        finally:
+            kafka.restart()
+        done = running.result()
+    assert once.exists()
+    assert "DONE" in done.stdout, done.stderr[-3000:]
+    assert places(stage) == committed(kafka, topic)
 
 
 @pytest.mark.soak

@@ -66,7 +66,7 @@ class Cluster:
         client.require()
         self._given: Mapping[str, str] = options["kafka"]
         self._seconds = options["timeout"] / 1_000_000_000
-        self._uncommitted = self._given.get("isolation.level") == _READ_UNCOMMITTED
+        self.reads_uncommitted = self._given.get("isolation.level", "").lower() == _READ_UNCOMMITTED
         self._asker: AdminClient | None = None
         self._heard = client.Heard()
 
@@ -115,13 +115,13 @@ class Cluster:
         asked = {TopicPartition(*partition): spec for partition in partitions}
         if not asked:
             return {}
-        level = IsolationLevel.READ_UNCOMMITTED if self._uncommitted else IsolationLevel.READ_COMMITTED
+        level = IsolationLevel.READ_UNCOMMITTED if self.reads_uncommitted else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
         ends = {}
-        for each, future in futures.items():
-            answer = self._result(future, f"the offsets of partition {each.partition} of topic {each.topic!r}")
+        for place, future in futures.items():
+            answer = self._result(future, f"the offsets of partition {place.partition} of topic {place.topic!r}")
             epoch = UNKNOWN_EPOCH if answer.leader_epoch is None else answer.leader_epoch
-            ends[Partition(each.topic, each.partition)] = End(answer.offset, epoch)
+            ends[Partition(place.topic, place.partition)] = End(answer.offset, epoch)
         return ends
 
     def _admin(self) -> AdminClient:

@@ -50,7 +50,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.number}"
 
 
-class Counts(NamedTuple):
+class OffsetCounts(NamedTuple):
     """How many offsets were planned since a query began, how many were not by then, and these of the partitions that have most of them."""
 
     read: int
@@ -103,7 +103,7 @@ class Positions:
     next: Mapping[Partition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
     begun: Mapping[Partition, int] = field(default_factory=dict)
-    counts: Counts | None = None
+    counts: OffsetCounts | None = None
     zone: str | None = None
     epochs: Mapping[Partition, int] = field(default_factory=dict)
     sealed: bool = False
@@ -118,7 +118,11 @@ class Positions:
             named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
             ids = {str(topic): str(name) for topic, name in own["ids"].items()}
             _check_sum(offset, own)
-            counts = Counts(int(own["read"]), int(own["left"]), _flat(own.get("behind", {}))) if "read" in own else None
+            counts = (
+                OffsetCounts(int(own["read"]), int(own["left"]), _flat(own.get("behind", {})))
+                if "read" in own
+                else None
+            )
             epochs = _flat(own.get("epochs", {}))
             return Positions(_flat(named), ids, _flat(own["from"]), counts, own.get("zone"), epochs, "sum" in own)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -150,22 +154,20 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | Non
     for partition, upto in after.next.items():
         begin = after.begun.get(partition, before.next.get(partition, 0))
         if begin < upto:
-            epoch = after.epochs.get(partition, UNKNOWN_EPOCH)
-            known = UNKNOWN_EPOCH if partition in after.begun else before.epochs.get(partition, UNKNOWN_EPOCH)
-            whole.append(
-                Range(
-                    partition,
-                    begin,
-                    upto,
-                    id=after.ids.get(partition.topic, ""),
-                    epoch=epoch,
-                    before=UNKNOWN_EPOCH if known == epoch else known,
-                )
-            )
+            epoch, known = after.epochs.get(partition, UNKNOWN_EPOCH), _known_before(before, after, partition)
+            name = after.ids.get(partition.topic, "")
+            whole.append(Range(partition, begin, upto, name, epoch, UNKNOWN_EPOCH if known == epoch else known))
     if at_least is None or len(whole) >= at_least:
         return whole
     total = sum(each.offsets for each in whole)
     return [piece for each in whole for piece in _cut(each, round(at_least * each.offsets / total))]
+
+
+def _known_before(before: Positions, after: Positions, partition: Partition) -> int:
+    """Return the epoch that is known of what is in front of a range, if it goes on in the same topic where the one before ended."""
+    topic = partition.topic
+    goes_on = partition not in after.begun and before.ids.get(topic) == after.ids.get(topic)
+    return before.epochs.get(partition, UNKNOWN_EPOCH) if goes_on else UNKNOWN_EPOCH
 
 
 def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BrokerError, OptionError, RecordsLost, RecordsReplaced, TopicNotThere, TopicReplaced
 from penstock.kafka.cluster import End
-from penstock.kafka.offset import Counts, Partition, Positions
+from penstock.kafka.offset import OffsetCounts, Partition, Positions
 from penstock.options.internal import SPLITS
 from penstock.options.kafka import EARLIEST, LATEST
 
@@ -64,23 +64,13 @@ class TopicPlanner:
         at, begun = self._going_on(before, topics, partitions)
         ends = self._ends(at)
         self._check_ends(at, ends)
-        upto = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
-        whole = upto
-        if limited and self._limit is not None:
-            upto = _shared(at, upto, self._limit)
+        whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
+        upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
         ids = {name: topic.id for name, topic in topics.items()}
-        if upto == before.next and (
-            not before.ids or {name: found for name, found in ids.items() if found} == before.ids
-        ):
+        if upto == before.next and _are_alike(before.ids, ids):
             return start
-        # Where nothing is new nobody looks, and what is known of the records in front stays as old as it was.
-        unread = {name for name in upto if upto[name] == at[name]} - set(begun)
-        still = {name: epoch for name, epoch in before.epochs.items() if name in unread}
-        read = sum(upto.values()) - sum(at.values()) + (before.counts.read if before.counts else 0)
-        left = {partition: end - upto[partition] for partition, end in whole.items()}
-        most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
-        counts = Counts(read, sum(left.values()), {partition: left[partition] for partition in most})
-        planned = Positions(upto, ids, begun, counts, epochs=_epochs(ends) | still)
+        epochs = _epochs(ends) | _still_known(before, at, upto, begun)
+        planned = Positions(upto, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
         return (replace(planned, zone=self._zone, sealed=True) if self._seals else planned).form()
 
     def _going_on(
@@ -207,6 +197,30 @@ class TopicPlanner:
         ends = self._cluster.ends({partition for partition, at in given.items() if at == LATEST})
         latest = _at_ends(ends, ids)
         return replace(latest, next={**given, **firsts, **latest.next})
+
+
+def _counted(
+    before: Positions, at: Mapping[Partition, int], upto: Mapping[Partition, int], whole: Mapping[Partition, int]
+) -> OffsetCounts:
+    """Return the counts of a batch from `at` to `upto`, of all that there is up to `whole`."""
+    read = sum(upto.values()) - sum(at.values()) + (before.counts.read if before.counts else 0)
+    left = {partition: end - upto[partition] for partition, end in whole.items()}
+    most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
+    return OffsetCounts(read, sum(left.values()), {partition: left[partition] for partition in most})
+
+
+def _are_alike(known: Mapping[str, str], ids: Mapping[str, str]) -> bool:
+    """Tell whether topics are those that an offset knows, if it knows any."""
+    return not known or known == {name: topic_id for name, topic_id in ids.items() if topic_id}
+
+
+def _still_known(
+    before: Positions, at: Mapping[Partition, int], upto: Mapping[Partition, int], begun: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    """Return the epochs that stay: where nothing is new nobody looks, and what is known of the records in front is as old as it was."""
+    return {
+        name: epoch for name, epoch in before.epochs.items() if name not in begun and upto.get(name) == at.get(name)
+    }
 
 
 def _epochs(ends: Mapping[Partition, End]) -> dict[Partition, int]:

@@ -26,7 +26,10 @@ LATEST, EARLIEST = -1, -2  # in place of an offset
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config")
 _REFERENCE = re.compile(r"(env|file):")
-_ADDRESS = re.compile(r"kafka://([^/@]+)(?:/([^/]*))?/?", re.IGNORECASE)
+_ADDRESS = re.compile(r"kafka://([^/@\s]+)(?:/([^/\s]*))?/?", re.IGNORECASE)
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")  # one way to write each number: of two of a partition one would be lost
+_OFFSET_MAX = (1 << 63) - 1
+_LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds of a question's time
 _SELECTING = ("subscribe", "subscribePattern", "assign")
 
 # What this source says itself, and why.
@@ -88,6 +91,15 @@ def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str |
     return topics
 
 
+def patience_ns(value: str, name: str) -> int:
+    """Return for how long brokers may be silent, in nanoseconds."""
+    nanoseconds = duration_ns(value, name)
+    if not _LEAST_NS <= nanoseconds <= _MOST_NS:
+        msg = f"{name}={value!r}: expected 1ms to 1h, such as 2m"
+        raise OptionError(msg)
+    return nanoseconds
+
+
 def _json(value: str) -> Any:  # noqa: ANN401 - whatever was written
     try:
         return json.loads(value)
@@ -106,7 +118,8 @@ def _is_offsets_of_partitions(item: tuple[str, Any], least: int) -> bool:
     if not _NAME.fullmatch(topic) or not isinstance(offsets, dict) or not offsets:
         return False
     return all(
-        re.fullmatch(r"\d{1,9}", key) and type(value) is int and value >= least for key, value in offsets.items()
+        _PARTITION.fullmatch(key) and type(value) is int and least <= value <= _OFFSET_MAX
+        for key, value in offsets.items()
     )
 
 
@@ -120,7 +133,7 @@ KAFKA = (
     Option("minPartitions", None, count, "tasks of a batch at least, as far as it has that many offsets"),
     Option("failOnDataLoss", "true", flag, "fail where records are gone, or go on behind them with a warning"),
     Option("includeHeaders", "false", flag, "a column with the headers"),
-    Option("timeout", "2m", duration_ns, "how long brokers may give no answer before that fails"),
+    Option("timeout", "2m", patience_ns, "how long brokers may give no answer before that fails"),
 )
 
 
@@ -186,7 +199,10 @@ def _checked(client: dict[str, str]) -> dict[str, str]:
             raise OptionError(msg)
         if _SECRET.search(name.lower()):
             reference(value, CLIENT + name)
-    if not client.get("bootstrap.servers"):
+        if name.lower() == "group.id" and not value.strip():
+            msg = f"{CLIENT}{name} is empty; leave it out: no offsets are kept with brokers, and each consumer has a group of its own"
+            raise OptionError(msg)  # librdkafka makes no consumer of it, and the library ends the process
+    if not client.get("bootstrap.servers", "").strip(", "):
         msg = 'the topic source needs brokers: expected .option("kafka.bootstrap.servers", "host:9092")'
         raise OptionError(msg)
     return client
