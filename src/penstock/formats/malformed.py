@@ -39,7 +39,9 @@ class MalformedError(ValueError):
 def excerpt(data: bytes | str) -> str:
     """Return the beginning of `data` for a message: one line of at most 80 characters, escaped where need be."""
     text = data[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
-    shown = "".join(_printable(character) for character in text[: EXCERPT_CHARACTERS + 1])
+    shown = text[: EXCERPT_CHARACTERS + 1]
+    if not shown.isprintable():
+        shown = "".join(map(_printable, shown))
     return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 3] + "..."
 
 
