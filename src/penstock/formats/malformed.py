@@ -97,17 +97,18 @@ def sifted(
     block: bytes,
     starts: npt.NDArray[np.int64],
     decode: Callable[[bytes], pa.RecordBatch],
-    passes: Sequence[Pass] = (),
+    rounds: Sequence[Sequence[Pass]] = (),
 ) -> Sifted:
     """Return the rows that `decode` makes of `block` without the records it refuses, and these; `starts` is where each begins.
 
-    Each pass is given what those before it have left, and finds some of the bad ones at once: cheap ones come first, and once
-    `decode` takes what is left no other is asked. A pass may be wrong about none that it names; what all of them have missed is
-    found by trying.
+    Each pass of a round is given what those before it have left, and finds some of the bad ones at once. Rounds of cheap passes come
+    first, and once `decode` takes what one has left no other is asked. A pass may be wrong about none that it names; what all of them
+    have missed is shrunk by trying.
     """
     left = _Left(block, starts)
-    for find in passes:
-        if left.take_out(find) and (rows := _taken(decode, left.data)) is not None:
+    for passes in rounds:
+        shrunk = [left.take_out(find) for find in passes]
+        if any(shrunk) and (rows := _taken(decode, left.data)) is not None:
             return left.sifted(rows)
     left.take_out(partial(_by_trial, decode))
     return left.sifted(decode(left.data))
