@@ -13,7 +13,7 @@ import pytest
 from penstock.formats.jsonbroken import BROKEN
 from penstock.formats.jsonexact import MemberReader, check_json, shown
 from penstock.formats.malformed import MalformedError
-from penstock.formats.misfits import misfits_of
+from penstock.formats.misfits import misfits_of, without_refused
 from penstock.formats.patterns import TimeForms
 from penstock.formats.scalars import parse
 from tests.formats.spark import TYPES
@@ -62,6 +62,39 @@ def test_what_cannot_be_a_value_is_told_as_if_it_were_alone(name: str, forms: st
     values = pa.array([*texts, None], pa.string()).cast(pa.binary())
     member = partial(MemberReader(times, None).column, field=field, path="c.")
     assert_as_alone(values, field, times, member, partial(shown, kind=field.type))
+
+
+USUAL = {
+    "date": "2026-01-31",
+    "timestamp": "2026-01-31T10:10:10Z",
+    "timestamp_ntz": "2026-01-31 10:10:10",
+    "boolean": "true",
+}
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("name", SCALARS)
+def test_column_without_what_is_refused_is_that_of_each_value_alone(name: str, nullable: bool) -> None:
+    """A few odd values among many usual ones: the right ones are in their places, and the others told as if each were alone."""
+    field = pa.field("c", SCALARS[name], nullable=nullable)
+    texts = [text for odd in ODD for text in (*[USUAL.get(name, "5")] * 6, odd)]
+    values = pa.array([None, *texts] if nullable else texts, pa.string())
+
+    def read(column: pa.Array, kind: pa.Field) -> pa.Array:
+        return parse(column, kind.type, kind.name)
+
+    def by_itself(text: str | None) -> pa.Array | str:
+        value = partial(parse, pa.array([text], pa.string()), field.type, "c")
+        return refusal(value) or value()
+
+    alone = {text: by_itself(text) for text in values.unique().to_pylist()}
+    column, bad = without_refused(values, field, TimeForms(), read)
+    each = [alone[text] for text in values.to_pylist()]
+    assert {place: str(error) for place, error in bad} == {
+        at: say for at, say in enumerate(each) if isinstance(say, str)
+    }
+    right = [pa.nulls(1, field.type) if isinstance(value, str) else value for value in each]
+    assert column.cast(pa.string()).equals(pa.concat_arrays(right).cast(pa.string()))  # NaN is not equal to itself
 
 
 def assert_as_alone(

@@ -177,9 +177,12 @@ def csv_stream_header(
     return b"", blocks
 
 
-def row_starts(block: bytes, dialect: Dialect) -> Offsets:
-    """Return the offset in `block`, which begins a record, of each record that is neither a blank line nor a comment."""
-    starts = not_blank(block, record_starts(block, dialect), b"\r\n")
+def row_starts(block: bytes, dialect: Dialect, records: Offsets | None = None) -> Offsets:
+    """Return the offset in `block`, which begins a record, of each record that is neither a blank line nor a comment.
+
+    `records` is what `record_starts` returns, where that is known.
+    """
+    starts = not_blank(block, record_starts(block, dialect) if records is None else records, b"\r\n")
     if dialect.comment is None or not len(starts):
         return starts
     rows: Offsets = starts[np.frombuffer(block, np.uint8)[starts] != ord(dialect.comment)]

@@ -42,7 +42,7 @@ from penstock.formats.malformed import (
     sifted,
     unreadable,
 )
-from penstock.formats.misfits import fitting, fragments, has_strange, misfits_of
+from penstock.formats.misfits import fitting, fragments, misfits_of, nulled, without_refused
 from penstock.formats.scalars import (
     codes,
     contents,
@@ -149,7 +149,8 @@ class CsvDecoder:
             self._account.count((name, rows.num_rows) for name in self._unread)
         if not reasons:
             return nothing_bad(rows)
-        starts, every = self.starts(block), np.append(record_starts(block, self._dialect), len(block))
+        records = record_starts(block, self._dialect)
+        starts, every = row_starts(block, self._dialect, records), np.append(records, len(block))
         places = sorted(reasons)
         ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments behind it
         return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
@@ -183,20 +184,18 @@ class CsvDecoder:
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
-        strange = self._fmt.rescued is None and field.name in self._misfits
-        try:
-            if not (strange and has_strange(text, field.type, self._times)):
+        if self._fmt.rescued is not None or field.name not in self._misfits:
+            try:
                 return self._rescuing(text, field), []
-        except MalformedError:
-            self._misfits.add(field.name)
+            except MalformedError:
+                self._misfits.add(field.name)
         text = self._with_nulls(text, field)
+        if self._fmt.rescued is None:
+            column, bad = without_refused(text, field, self._times, self._values)
+            return (column, None), bad
         bad = misfits_of(text, field, self._times, partial(self._rescuing, field=field), lambda values: values)
-        mask = np.zeros(len(text), np.bool_)
-        mask[[place for place, _ in bad]] = True
-        nulled = text.take(
-            pa.array(np.arange(len(text)), mask=mask)
-        )  # unlike `if_else` it leaves no trace of what was there
-        return self._rescuing(nulled, field.with_nullable(nullable=True)), bad
+        rest = nulled(text, [place for place, _ in bad])
+        return self._rescuing(rest, field.with_nullable(nullable=True)), bad
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each record begins; see `Decoder`."""
@@ -277,11 +276,14 @@ class CsvDecoder:
             table = csv.read_csv(pa.BufferReader(records), reading, parsing or self._parsing, self._converting)
         except pa.ArrowInvalid as error:
             raise MalformedError("UTF-8" if "UTF8" in str(error) else self._expected) from error
-        return [column.combine_chunks() for column in table.columns]
+        return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
 
     def column(self, text: pa.Array, field: pa.Field) -> pa.Array:
         """Return the values that the fields of a column stand for. Raises `MalformedError`."""
-        text = self._with_nulls(text, field)
+        return self._values(self._with_nulls(text, field), field)
+
+    def _values(self, text: pa.Array, field: pa.Field) -> pa.Array:
+        """Return the values that fields stand for, null where there is null by now. Raises `MalformedError`."""
         if not types.is_string(field.type):
             text = parse(text, field.type, field.name, self._times)
         if text.null_count and not field.nullable:

@@ -83,7 +83,7 @@ class JsonDecoder:
         rows = None if self._sifts else self._accounted(block)
         if rows is not None:
             return nothing_bad(rows)
-        left = sifted(block, self._filled(block), self._tried, self._passes(block))
+        left = sifted(block, self._filled(block), self._tried, self._rounds(block))
         self._account.count(self._scratch.unknown.items(), self._scratch.more)
         self._account.partial |= self._scratch.partial
         self._sifts = len(left.starts) > 0
@@ -110,7 +110,7 @@ class JsonDecoder:
         others = of_records(block, begins, closes)
         sizes = closes - begins
         bounds = np.cumsum(sizes)
-        rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried, self._passes(others))
+        rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried_apart, self._rounds(others))
         for seen in (account, self._scratch):
             self._account.count(seen.unknown.items(), seen.more)
             self._account.partial |= seen.partial
@@ -120,16 +120,19 @@ class JsonDecoder:
         self._sifts = len(bad) > 0
         return Sifted(merged(most.rows, rest.rows, places), begins[bad], closes[bad], rest.reasons)
 
-    def _passes(self, block: bytes) -> list[Pass]:
-        """Return what looks for bad lines, many at a time: none where lines end in more than one byte."""
+    def _rounds(self, block: bytes) -> list[list[Pass]]:
+        """Return what looks for bad lines, many at a time: none where lines end in more than one byte.
+
+        Broken ones are found by their bytes, at less than what a try to read the others costs; what comes behind reads them, too.
+        """
         if len(on_lines(block, self._sep)) != len(block):
             return []
-        passes: list[Pass] = [*BROKEN]
+        rounds: list[list[Pass]] = [[*BROKEN]]
         if self._fmt.is_strict:
-            passes.append(partial(unlike, fmt=self._fmt))
+            rounds.append([partial(unlike, fmt=self._fmt)])
         if self._fmt.rescued is None:
-            passes.append(partial(misfits, schema=self._fmt.schema, times=self._fmt.times))
-        return [partial(self._converted, find) for find in passes]
+            rounds.append([partial(misfits, schema=self._fmt.schema, times=self._fmt.times)])
+        return [[partial(self._converted, find) for find in passes] for passes in rounds]
 
     def _filled(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return what `starts` does, at once where no line begins with white space or a byte order mark."""
@@ -152,6 +155,11 @@ class JsonDecoder:
         self._scratch = Account()
         return self._decode(block, self._scratch)
 
+    def _tried_apart(self, block: bytes) -> pa.RecordBatch:
+        """Return the same of lines that were put aside."""
+        self._scratch = Account()
+        return self._decode(block, self._scratch, apart=True)
+
     def _converted(self, find: Pass, block: bytes, starts: npt.NDArray[np.int64]) -> Found:
         """Find in lines that a line feed ends."""
         return find(on_lines(block, self._sep), starts)
@@ -167,10 +175,12 @@ class JsonDecoder:
             block = codes.tobytes()
         return not_blank(block, starts, b" \t\r\n", ends)
 
-    def _decode(self, block: bytes, account: Account) -> pa.RecordBatch:
+    def _decode(self, block: bytes, account: Account, *, apart: bool = False) -> pa.RecordBatch:
         data = on_lines(block, self._sep)
         if not data or data.isspace():
             return pa.RecordBatch.from_pylist([], self._schema)
+        if apart and isinstance(self._reader, JsonReader):
+            return self._reader.apart(data, account)
         return self._reader.read(data, account)
 
 

@@ -39,7 +39,9 @@ class MalformedError(ValueError):
 def excerpt(data: bytes | str) -> str:
     """Return the beginning of `data` for a message: one line of at most 80 characters, escaped where need be."""
     text = data[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
-    shown = "".join(_printable(character) for character in text[: EXCERPT_CHARACTERS + 1])
+    shown = text[: EXCERPT_CHARACTERS + 1]
+    if not shown.isprintable():
+        shown = "".join(map(_printable, shown))
     return shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 3] + "..."
 
 
@@ -95,17 +97,18 @@ def sifted(
     block: bytes,
     starts: npt.NDArray[np.int64],
     decode: Callable[[bytes], pa.RecordBatch],
-    passes: Sequence[Pass] = (),
+    rounds: Sequence[Sequence[Pass]] = (),
 ) -> Sifted:
     """Return the rows that `decode` makes of `block` without the records it refuses, and these; `starts` is where each begins.
 
-    Each pass is given what those before it have left, and finds some of the bad ones at once: cheap ones come first, and once
-    `decode` takes what is left no other is asked. A pass may be wrong about none that it names; what all of them have missed is
-    found by trying.
+    Each pass of a round is given what those before it have left, and finds some of the bad ones at once. Rounds of cheap passes come
+    first, and once `decode` takes what one has left no other is asked. A pass may be wrong about none that it names; what all of them
+    have missed is shrunk by trying.
     """
     left = _Left(block, starts)
-    for find in passes:
-        if left.take_out(find) and (rows := _taken(decode, left.data)) is not None:
+    for passes in rounds:
+        shrunk = [left.take_out(find) for find in passes]
+        if any(shrunk) and (rows := _taken(decode, left.data)) is not None:
             return left.sifted(rows)
     left.take_out(partial(_by_trial, decode))
     return left.sifted(decode(left.data))

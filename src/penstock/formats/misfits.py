@@ -7,6 +7,7 @@ expected would else be tried value by value.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from pyarrow import types
 
 from penstock.formats.malformed import MalformedError, misfitting
 from penstock.formats.patterns import USUAL_DAY, USUAL_TIME, compiled
-from penstock.formats.scalars import joined, misfit
+from penstock.formats.scalars import TIME_FORM, joined, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ _LOOKS = (
     (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
     (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
 )
+# What else a time must look like: the form of all that is read, of which `_TIME` knows the ranges and not the end.
+_FORM = rf'^"?{TIME_FORM[1:-1]}"?$|{_SECONDS}|\\'
 _FEW = 5  # one value in so many
 
 
@@ -114,9 +117,38 @@ def misfits_of(
     return sorted([*unlike, *((int(left[place]), error) for place, error in others)], key=itemgetter(0))
 
 
-def has_strange(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
-    """Tell whether a few values look so strange that reading all of them at once is likely to be in vain."""
-    return len(_strange(values, kind, times)) > 0
+def without_refused(
+    values: pa.Array, field: pa.Field, times: TimeForms, read: Callable[[pa.Array, pa.Field], pa.Array]
+) -> tuple[pa.Array, list[tuple[int, MalformedError]]]:
+    """Return the column with null for the values that `read` refuses for a field, and these as `misfits_of` does.
+
+    Few are strange, and what is not is read once, without them; of these the right ones are put in their places then. As what a value
+    means depends on that value alone, this is the column that reading all right ones at once would give.
+    """
+    loose = field.with_nullable(nullable=True)
+    strange = np.zeros(0, np.int64) if values.null_count and not field.nullable else _strange(values, field.type, times)
+    column = None
+    if 0 < len(strange) < len(values):
+        with suppress(MalformedError):
+            column = read(nulled(values, strange), loose)
+    few = values if column is None else values.take(pa.array(strange))
+    bad = misfits_of(few, field, times, lambda texts: read(texts, field), lambda texts: texts)
+    refused = [place for place, _ in bad]
+    if column is None:
+        return read(nulled(values, refused), loose), bad
+    right = np.delete(strange, refused)
+    if len(right):
+        mask = np.zeros(len(values), np.bool_)
+        mask[right] = True
+        column = pc.replace_with_mask(column, pa.array(mask), read(values.take(pa.array(right)), loose))
+    return column, [(int(strange[place]), error) for place, error in bad]
+
+
+def nulled(values: pa.Array, places: npt.NDArray[np.int64] | list[int]) -> pa.Array:
+    """Return the values with null in these places; unlike with `if_else` nothing of what was there is left under it."""
+    mask = np.zeros(len(values), np.bool_)
+    mask[places] = True
+    return _without(values, mask)
 
 
 def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[[pa.Array], object]) -> bool:
@@ -158,6 +190,8 @@ def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDAr
     if looks is None:
         return np.zeros(len(values), np.bool_)
     like = pc.match_substring_regex(values, looks).fill_null(fill_value=True)
+    if pattern is None and types.is_timestamp(kind):
+        like = pc.and_(like, pc.match_substring_regex(values, _FORM).fill_null(fill_value=True))
     unlike: npt.NDArray[np.bool_] = ~like.to_numpy(zero_copy_only=False)
     return unlike
 

@@ -40,7 +40,7 @@ _ZONE = r"(?P<zone>Z|(?:UTC|GMT)?(?:(?P<sign>[+-])(?P<zone_hour>\d{1,2})(?::?(?P
 _SECOND = r"(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?"
 _TIME = rf"(?P<hour>\d{{1,2}})(?::(?P<minute>\d{{1,2}}){_SECOND})? ?{_ZONE}"
 _DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
-_TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
+TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
 _NUMBER_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DECIMAL_DIGITS = 38
 _OFFSET_HOURS_MAX = 23  # as Arrow has it; Java's zones have 18
@@ -271,7 +271,7 @@ def _clock_times(text: pa.Array) -> pa.Array:
             return text.cast(LOCAL_MICROS)
     except pa.ArrowInvalid:
         pass
-    groups = _groups(text, _TIME_FORM)
+    groups = _groups(text, TIME_FORM)
     if pc.any(pc.not_equal(groups["zone"], "")).as_py():
         msg = "a time without a zone"
         raise MalformedError(msg)
@@ -332,7 +332,7 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.Data
 
 def _any_time(text: pa.Array, zone: str) -> pa.Array:
     """Return the times of text of any form, by bringing each into the one form that Arrow reads, and its zone besides."""
-    groups = _groups(text, _TIME_FORM)
+    groups = _groups(text, TIME_FORM)
     local = _clock_text(groups).cast(LOCAL_MICROS)
     number = {part: pc.if_else(pc.equal(groups[part], ""), "0", groups[part]) for part in ("zone_hour", "zone_minute")}
     hours, minutes = (number[part].cast(pa.int64()) for part in ("zone_hour", "zone_minute"))

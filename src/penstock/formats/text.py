@@ -52,7 +52,7 @@ class TextDecoder:
         """Return the lines of `block` that are text, and the others; see `Decoder`."""
         if self._type == pa.binary() or is_utf8(block):
             return nothing_bad(self.decode(block))
-        return sifted(block, self.starts(block), self.decode, [unreadable])
+        return sifted(block, self.starts(block), self.decode, [[unreadable]])
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
         """Return where each line begins; see `Decoder`."""
