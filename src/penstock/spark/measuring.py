@@ -111,10 +111,11 @@ class MeasuringListener(StreamingQueryListener):
         amounts, before = counted.counts(query), self._counted.get(query, {})
         if not amounts and not before:
             counted.measure(query)  # it ran before anybody measured it
+        if not amounts or not self._is_measured(query):
+            return  # nothing yet, or somebody holds them: the next time
         self._counted[query] = amounts
-        told = {name: amount - before.get(name, 0.0) for name, amount in amounts.items() if _is_told(name)}
-        if told and self._is_measured(query):
-            self._meter.count(query, {name: max(amount, 0.0) for name, amount in told.items()})
+        growth = {name: _growth(amount, before.get(name, 0.0)) for name, amount in amounts.items() if _is_told(name)}
+        self._meter.count(query, growth)
 
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
@@ -157,6 +158,11 @@ def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module tha
     """Return what the calls of a query have come to, None if it makes none."""
     calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
     return calls.counts_of(query) if calls else None
+
+
+def _growth(amount: float, before: float) -> float:
+    """Return by how much a count has grown, which may have begun anew."""
+    return amount - before if amount >= before else amount
 
 
 def _is_told(name: str) -> bool:
