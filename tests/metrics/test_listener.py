@@ -76,6 +76,14 @@ def test_a_stream_of_a_log_says_how_far_it_is(listener: Listener) -> None:
     assert other.values == {}
 
 
+def test_a_query_of_topics_is_told(listener: Listener) -> None:
+    """A query that reads topics by us is one of ours, whatever it writes; how many offsets it took is told where its offset has that."""
+    listener.batch(0, {"orders": {"0": 5}, "@penstock": {"v": 1, "ids": {}, "from": {}}})
+    assert (listener.values["batches"], listener.values.get("input_offsets")) == (1, None)
+    listener.batch(1, {"orders": {"0": 5}, "@penstock": {"v": 1, "ids": {}, "from": {}, "read": 5, "left": 2}})
+    assert (listener.values["input_offsets"], listener.values["left_offsets"]) == (5, 2)
+
+
 def test_calls_alone_make_a_query_ours(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of a query with sources and a sink of others are told as any others'."""
     monkeypatch.setattr(calls, "counts_of", lambda query: CallCounts(rows=7, failed=2) if query == "q" else None)

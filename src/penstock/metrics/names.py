@@ -26,6 +26,8 @@ MEASURES = (
     Measure("input_bytes", "Bytes planned since the checkpoint began.", grows=True),
     Measure("left_files", "Files that are known and not planned yet, at the last plan."),
     Measure("left_bytes", "Bytes of these."),
+    Measure("input_offsets", "Offsets of topics planned since the checkpoint began, by an ingest.", grows=True),
+    Measure("left_offsets", "Offsets of topics that were there and not planned yet, at the last plan."),
     Measure("oldest_left_timestamp_seconds", "Modification time of the oldest of these; not told where there are none."),
     Measure("late_files", "Files that came too late and were not read."),
     Measure("accepted_files", "Late files that a person has accepted and that wait for their batch."),

@@ -24,6 +24,7 @@ from penstock.arguments import named
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.ingestion.late import counts
+from penstock.kafka.offset import OURS as TOPICS
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import BY_NAME
 from penstock.metrics.server import serving
@@ -180,6 +181,8 @@ def _of_any(offset: object) -> dict[str, float | None]:
     if {"v", "log", "position", "cuts"} <= offset.keys():
         at = Position.parse(offset["position"])
         return {"log_segment": at.segment, "log_offset": at.offset}
+    if isinstance(own := offset.get(TOPICS), dict):
+        return {"input_offsets": own.get("read"), "left_offsets": own.get("left")}
     return {}
 
 
