@@ -9,7 +9,7 @@
     storage                              and beside it `testing`, which users import and we do not
     options  failpoints
     units  arguments
-    errors  clock  unique  processes
+    errors  clock  unique  processes  tally
 
 `penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
 Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpoints", "processes"}
+_BOTTOM = {"errors", "units", "arguments", "clock", "unique", "options", "failpoints", "processes", "tally"}
 _BYTES = _BOTTOM | {"storage"}
 _OPERATORS = {"source", "sink", "aio", "windows", "db", "kafka"}
 _JOINED = _OPERATORS | {"session"}
@@ -48,6 +48,7 @@ BELOW: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "unique": set(),
+    "tally": {"clock"},
     "units": {"errors"},
     "arguments": {"errors"},
     "processes": set(),

@@ -51,7 +51,7 @@ def test_what_is_told_once_is_shown_in_the_end() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.soak  # it takes a kernel and a JVM of its own, and its kernel, which is not ours, has not ended well each time
+@pytest.mark.soak  # it takes a kernel and a JVM of its own: about 15 s of processor time
 def test_notebook_runs_and_shows_its_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell runs, the bar is a widget that has come to its end, and what is printed is what came out."""
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat, nbclient and ipykernel")

@@ -277,6 +277,16 @@ def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
     assert used < 1
 
 
+def test_offsets_of_topics_are_told_where_there_are_some() -> None:
+    """A pipeline of topics tells its offsets, one of files does not: 0 would be a statement."""
+    meter = Meter()
+    told(meter, "files").progress(STATE)
+    told(meter, "topics").progress(replace(STATE, query="q-2", input_offsets=9, left_offsets=1))
+    values = {subject.pipeline: subject.values for subject in meter.subjects()}
+    assert ("input_offsets", "") not in values["files"]
+    assert (values["topics"]["input_offsets", ""], values["topics"]["left_offsets", ""]) == (9, 1)
+
+
 @pytest.mark.parametrize("query", ["", "name[]=penstock_rows_total", "%ff"])
 def test_who_asks_oddly_is_answered(query: str) -> None:
     """Versions that are none, or of which there is no end, get the plain format or their own; little is kept of them."""

@@ -25,7 +25,7 @@ from penstock.arguments import named
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.ingestion.late import counts
-from penstock.ingestion.topics import behind_of, counts_of
+from penstock.ingestion.topics import behind_of
 from penstock.kafka.offset import OURS
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import BY_NAME
@@ -104,7 +104,7 @@ class MeasuringListener(StreamingQueryListener):
                 return
             self._ours.add(query)
             self._meter.set(query, read | written | {"batch": progress.batchId})
-            if "left_offsets" in read:
+            if read.get("left_offsets") is not None:
                 self._meter.instead(query, "left_partition_offsets", _behind(progress))
         self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
         call_counts = _calls_of(query)
@@ -117,10 +117,11 @@ class MeasuringListener(StreamingQueryListener):
         amounts, before = counted.counts(query), self._counted.get(query, {})
         if not amounts and not before:
             counted.measure(query)  # it ran before anybody measured it
+        if not amounts or not self._is_measured(query):
+            return  # nothing yet, or somebody holds them: the next time
         self._counted[query] = amounts
-        told = {name: amount - before.get(name, 0.0) for name, amount in amounts.items() if _is_told(name)}
-        if told and self._is_measured(query):
-            self._meter.count(query, {name: max(amount, 0.0) for name, amount in told.items()})
+        growth = {name: _growth(amount, before.get(name, 0.0)) for name, amount in amounts.items() if _is_told(name)}
+        self._meter.count(query, growth)
 
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
@@ -181,6 +182,11 @@ def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module tha
     return calls.counts_of(query) if calls else None
 
 
+def _growth(amount: float, before: float) -> float:
+    """Return by how much a count has grown, which may have begun anew."""
+    return amount - before if amount >= before else amount
+
+
 def _is_told(name: str) -> bool:
     """Tell whether what a process counts has a name for monitors."""
     measure, _, label = name.partition(" ")
@@ -189,18 +195,18 @@ def _is_told(name: str) -> bool:
 
 def _of_any(offset: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what an offset says of the input, nothing for one of a source that is not ours."""
-    if {"read", "left", "sum"} <= offset.keys() or counts_of(offset)["input_offsets"]:
+    if {"read", "left", "sum"} <= offset.keys():
         return of_offset(offset)
     if {"v", "log", "position", "cuts"} <= offset.keys():
         at = Position.parse(offset["position"])
         return {"log_segment": at.segment, "log_offset": at.offset}
+    if isinstance(own := offset.get(OURS), dict):
+        return {"input_offsets": own.get("read"), "left_offsets": own.get("left")}
     return {}
 
 
 def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what an offset of one of our sources says of the input, by measure."""
-    if OURS in offset:
-        return {**counts_of(offset)}
     (files, size), (left_files, left_size) = offset["read"], offset["left"]
     oldest_ns = offset.get("oldest")
     return {

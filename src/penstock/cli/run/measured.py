@@ -54,7 +54,6 @@ def measured(meter: Meter, name: str, state: Ingested) -> None:
     meter.pipeline(name, state.query)
     meter.set(name, _values(state))
     if state.input_offsets:
-        meter.set(name, {"input_offsets": state.input_offsets, "left_offsets": state.left_offsets})
         meter.instead(name, "left_partition_offsets", state.left_by_partition)
     aside = {"record": state.aside_records, "file": state.aside_files, "changed": state.aside_changed}
     meter.labelled(name, "aside", aside)
@@ -63,6 +62,8 @@ def measured(meter: Meter, name: str, state: Ingested) -> None:
 def _values(state: Ingested) -> dict[str, float | None]:
     times = {"oldest_left": state.oldest_left_ns, "open_since": state.open_since_ns}
     values: dict[str, float | None] = {name: getattr(state, name) for name in _SAME}
+    if state.input_offsets or state.left_offsets:  # its input is topics
+        values |= {"input_offsets": state.input_offsets, "left_offsets": state.left_offsets}
     return values | {f"{name}_timestamp_seconds": ns / SECOND_NS if ns else None for name, ns in times.items()}
 
 
