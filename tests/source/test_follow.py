@@ -654,6 +654,19 @@ def test_limits_cut_at_records(src: Path) -> None:
     assert len(seen) > 2
 
 
+def test_the_busiest_file_is_not_passed_over(src: Path) -> None:
+    """With fewer files a batch than files that grow each has its turn: the one that was written last is always the youngest."""
+    query = Query(src, maxFilesPerTrigger="1")
+    seen = []
+    for number in range(9):
+        for name in ("a", "b", "busy"):
+            add(src / f"{name}.log", f"{name}\n")
+            age(src / f"{name}.log", 60 if name != "busy" else number / 1000)
+        assert query.plan()
+        seen += query.read()[:1]
+    assert sorted(seen) == ["a"] * 3 + ["b"] * 3 + ["busy"] * 3
+
+
 def test_an_available_now_run_ends_though_files_grow(src: Path) -> None:
     """What is there when it begins is read, in as many batches as it takes; the last one says so."""
     for name in "abc":

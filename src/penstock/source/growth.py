@@ -36,6 +36,7 @@ class Growing:
     """A followed file: where it is, how far it is planned, and what was seen in front of that. `size` and time are as last seen.
 
     `earlier` is up to two of `[at, digest, time when it was planned further]`. `place` is its full path where the listing lacks it.
+    `turn` is greater than that of all files that were planned before it in this process.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Growing:
     earlier: tuple[tuple[int, str, int], ...] = ()
     closed: bool = False
     place: str | None = None
+    turn: int = 0
 
     @property
     def version(self) -> FileVersion:
