@@ -316,8 +316,10 @@ class FollowPlanner:
         return now
 
     def _unlisted(self, file: Growing) -> FileVersion | None:
-        """Return what is there of a file under a name that the pattern leaves out; `None` where that is closed."""
-        lies = None if file.closed else self._beside.unlisted(file, self._now, copies=False)
+        """Return what is there of a file under a name that the pattern leaves out."""
+        if file.closed and self._beside.stands_still(file):
+            return file.version
+        lies = self._beside.unlisted(file, self._now, copies=False)
         if lies is None:
             return None
         file.place, entry = lies
@@ -364,8 +366,7 @@ class FollowPlanner:
                     self._tell_gone(file)
                 return [rest for rest in new if rest != other]
         now = self._unlisted(file)
-        if now is not None:
-            file.size, file.modified_ns = now.size, now.modified_ns
+        if now is not None and self._brought_up(file, now):
             self._files.append(file)
         else:
             self._tell_gone(file)
@@ -443,8 +444,6 @@ class FollowPlanner:
         )
 
     def _tell_gone(self, file: Growing) -> None:
-        if file.place is not None and file.closed:
-            return
         self._away.note(file, self._storage.now_ns())
         if file.unread:
             self._lost = [self._lost[0] + 1, self._lost[1] + file.unread]

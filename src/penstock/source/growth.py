@@ -184,6 +184,12 @@ class Beside:
                     return path, entry
         return None
 
+    def stands_still(self, file: Growing) -> bool:
+        """Tell whether a file is where it was found last, as it was: nothing of it need be read then."""
+        entry = entry_at(self._storage, file.place) if file.place is not None else None
+        now = entry and (entry.identity, entry.size, entry.modified_ns)
+        return now == (file.identity, file.size, file.modified_ns)
+
     def _names_in(self, folder: str) -> dict[str, list[str]]:
         """Return the names in a directory that are neither hidden nor links, by identity, as they were when this look first asked."""
         if folder not in self._folders:
