@@ -21,7 +21,7 @@ from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
     from penstock.storage import ReadHandle, Storage
 
@@ -162,27 +162,24 @@ class Beside:
         """Return the full path and entry of a file, or of a copy with more than was read of it, that lies beside it and is not listed."""
         if not file.identity:
             return None
-        own = file.path.rpartition("/")[2] or self._root.rpartition("/")[2]
+        for path in self._likely(file, copies=copies):
+            below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
+            entry = None if below in listed else self._having(path, file, copies=copies)
+            if entry is not None:
+                return path, entry
+        return None
+
+    def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
+        """Yield the full paths beside a file that have its number, or that are named like it and have another one."""
+        own = self.full(file.path).rpartition("/")[2]
         for folder in folders(self._storage, self.full(file.path))[
             : 2 if file.at else 1
         ]:  # by a number alone nowhere else
             names = self._names_in(folder)
-            if copies:
-                likely = [
-                    name
-                    for each, of in sorted(names.items())
-                    if each != file.identity
-                    for name in of
-                    if _is_like(name, own)
-                ]
-            else:
-                likely = names.get(file.identity, [])
-            for path in (f"{folder}/{name}" for name in likely):
-                below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
-                entry = None if below in listed else self._having(path, file, copies=copies)
-                if entry is not None:
-                    return path, entry
-        return None
+            numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
+            for name in (name for number in numbers for name in names.get(number, ())):
+                if not copies or _is_like(name, own):
+                    yield f"{folder}/{name}"
 
     def stands_still(self, file: Growing) -> bool:
         """Tell whether a file is where it was found last, as it was: nothing of it need be read then."""
