@@ -505,6 +505,22 @@ def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path
     assert lost(query) is None
 
 
+def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
+    """Nothing was read of a file, and it goes: what the pattern leaves out and has its inode by now is not read in its place."""
+    add(src / "other.log", "x\n")
+    add(src / "app.log", "hal")
+    query = Query(src, pathGlobFilter="*.log")
+    assert query.run() == ["x"]
+    (src / "app.log").rename(src / "secret.txt")  # the surest way to have the number again
+    (src / "secret.txt").write_text("not for everybody\n")
+    assert query.run() == []
+    add(src / "app.log", "hal")
+    query.run()
+    (src / "app.log").rename(src / "app.log.1")
+    add(src / "app.log.1", "f\n")
+    assert query.run() == ["half"]
+
+
 def test_a_copy_that_the_pattern_leaves_out_has_the_rest(src: Path) -> None:
     """Copy and truncate with `*.log`: what was not read of the original is read of its copy, and nothing is told as lost."""
     add(src / "app.log", "1\n")

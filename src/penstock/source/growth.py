@@ -170,7 +170,10 @@ class Beside:
         return None
 
     def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
-        """Yield the full paths beside a file that have its number, or that are named like it and have another one."""
+        """Yield the full paths beside a file that have its number, or that are named like it and have another one.
+
+        Nothing was read of some: a number that is used again by a file of another name would have that read.
+        """
         own = self.full(file.path).rpartition("/")[2]
         for folder in folders(self._storage, self.full(file.path))[
             : 2 if file.at else 1
@@ -178,7 +181,7 @@ class Beside:
             names = self._names_in(folder)
             numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
             for name in (name for number in numbers for name in names.get(number, ())):
-                if not copies or _is_like(name, own):
+                if (file.at and not copies) or _is_like(name, own):
                     yield f"{folder}/{name}"
 
     def stands_still(self, file: Growing) -> bool:
@@ -202,7 +205,7 @@ class Beside:
         """Return the entry of a file if it has what was read of another one, as a copy something more than that."""
         with suppress(StorageError):
             entry = entry_at(self._storage, path)
-            if entry is None or not entry.is_file or entry.size < file.at + copies:
+            if entry is None or not entry.is_file or entry.size < (file.at + copies if file.at else file.size):
                 return None
             with self._storage.open(path) as handle:
                 if handle.info().identity == entry.identity and (not file.at or seen(handle, file.at) == file.digest):
