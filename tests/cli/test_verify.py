@@ -632,6 +632,26 @@ def test_a_line_that_lacks_its_end_is_another_record() -> None:
     assert sums.Sums.of("", sums.lines(b"")) == sums.Sums()
 
 
+def test_rotated_files_that_the_pattern_leaves_out_are_compared(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
+) -> None:
+    """What was read of `app.log.1` is compared though `*.log` does not match it, while it is followed and when it stands still."""
+    made = pipeline(source={"follow": "true", "pathGlobFilter": "*.log", "closeAfter": "10s"})
+    log = made.put("app.log", "1")
+    made.run()
+    for number in range(2):
+        with log.open("a") as file:
+            file.write("rest\n")
+        log.rename(made.src / f"app.log.{number}")
+        made.put("app.log", "new", str(number))
+        made.run()
+        said = penstock("verify", made.dst, "--source", made.src)
+        assert (said.status, f"{number + 2} files read" in said.out) == (0, True), said.out
+    assert "7 rows" in said.out
+    (made.src / "app.log.0").write_text("1\nlost\n")
+    assert penstock("verify", made.dst, "--source", made.src).status == 1
+
+
 def test_followed_files_that_stand_still_are_compared(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,6 +219,33 @@ def test_path_that_becomes_another_thing(tmp_path: Path, kind: str) -> None:
         path.unlink() if is_file else shutil.rmtree(path)
 
 
+class OneNumber(LocalStorage):
+    """A local disk that gives each new file or directory the number of the one that had its name, as disks do that use them again."""
+
+    def names(self, path: str) -> dict[str, int]:
+        return dict.fromkeys(super().names(path), 7)
+
+
+@pytest.mark.parametrize("first", ["file", "directory"])
+def test_file_and_directory_of_one_name_and_number(tmp_path: Path, first: str) -> None:
+    """A file is removed and a directory made of its name, with its inode used again, or the other way round: what is there is read."""
+    place, inner = tmp_path / "in" / "a", tmp_path / "in" / "a" / "x"
+    inner.parent.mkdir(parents=True)
+    inner.write_text("x")
+    scan = scan_of(tmp_path / "in", OneNumber())
+    for kind in (first, "directory" if first == "file" else "file", first):
+        shutil.rmtree(tmp_path / "in")
+        (tmp_path / "in").mkdir()
+        if kind == "file":
+            place.write_text("x")
+        else:
+            place.mkdir()
+            inner.write_text("x")
+        scan.refresh()
+        scan.refresh()
+        assert [version.path for version in scan.files()] == (["a"] if kind == "file" else ["a/x"])
+
+
 def test_what_went_is_told(folder: Path) -> None:
     """Files that are deleted, renamed, rewritten, or in a directory that is gone, go; the new version comes."""
     for name in ("a", "b", "c"):

@@ -15,13 +15,23 @@ of that (`follow.seen`). The failures that this answers; users of Fluent Bit, Ve
    perhaps beyond where it was before anybody looks: read from there, records would be lost. Rule: what was seen tells that a file
    was cut. A new file, named like a followed one in the same directory, that begins as that one does waits: until that one is cut
    (then it is the copy, and is read from where that one was), until it has other bytes, or until it has stood still for
-   `_COPY_NS` (then it is a file of its own). What the writer puts into the file between the end of the copy and the cut is
+   `COPY_NS` (then it is a file of its own). What the writer puts into the file between the end of the copy and the cut is
    lost by the method itself, unless it was read by then.
 6. *A planned range is rotated away before it is read.* Rule: a task looks for the bytes by name, then by number, then by what
    was seen, in the same directory: in the renamed file, or in the copy.
 7. *A file is removed, or cut, with bytes that nobody has read.* Rule: that is told.
 8. *A line never ends*, since its writer died. Rule: a file that stands still for `closeAfter` is closed, and what it ends with is a
    record. If it grows all the same it is gone on with, behind that.
+
+9. *A file is replaced at once by a longer version of itself* (`rsync`, editors). It has another identity, and no copy is what it is.
+   Rule: what lies under the name, and begins with all that was read, is gone on with. A log that was removed and begun again with the
+   very same records cannot be told from that; with an inode that is used again it could not be before.
+10. *A file is away for one look*, or its directory. Forgotten at once, it would be read again. Rule: it stays in the offset for a while
+   (`growth.Away`), and is known by name or number, and by what it begins with.
+11. *The pattern matches `app.log` and not `app.log.1`*, as it always does where the path is the file. Rule: what was followed is looked for
+   in its directory by its number, and a copy of it by what was seen, whatever the pattern says; nothing else that this leaves out is read.
+12. *The copy is overtaken*: the follower reads on between copy and cut, and dies. The copy is shorter than what was read. Rule: the
+   offset has where the file was planned to before (`Growing.earlier`), back to when no copy can wait any more.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is
 O(files that are there): those that grow are in the offset, the closed ones are beside it where there is a place for that.
@@ -113,6 +123,7 @@ class FollowPlanner:
         self._pace = ScanPace(reading.storage, reading.root, options)
         self._beside = Beside(reading.storage, reading.root)
         self._bounded = self._frozen = False
+        self._turn = 0
         self._at: dict[str, Any] | None = None
         self._told: set[str] = set()
         self._reset({})
@@ -145,7 +156,7 @@ class FollowPlanner:
                 return start
             raise
         failpoints.hit("source.planned")
-        splits = list(self._planned(self._limits if limited else _NO_LIMITS))
+        splits = sorted(self._planned(self._limits if limited else _NO_LIMITS), key=lambda split: split.file.order)
         owed = self._bounded and bool(start.get("plan")) and not start.get("last")
         self._at = (
             self._offset(splits, last=not limited or (self._bounded and not self._more)) if splits or owed else start
@@ -305,8 +316,10 @@ class FollowPlanner:
         return now
 
     def _unlisted(self, file: Growing) -> FileVersion | None:
-        """Return what is there of a file under a name that the pattern leaves out; `None` where that is closed."""
-        lies = None if file.closed else self._beside.unlisted(file, self._now, copies=False)
+        """Return what is there of a file under a name that the pattern leaves out."""
+        if file.closed and self._beside.stands_still(file):
+            return file.version
+        lies = self._beside.unlisted(file, self._now, copies=False)
         if lies is None:
             return None
         file.place, entry = lies
@@ -353,8 +366,7 @@ class FollowPlanner:
                     self._tell_gone(file)
                 return [rest for rest in new if rest != other]
         now = self._unlisted(file)
-        if now is not None:
-            file.size, file.modified_ns = now.size, now.modified_ns
+        if now is not None and self._brought_up(file, now):
             self._files.append(file)
         else:
             self._tell_gone(file)
@@ -432,8 +444,6 @@ class FollowPlanner:
         )
 
     def _tell_gone(self, file: Growing) -> None:
-        if file.place is not None and file.closed:
-            return
         self._away.note(file, self._storage.now_ns())
         if file.unread:
             self._lost = [self._lost[0] + 1, self._lost[1] + file.unread]
@@ -456,7 +466,12 @@ class FollowPlanner:
         count, room = 0, limits.size
         self._more = False
         closed_ns = self._storage.now_ns() - self._options["closeAfter"]
-        for file in sorted((file for file in self._files if not file.closed), key=lambda file: file.version.order):
+        growing = sorted((file for file in self._files if not file.closed), key=lambda file: file.version.order)
+        if limits.files is not None and sum(file.unread > 0 for file in growing) > limits.files:
+            growing.sort(
+                key=lambda file: file.turn
+            )  # who writes most is the youngest file at each look, and had never its turn
+        for file in growing:
             closes = file.modified_ns <= closed_ns
             if file.size > file.at:
                 if not limits.allow(count, room):
@@ -466,6 +481,8 @@ class FollowPlanner:
                 if split is not None:
                     yield split
                     count += 1
+                    self._turn += 1
+                    file.turn = self._turn
                     room = None if room is None else room - (split.end - split.start)
                 self._more = self._more or (split is not None and split.end < file.size and self._is_cut)
             file.closed = closes and file.at == file.size

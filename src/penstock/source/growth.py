@@ -21,7 +21,7 @@ from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
     from penstock.storage import ReadHandle, Storage
 
@@ -36,6 +36,7 @@ class Growing:
     """A followed file: where it is, how far it is planned, and what was seen in front of that. `size` and time are as last seen.
 
     `earlier` is up to two of `[at, digest, time when it was planned further]`. `place` is its full path where the listing lacks it.
+    `turn` is greater than that of all files that were planned before it in this process.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Growing:
     earlier: tuple[tuple[int, str, int], ...] = ()
     closed: bool = False
     place: str | None = None
+    turn: int = 0
 
     @property
     def version(self) -> FileVersion:
@@ -160,27 +162,33 @@ class Beside:
         """Return the full path and entry of a file, or of a copy with more than was read of it, that lies beside it and is not listed."""
         if not file.identity:
             return None
-        own = file.path.rpartition("/")[2] or self._root.rpartition("/")[2]
+        for path in self._likely(file, copies=copies):
+            below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
+            entry = None if below in listed else self._having(path, file, copies=copies)
+            if entry is not None:
+                return path, entry
+        return None
+
+    def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
+        """Yield the full paths beside a file that have its number, or that are named like it and have another one.
+
+        Nothing was read of some: a number that is used again by a file of another name would have that read.
+        """
+        own = self.full(file.path).rpartition("/")[2]
         for folder in folders(self._storage, self.full(file.path))[
             : 2 if file.at else 1
         ]:  # by a number alone nowhere else
             names = self._names_in(folder)
-            if copies:
-                likely = [
-                    name
-                    for each, of in sorted(names.items())
-                    if each != file.identity
-                    for name in of
-                    if _is_like(name, own)
-                ]
-            else:
-                likely = names.get(file.identity, [])
-            for path in (f"{folder}/{name}" for name in likely):
-                below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
-                entry = None if below in listed else self._having(path, file, copies=copies)
-                if entry is not None:
-                    return path, entry
-        return None
+            numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
+            for name in (name for number in numbers for name in names.get(number, ())):
+                if (file.at and not copies) or _is_like(name, own):
+                    yield f"{folder}/{name}"
+
+    def stands_still(self, file: Growing) -> bool:
+        """Tell whether a file is where it was found last, as it was: nothing of it need be read then."""
+        entry = entry_at(self._storage, file.place) if file.place is not None else None
+        now = entry and (entry.identity, entry.size, entry.modified_ns)
+        return now == (file.identity, file.size, file.modified_ns)
 
     def _names_in(self, folder: str) -> dict[str, list[str]]:
         """Return the names in a directory that are neither hidden nor links, by identity, as they were when this look first asked."""
@@ -197,7 +205,7 @@ class Beside:
         """Return the entry of a file if it has what was read of another one, as a copy something more than that."""
         with suppress(StorageError):
             entry = entry_at(self._storage, path)
-            if entry is None or not entry.is_file or entry.size < file.at + copies:
+            if entry is None or not entry.is_file or entry.size < (file.at + copies if file.at else file.size):
                 return None
             with self._storage.open(path) as handle:
                 if handle.info().identity == entry.identity and (not file.at or seen(handle, file.at) == file.digest):

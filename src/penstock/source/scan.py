@@ -386,7 +386,7 @@ class Scan:
         self, folder: str, directory: _Directory, *, linked: bool
     ) -> Iterator[tuple[bool, str, Entry, int | None]]:
         """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
-        for name in directory.children:
+        for name in list(directory.children):
             if self._selection.below(_joined(folder, name)) is None:
                 if directory.place.inside:
                     self.passed_over.add(_joined(folder, name))
@@ -396,6 +396,9 @@ class Scan:
             if full is not None:
                 shown = directory.names[name] if self._is_shown(directory, name) else None
                 entry = shown if isinstance(shown, Entry) else self._storage.stat(full)
+                if not entry.is_directory:
+                    self._is_another(folder, directory, name)
+                    continue
                 arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
                 yield linked or is_link, _joined(folder, name), entry, arrived_ns
 
@@ -522,8 +525,15 @@ class Scan:
             directory = self._directories.get(folder)
             asked = directory and name in directory.files and not self._is_shown(directory, name)
             entry = self._stat(folder, name) if asked else None
-            if entry is not None and entry.is_file:
-                self._note(folder, name, entry)
+            if directory is not None and entry is not None:
+                if entry.is_file:
+                    self._note(folder, name, entry)
+                else:
+                    self._is_another(folder, directory, name)
+
+    def _is_another(self, folder: str, directory: _Directory, name: str) -> None:
+        """Look anew at what was a file and is a directory, or the other way round, with the number that the other one had."""
+        self._changed(folder, directory, {}, {name: directory.names[name]})
 
     def _is_shown(self, directory: _Directory, name: str) -> bool:
         """Tell whether the listing of this refresh has shown all that a look at the file or directory would."""

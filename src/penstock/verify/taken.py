@@ -254,7 +254,7 @@ def _followed(
             "file here"
         )
     splits, gone = [], 0
-    for path, identity, at, digest, _, modified_ns in [*offset["follow"]["growing"], *(standing or ())]:
+    for path, identity, at, digest, _, modified_ns, *_ in [*offset["follow"]["growing"], *(standing or ())]:
         split = Split(FileVersion(path, at, modified_ns, identity), 0, at, Followed(0, digest))
         try:
             follow.opened(storage, root, split).close()
