@@ -130,7 +130,7 @@ DIALECTS = [
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=effort(30, 3000))
 @given(
     table=st.lists(st.tuples(*[st.text(st.sampled_from('ab ",;\n\r\xe4'), max_size=6)] * 2), max_size=8),
     python=st.sampled_from(DIALECTS),

@@ -14,6 +14,7 @@ from penstock.formats import ReadFormat, decoder
 from penstock.formats.account import Account
 from penstock.formats.format import Dialect
 from penstock.formats.jsondoubt import Doubt
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def sift_alike(quick: Decoder, exact: Decoder, chance: random.Random) -> None:
     assert told(sifted) == told(expected)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(effort(2, 60)))
 def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None:
     """Rows, places of what is bad and what no column has are the same as without the quick way, block after block."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
@@ -117,7 +118,7 @@ def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None
             assert quick_account.unknown == exact_account.unknown
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 30)))
 @pytest.mark.parametrize("unknown", ["rescue", "ignore", "fail"])
 def test_most_of_a_block_is_rescued_as_all_of_it(seed: int, unknown: str) -> None:
     """What is rescued, and of which row, is the same as where each line is taken apart; so is what is refused."""

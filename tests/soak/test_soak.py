@@ -85,7 +85,7 @@ def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 1 << 40))
 def test_rows_are_read_by_others_as_they_were_written(seed: int) -> None:
     """Any type through any way that a part goes, by Arrow, DuckDB, polars or Python; Spark reads them in the soak, which goes on."""
