@@ -15,7 +15,7 @@ PYTEST_SPLIT ?= -n logical --maxprocesses 4 --dist loadgroup
 PYTEST_STUCK := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 # What goes further than `make test` when it is asked to: `effort` in tests/support.
-EXPLORED := tests/testing tests/formats tests/source tests/sink tests/query tests/wal tests/windows tests/docs/test_examples.py tests/spark/test_ddl.py
+EXPLORED := tests/testing tests/formats tests/source tests/sink tests/query tests/wal tests/windows tests/aio tests/db tests/catalogs tests/security tests/docs/test_examples.py tests/spark/test_ddl.py
 
 ENVIRONMENT := .venv/.environment
 INSTALLED := .venv/.installed

@@ -22,6 +22,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,13 +116,19 @@ def upward(text: str, module: str, *, package: bool = False) -> list[str]:
     """Return the imports of a module that do not point down, as lines that an editor can jump to."""
     layer = layer_of(module)
     found = []
-    for line, target in imports(ast.parse(text), module, package=package):
+    for line, target in imports(parsed(text), module, package=package):
         other = layer_of(target)
         ours = other in BELOW and other != layer and other not in BELOW[layer]
         foreign = layer not in ONLY_IN.get(other, {layer})
         if ours or foreign:
             found.append(f"{module}:{line}: {layer} imports {target}; it may import {sorted(BELOW[layer])}")
     return found
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a file, which is made once for the two tests that look at all of them."""
+    return ast.parse(text)
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -131,6 +138,7 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@pytest.mark.xdist_group("layers")
 def test_imports_point_down() -> None:
     """No module imports a layer above or beside its own, nor a library that belongs to another layer."""
     found = [
@@ -143,7 +151,7 @@ def test_imports_point_down() -> None:
 
 def files_of(text: str, module: str, known: set[str], *, package: bool = False) -> set[str]:
     """Return the modules of `known` that a module imports, wherever the import stands."""
-    targets = (target for _, target in imports(ast.parse(text), module, package=package))
+    targets = (target for _, target in imports(parsed(text), module, package=package))
     found = {target if target in known else target.rpartition(".")[0] for target in targets}
     return found & known - {module}
 
@@ -177,6 +185,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return [group for group in groups if len(group) > 1]
 
 
+@pytest.mark.xdist_group("layers")
 def test_no_files_import_each_other() -> None:
     """There is an order in which the files can be read: no file imports one that imports it, for types or in a function either."""
     texts = {module: path for module, path in modules() if module != ROOT}  # whose names load when they are asked for

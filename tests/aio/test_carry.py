@@ -26,6 +26,7 @@ from penstock.aio.settings import Settings
 from penstock.errors import DamagedState, OptionError
 from penstock.testing import FakeClock, run_virtual
 from tests.aio.driven import NAMES
+from tests.support.effort import effort
 
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 
@@ -293,7 +294,7 @@ def test_an_answer_behind_the_end_is_late() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=effort(15, 1000))
 @given(
     rows=st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=5),
     capacity=st.integers(1, 6),

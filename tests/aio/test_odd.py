@@ -29,6 +29,7 @@ from penstock.aio.retry import Retry
 from penstock.aio.rows import Columns, Shape
 from penstock.errors import OptionError
 from tests.aio.driven import Told, drive
+from tests.support.effort import effort
 from tests.support.wait import PATIENCE_SECONDS
 
 
@@ -299,7 +300,7 @@ class Anything:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=effort(50, 3000))
 @given(
     rows=st.lists(st.tuples(st.sampled_from(BEHAVIOURS), st.integers(0, 2)), max_size=12),
     capacity=st.integers(1, 5),
@@ -505,7 +506,7 @@ def test_a_schema_without_columns() -> None:
 # -- batches of calls --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=effort(40, 3000))
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from(["quick", "slow", "fails", "fails once", "whole"]), st.integers(0, 2)), max_size=12

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support.effort import effort
+
 if TYPE_CHECKING:
     from tests.catalogs.tables import Table
 
-KILLS = 10
+KILLS = effort(6, 30)  # two of each kind
 _POINTS = ("catalog.commit=kill", "catalog.committed=kill")
 _PROGRAM = """
 import os, random, signal, sys, time

@@ -77,8 +77,8 @@ def test_what_is_published_is_in_the_table_once(output: Output, table: Table) ->
     assert table.count() == 4
 
 
-def test_ten_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
-    """A follower that is killed ten times, on either side of its commits and in the middle of them, while files are published."""
+def test_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
+    """A follower that is killed again and again, on either side of its commits and in the middle of them, while files are published."""
     writer = Writer(output)
     kills = Kills(table)
     for number in range(KILLS):

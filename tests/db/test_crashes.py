@@ -24,6 +24,7 @@ from penstock.db.target import ports_of
 from penstock.errors import DatabaseAway
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
+from tests.support.effort import effort
 from tests.support.postgres import Postgres
 from tests.support.relay import relayed
 from tests.support.wait import PATIENCE_SECONDS, wait_for
@@ -40,7 +41,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", effort(POINTS[1::2] + POINTS[-1:], POINTS))
 def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """D2, D13: the server is killed and started again in mid batch: the driver runs it again, and it is added up once."""
     place = at(postgres.url)
@@ -91,7 +92,7 @@ def start(place: Place, name: str, first: int, armed: str = "") -> subprocess.Po
 def test_driver_is_killed_anywhere(place: Place) -> None:
     """D2: one driver after the other is killed, each a step further in batch 1; readers see all of it or nothing."""
     Driver(place).run(0, ten(0))
-    for point in POINTS:
+    for point in effort(POINTS[3:], POINTS):
         killed = start(place, point, 1, f"{point}=kill")
         out, err = killed.communicate(timeout=PATIENCE_SECONDS)
         assert killed.returncode == -signal.SIGKILL, out + err

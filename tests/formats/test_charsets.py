@@ -13,6 +13,7 @@ from penstock.errors import BadFile, OptionError
 from penstock.formats.charsets import UTF_8_BOM, by_mark, charset, encodable, is_utf8, searchable, to_utf8
 from penstock.options import SOURCE, parse
 from tests.soak.texts import alphabet, encodings
+from tests.support.effort import effort
 
 ASCII = [chr(code) for code in range(128)]
 SEVERAL_BYTES = [
@@ -33,7 +34,7 @@ SEVERAL_BYTES = [
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 STATES = ["utf-7", "hz", *(name for name in encodings() if name.startswith("iso2022"))]
 ONE_BYTE = sorted({*encodings()} - {*SEVERAL_BYTES, *WIDE, *STATES, "utf-8", "utf-8-sig", "charmap"})
-SAMPLE = 400
+SAMPLE = effort(150, 400)
 
 
 def fed(codec: str, data: bytes) -> str | None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
 from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_header
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ def expected_of(rows: Rows, reader: str) -> Rows:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", DEFAULT)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=effort(25, 3000), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(table=TABLES)
 def test_every_value_is_read_by_readers_of_rfc4180(
     tmp_path: Path, reader: str, table: list[tuple[str | None, str | None]]
@@ -145,7 +146,7 @@ def test_every_value_is_read_by_readers_of_rfc4180(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", ESCAPED)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=effort(25, 3000), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(table=TABLES)
 def test_every_value_is_read_by_readers_of_escapes(
     tmp_path: Path, reader: str, table: list[tuple[str | None, str | None]]

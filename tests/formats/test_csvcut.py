@@ -82,7 +82,7 @@ def test_every_cut_of_every_short_file(dialect: Dialect) -> None:
 @EVERY
 def test_blocks_of_every_short_file(dialect: Dialect) -> None:
     """For every short file blocks lie edge to edge and begin at records; quotes that are not right are refused instead."""
-    for text in short_files(dialect, 4):
+    for text in short_files(dialect, effort(3, 4)):
         data, records = text.encode(), read(text, dialect)
         for found in (_in_ranges(data, dialect, 1), _in_ranges(data, dialect, 3), _in_a_stream(data, dialect, 1)):
             bad = records.bad(len(text))
@@ -148,7 +148,7 @@ def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) 
 @pytest.mark.usefixtures("small_scans")
 def test_the_header_of_every_short_file(dialect: Dialect) -> None:
     """The header is the first record that is neither a blank line nor a comment, in ranges and in a stream."""
-    for text in short_files(dialect, 4):
+    for text in short_files(dialect, effort(3, 4)):
         data, records = text.encode(), read(text, dialect)
         if records.bad(len(text)) is not None:
             continue

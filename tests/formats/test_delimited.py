@@ -67,7 +67,7 @@ def test_every_short_file_has_the_rows_of_its_records(dialect: Dialect, width: i
 
     Arrow takes an empty last field of a file for a quoted one if the field in front of it is.
     """
-    for text in short_files(dialect, 4):
+    for text in short_files(dialect, effort(3, 4)):
         records = read(text, dialect)
         expected = [tuple(t if quoted or t else None for t, quoted in fields) for _, fields in records.rows]
         bad = [start for start, fields in records.rows if len(fields) != width] + [records.bad(len(text))]
@@ -130,7 +130,7 @@ DIALECTS = [
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=effort(30, 3000))
 @given(
     table=st.lists(st.tuples(*[st.text(st.sampled_from('ab ",;\n\r\xe4'), max_size=6)] * 2), max_size=8),
     python=st.sampled_from(DIALECTS),

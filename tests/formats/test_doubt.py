@@ -14,6 +14,7 @@ from penstock.formats import ReadFormat, decoder
 from penstock.formats.account import Account
 from penstock.formats.format import Dialect
 from penstock.formats.jsondoubt import Doubt
+from tests.support.effort import effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def sift_alike(quick: Decoder, exact: Decoder, chance: random.Random) -> None:
     assert told(sifted) == told(expected)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(effort(2, 60)))
 def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None:
     """Rows, places of what is bad and what no column has are the same as without the quick way, block after block."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
@@ -117,7 +118,7 @@ def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None
             assert quick_account.unknown == exact_account.unknown
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 30)))
 @pytest.mark.parametrize("unknown", ["rescue", "ignore", "fail"])
 def test_most_of_a_block_is_rescued_as_all_of_it(seed: int, unknown: str) -> None:
     """What is rescued, and of which row, is the same as where each line is taken apart; so is what is refused."""
@@ -150,7 +151,7 @@ def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPa
     assert all(4 <= count <= 5 for count in seen[:4])  # a minus zero may be in doubt, too
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(effort(2, 30)))
 def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:
     """Which CSV fields are none of their column's type does not depend on how they are looked for, nor on blocks before."""
     chance = random.Random(seed)  # noqa: S311 - repeatable

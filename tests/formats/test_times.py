@@ -49,18 +49,18 @@ def values(form: str, kind: pa.DataType, texts: list[str], zone: str = "UTC") ->
     return [cast_to_string(value) for value in column]
 
 
-def alone(form: str, kind: pa.DataType, text: str) -> str | None:
+@cache  # it takes milliseconds, of thousands: the tests that ask for it share a process
+def alone(form: str, kind: str, text: str) -> str | None:
     """Return what a text means by itself."""
     try:
-        return str(values(form, kind, [text])[0])
+        return str(values(form, TYPES[kind], [text])[0])
     except BadRecord:
         return REFUSED
 
 
-@cache
-def all_alone(form: str, kind: str) -> dict[str, str | None]:
-    """Return what each text means by itself; it takes seconds, so the tests that ask for it share a process."""
-    return {text: alone(form, TYPES[kind], text) for text in TEXTS}
+def some_alone(form: str, kind: str) -> dict[str, str | None]:
+    """Return what texts mean by themselves: all that there are, or in a gate a third, by its seed others each time."""
+    return {text: alone(form, kind, text) for text in random.sample(TEXTS, len(TEXTS) // effort(3, 1))}
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def all_alone(form: str, kind: str) -> dict[str, str | None]:
 def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
     """Each form of a time is read as Spark reads it, or refused, but for the deviations listed."""
     wrong = []
-    for text, found in all_alone(form, kind).items():
+    for text, found in some_alone(form, kind).items():
         expected = REFUSED if text in NOT_READ_HERE else ANSWERS["time answers"][kind].get(text, REFUSED)
         if found != expected and not (expected == REFUSED and kind == "timestamp" and text in READ_HERE):
             wrong.append((text, found, expected))
@@ -84,7 +84,7 @@ def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
 def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> None:
     """Two or three texts in one block mean what each means by itself, and the one that is refused is the one that was."""
-    expected = [all_alone(form, kind)[text] for text in texts]
+    expected = [alone(form, kind, text) for text in texts]
     if REFUSED not in expected:
         assert values(form, TYPES[kind], texts) == expected
         return
@@ -99,7 +99,7 @@ def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:
     """Each ordered pair of texts that are read alone is read, and all of them together, in both orders."""
-    good = {text: meaning for text, meaning in all_alone(form, kind).items() if meaning != REFUSED}
+    good = {text: meaning for text, meaning in some_alone(form, kind).items() if meaning != REFUSED}
     for texts in (list(good), list(good)[::-1]):
         assert values(form, TYPES[kind], texts) == [good[text] for text in texts]
     shapes = list(

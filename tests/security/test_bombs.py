@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from tests.security.decode import TYPES, outcomes
+from tests.support.effort import effort
 
 MILLION = 1_000_000
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), *((n, TYPES[n]) for n in ("list", "struct", "map", "time"))])
@@ -38,7 +39,7 @@ NESTED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["long", "string", "list", "struct", "map"])
+@pytest.mark.parametrize("kind", effort(["string", "struct"], ["long", "string", "list", "struct", "map"]))
 def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
     """JSON nested 100,000 deep is refused whatever the column is, and does not use up the stack."""
     found = outcomes(put(tmp_path / "in", **NESTED), "json", {"a": kind})
@@ -46,7 +47,7 @@ def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["long", "double", "decimal"])
+@pytest.mark.parametrize("kind", effort(["long", "decimal"], ["long", "double", "decimal"]))
 def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) -> None:
     """A number without end is refused, as a number and in a string; it does not become another number."""
     ones = b"1" * MILLION
@@ -81,7 +82,7 @@ def test_wide_records_are_read_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", effort(["json"], ["text", "json"]))
 def test_a_record_without_end_is_refused_in_bounded_memory(tmp_path: Path, form: str) -> None:
     """Ten gigabytes without a line break are refused at the first one of them, with the place and the limit."""
     (tmp_path / "in").mkdir()
@@ -148,12 +149,12 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 3)))
 def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -> None:
-    """1,000 damaged files: each is a `BadFile` or has all its rows; none ends the process, none loses rows in silence."""
+    """Hundreds of damaged files: each is a `BadFile` or has all its rows; none ends the process, none loses rows in silence."""
     draw = random.Random(seed)  # noqa: S311 - the same files in every run
     seeds = parquet_files()
-    files = {f"{number:04}": damaged(draw.choice(seeds), draw) for number in range(1_000)}
+    files = {f"{number:04}": damaged(draw.choice(seeds), draw) for number in range(effort(300, 1_000))}
     columns = {"a": "long", "s": "string"} | {name: name for name in ("list", "struct", "map", "time")}
     found = outcomes(put(tmp_path / "in", **files), "parquet", columns)
     odd = {name: said for name, said in found.items() if not said.startswith("[PST-202]") and said != "rows: 200"}

@@ -23,6 +23,7 @@ from penstock.storage import LocalStorage
 from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Program, compare, explore, visible
 from penstock.verify.files import check_files
 from tests.query.suite import Steps
+from tests.support.effort import effort
 from tests.support.keyed import as_they_are, run, staged, writing
 from tests.support.output import TEXT, Output
 
@@ -271,7 +272,9 @@ class Writes(Program):
 @pytest.mark.parametrize(("profile", "below"), [(CrashDisk, "1m"), (CrashHdfs, "1"), (ObjectStore, "1m")])
 def test_no_crash_loses_or_doubles_a_key(profile: Callable[..., Crashable], below: str) -> None:
     """Every step of two writes is crashed, and every step of the recovery: each key's rows are there once in the end, and none twice."""
-    report = explore(Writes(["a/1", "a/2"], mergeBelow=below), profile=profile, images_max=2, states_max=900)
+    report = explore(
+        Writes(["a/1", "a/2"], mergeBelow=below), profile=profile, images_max=2, states_max=effort(300, 20_000)
+    )
     assert not report.complaints, report.first
     assert report.states > 200
 

@@ -73,19 +73,18 @@ def test_same_seed_same_text() -> None:
 def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that looks for its separator in bytes, whatever they mean, is found out by one of the first cases."""
     monkeypatch.setattr(families.RecordFormat, "in_bytes", lambda _, fmt: True)
-    found = 0
     for seed in range(200):
         directory = tmp_path / str(seed)
         directory.mkdir()
         try:
             texts.Case(seed).run(directory)
         except Exception:  # noqa: BLE001 - any is one
-            found += 1
-    assert found
+            return
+    pytest.fail("none has seen it")
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 1 << 40))
 def test_rows_are_read_by_others_as_they_were_written(seed: int) -> None:
     """Any type through any way that a part goes, by Arrow, DuckDB, polars or Python; Spark reads them in the soak, which goes on."""

@@ -26,6 +26,7 @@ from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
 from tests.source.test_read import ROWS, Input, cut, values, whole
+from tests.support.effort import effort
 
 PAIR = pa.schema([("a", pa.string()), ("b", pa.string())])
 SPARK = Dialect(escape="\\")
@@ -79,7 +80,7 @@ def test_the_last_record_of_a_large_file(source: Input) -> None:
 FIELDS = st.text(st.sampled_from("ab ,\"\\'\n\r#\xe4"), max_size=6)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(25, 2000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=st.lists(st.tuples(FIELDS, FIELDS), max_size=8), data=st.data())
 def test_files_of_pythons_csv_in_any_splits(tmp_path: Path, table: list[tuple[str, str]], data: st.DataObject) -> None:
     """What Python's csv writes with escapes is read as the same fields, whatever the ranges."""

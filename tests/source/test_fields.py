@@ -286,7 +286,7 @@ BLOCKS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(25, 3000), deadline=None)
 @given(RULES, BLOCKS)
 def test_any_block_of_json_is_sifted_as_its_records_are_refused(
     given: dict[str, str], records: list[dict[str, str]]

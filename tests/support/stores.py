@@ -69,6 +69,11 @@ class StoreServer:
     process: subprocess.Popen[bytes] | None = None
 
     @property
+    def page(self) -> int:
+        """Return how many objects it lists for one request."""
+        return 100 if self.kind == "moto" else 1000
+
+    @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
@@ -135,7 +140,7 @@ def _command(server: StoreServer) -> tuple[list[str], dict[str, str]]:
     data.mkdir(exist_ok=True)
     place = f"127.0.0.1:{server.port}"
     if server.kind == "moto":
-        return [sys.executable, "-c", _MOTO, str(server.port)], {}
+        return [sys.executable, "-c", _MOTO, str(server.port)], {"MOTO_S3_DEFAULT_MAX_KEYS": str(server.page)}
     program = _program(server.kind)
     if server.kind == "versitygw":
         keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
@@ -227,6 +232,11 @@ class Relay:
     busy: int = 0
     loses: int = 0
     requests: int = 0
+
+    @property
+    def page(self) -> int:
+        """Return how many objects it lists for one request."""
+        return 100 if self.kind == "moto" else 1000
 
     @property
     def endpoint(self) -> str:

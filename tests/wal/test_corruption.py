@@ -14,6 +14,7 @@ from penstock.errors import DamagedState, OptionError, PositionError, StorageErr
 from penstock.testing import CrashDisk, Fault, FaultySystem
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer, form
 from tests.support.damage import damages, exchange, flipped, put_back, unsynced
+from tests.support.effort import effort
 
 RECORDS = [b"%d:" % n * (n % 7 * 9) for n in range(24)]
 
@@ -49,7 +50,7 @@ def test_every_change_of_every_byte(log: Path) -> None:
     for number in (1, 2, 3):
         path = log / f"{number:012d}.wal"
         data = path.read_bytes()
-        for what, broken in damages(data, every=3 if number < 3 else 1):
+        for what, broken in damages(data, every=effort(7, 3) if number < 3 else effort(2, 1)):
             exchange(path, broken)
             where = f"{what} of segment {number}"
             try:

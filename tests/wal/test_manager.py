@@ -16,6 +16,7 @@ from penstock.errors import DamagedState, OptionError, PositionError
 from penstock.storage import TEMPORARY
 from penstock.testing import CrashDisk, explore
 from penstock.wal import Manager, Position, Reader, Writer
+from tests.support.effort import effort
 from tests.testing.wal_program import CheckpointProgram
 
 
@@ -240,7 +241,7 @@ def test_temporaries_that_a_crash_has_left_are_removed(root: str) -> None:
         max_size=14,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(25, 3000), deadline=None)
 def test_any_history_of_windows_deaths_and_drops(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
@@ -277,6 +278,6 @@ def test_any_history_of_windows_deaths_and_drops(
 @pytest.mark.slow
 def test_a_drop_that_is_crashed_anywhere() -> None:
     """The replay to the checkpoint loses power at each call, and again in the recovery: the operator ends where it would have."""
-    report = explore(CheckpointProgram(5), profile=CrashDisk, images_max=6, states_max=3000)
+    report = explore(CheckpointProgram(5), profile=CrashDisk, images_max=6, states_max=effort(1000, 100_000))
     assert not report.complaints, report.first
     assert report.states > 100

@@ -17,6 +17,7 @@ from penstock.storage import Storage
 from penstock.testing import CrashDisk, CrashHdfs, ObjectStore
 from penstock.wal import Log, Position, Reader, Writer, form
 from tests.support.damage import flipped, unsynced
+from tests.support.effort import effort
 
 ROOT = "/log"
 SEGMENT_BYTES = 500
@@ -124,7 +125,7 @@ class Story:
 @example(script=[("append", 1), ("position", None), ("append", 400), ("position", None)])
 @example(script=[("position", None), ("many", []), ("die", None), ("position", None), ("append", 3), ("close", None)])
 @example(script=[("append", 1), ("flush", None), ("append", 400), ("position", None), ("die", None), ("append", 9)])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(25, 3000), deadline=None)
 @given(script=st.lists(steps, max_size=14))
 def test_a_position_that_was_given_is_one_that_can_be_read_from(
     kind: str, whole: bool, script: list[tuple[str, Any]]
