@@ -122,6 +122,7 @@ def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
     assert stage.files() == []
 
 
+@pytest.mark.soak  # `tests/wal/test_log_hdfs.py` has such a log, and the test above a stream of one
 def test_a_log_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
     """What is flushed to a log on HDFS comes once, in batches by the limit, beside its writer; a purge behind it is no gap."""
     log = f"{hdfs.url}/{unique.token()}"
