@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.catalogs.tables import Table
 
-KILLS = 10
 _POINTS = ("catalog.commit=kill", "catalog.committed=kill")
 _PROGRAM = """
 import os, random, signal, sys, time

@@ -32,7 +32,7 @@ from penstock.errors import CatalogError, DependencyError, EventsLost, OptionErr
 from penstock.sink import ledger
 from penstock.sink.events import Event
 from penstock.storage import LocalStorage
-from tests.catalogs.kills import KILLS, Kills
+from tests.catalogs.kills import Kills
 from tests.catalogs.tables import COLUMNS, TABLE, Table, Writer, write
 from tests.support.follows import follows
 from tests.support.output import Output
@@ -77,17 +77,18 @@ def test_what_is_published_is_in_the_table_once(output: Output, table: Table) ->
     assert table.count() == 4
 
 
-def test_ten_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
+@pytest.mark.parametrize("number_of_kills", [4, pytest.param(10, marks=pytest.mark.soak)])
+def test_ten_kills_lose_and_double_nothing(output: Output, table: Table, number_of_kills: int) -> None:
     """A follower that is killed ten times, on either side of its commits and in the middle of them, while files are published."""
     writer = Writer(output)
     kills = Kills(table)
-    for number in range(KILLS):
+    for number in range(number_of_kills):
         writer.publish([(number, "a")], [(number, "b"), (number, "c")])
         kills.next()
     kills.end()
-    assert kills.count == KILLS
+    assert kills.count == number_of_kills
     table.follow()
-    expected = [(number, name) for number in range(KILLS) for name in "abc"]
+    expected = [(number, name) for number in range(number_of_kills) for name in "abc"]
     assert table.rows() == sorted(expected, key=repr)
     assert table.count() == len(expected)
 
