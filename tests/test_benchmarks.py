@@ -19,8 +19,11 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 import pytest
+import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
+from benchmarks.__main__ import main
 from benchmarks.alone import halves
 from benchmarks.cases import CASES
 from benchmarks.data import COLUMNS, LONG_AGO, DataSet, Recipe, backlog, made, schema
@@ -308,7 +311,9 @@ def test_death_of_a_contender_is_reported(tmp_path: Path) -> None:
             plain.ask(op="alone", form="json", ranges=[], target="x")
 
 
-@pytest.mark.parametrize("what", ["json-parquet", "text-text", "plain-text"])
+@pytest.mark.parametrize(
+    "what", ["json-parquet", *(pytest.param(what, marks=pytest.mark.soak) for what in ("text-text", "plain-text"))]
+)
 def test_profile_sees_the_whole_batch(tmp_path: Path, what: str) -> None:
     """Source and sink run without Spark, to a finished file with every row, and the shares have names."""
     form, to = ("json", "parquet") if what == "json-parquet" else ("text", "text")
@@ -431,9 +436,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     """A case that does not exist is refused with the nearest one; a median of one run only where nobody reads it."""
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
+    app = typer.Typer()
+    app.command()(main)
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert said in done.output
 
 
 @pytest.mark.soak  # a session for each of its contenders

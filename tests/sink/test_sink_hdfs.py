@@ -229,7 +229,7 @@ def test_a_data_node_dies(hdfs: MiniHdfs, sink: Sink, at: At, point: str, number
         hdfs.restart(hdfs.data_nodes[1])
 
 
-@pytest.mark.soak  # it takes half a minute; `tests/storage/test_hdfs.py` has a reader of which two DataNodes die
+@pytest.mark.soak  # it takes half a minute; above one DataNode dies
 def test_two_of_three_data_nodes_die(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
     """With one DataNode left writing is an error that names the file, again and again; reading goes on, and with them back all does."""
 

@@ -52,8 +52,8 @@ def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "sink", "checkpoint"),
     [
-        ("local", "hdfs", "local"),
         ("hdfs", "local", "hdfs"),
+        pytest.param("local", "hdfs", "local", marks=pytest.mark.soak),
         pytest.param("local", "hdfs", "hdfs", marks=pytest.mark.soak),
         pytest.param("hdfs", "hdfs", "local", marks=pytest.mark.soak),
     ],
@@ -74,6 +74,7 @@ def test_input_output_and_checkpoint_lie_apart(
     assert report.ok, report
 
 
+@pytest.mark.soak  # quotas are met in `tests/sink/test_sink_hdfs.py`
 def test_a_checkpoint_that_may_not_grow(spark: SparkSession, hdfs: MiniHdfs, root: str) -> None:
     """A quota that Spark's own files meet, when a query begins and later, is `NoSpace` that names the checkpoint; raised, all goes on."""
     options: dict[str, Any] = {"source": {"settle": "0s"}, "checkpoint": f"{root}/checkpoint"}

@@ -99,6 +99,7 @@ def test_each_read_is_a_batch_and_acknowledged_when_it_is_done(spark: SparkSessi
     goes_on(spark, stage)
 
 
+@pytest.mark.soak  # as above, on HDFS
 def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
     """The same with the store on HDFS: tasks read what the driver has open there, and a restart takes it over."""
     goes_on(spark, stage, f"{hdfs.url}/{unique.token()}")

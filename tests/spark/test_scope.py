@@ -81,6 +81,7 @@ def check_stopped_part_of_the_way(stage: Stage, last: Ingested) -> None:
     assert set(lines.values()) == {1}
 
 
+@pytest.mark.soak  # an interrupt ends it in the same way, below
 def test_callback_that_raises_ends_the_ingest(spark: SparkSession, stage: Stage) -> None:
     """Its own error comes out as it is; no query runs on; what was committed is visible."""
 

@@ -12,8 +12,7 @@ from pyspark.errors import PySparkException
 from penstock import unique
 from penstock.wal import Log, Position, Writer
 from tests.support.hdfs import MiniHdfs
-from tests.support.interpreter import Interpreter
-from tests.support.stage import Stage
+from tests.support.stage import Stage, run_python
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -122,6 +121,7 @@ def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
     assert stage.files() == []
 
 
+@pytest.mark.soak  # `tests/wal/test_log_hdfs.py` has such a log, and the test above a stream of one
 def test_a_log_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
     """What is flushed to a log on HDFS comes once, in batches by the limit, beside its writer; a purge behind it is no gap."""
     log = f"{hdfs.url}/{unique.token()}"
@@ -157,10 +157,10 @@ for refused in (log.write.format("penstock-db").mode("append").save, spark.read.
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
-def test_formats_register_themselves(stage: Stage, python: Interpreter) -> None:
+def test_formats_register_themselves(stage: Stage) -> None:
     """In a session that has registered nothing the formats are found because their packages are there."""
     append(stage.root / "log", b"a", b"b")
-    done = python.run(FORMATS, str(stage.root / "log"))
+    done = run_python(FORMATS, str(stage.root / "log"))
     assert "ROWS 2" in done.stdout, done.stderr[-3000:]
     assert "format penstock-db is a stream: expected df.writeStream" in done.stdout
     assert "format penstock-db does not read" in done.stdout

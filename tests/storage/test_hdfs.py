@@ -739,6 +739,7 @@ def test_reading_on_by_several_threads(storage: Storage, long_file: tuple[str, b
         assert all(found == data for found in threads.map(whole, [MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, 3 * MEBIBYTE]))
 
 
+@pytest.mark.soak  # it waits for two DataNodes
 def test_data_nodes_die_under_a_reader(hdfs: MiniHdfs, storage: Storage, long_file: tuple[str, bytes]) -> None:
     """Who reads on while two of three DataNodes die goes on from the third."""
     path, data = long_file
