@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import TemplateError
+from penstock.options import SINK, parse
+from penstock.sink.layout import Layout
 from penstock.sink.names import NameTemplate
 from tests.support.output import Output
 
@@ -117,3 +119,16 @@ def test_a_name_without_room_for_its_numbers_is_refused_at_the_start(output: Out
     with pytest.raises(TemplateError, match="makes names of 264 bytes"):
         output.batch(sink, 0, {0: ["a"]})
     output.sink(fileName="n" * 239 + "{seq}").check(output.schema)
+
+
+@pytest.mark.parametrize(
+    "options", [{"fileName": "{time:%H:%M}-{seq}"}, {"fileName": "a:{country}-{seq}"}, {"bucketBy": "c:{country}"}]
+)
+def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: dict[str, str]) -> None:
+    """A name with a colon was committed, and could never be published; on a disk, and in a value, it is the user's."""
+    checked = parse(SINK, {"path": "/x", "format": "json", **options}, what="sink")
+    Layout(checked, "/x", goes_on=True).check(SCHEMA)
+    with pytest.raises(TemplateError, match="HDFS takes no ':' in names"):
+        Layout(checked, "hdfs://host/x", goes_on=True).check(SCHEMA)
+    escaped = parse(SINK, {"path": "/x", "format": "json", "bucketBy": "t={ts:%H:%M}"}, what="sink")
+    Layout(escaped, "hdfs://host/x", goes_on=True).check(SCHEMA)

@@ -164,10 +164,10 @@ _CHARACTERS = {"quote": "' or \"", "escape": "\\, or the quote itself where quot
 
 def zone(value: str, name: str) -> str:
     """Return the name of a time zone that every machine has."""
+    # The machine's own, and those of some systems alone, of which the first counts leap seconds.
+    elsewhere = value == "localtime" or value.startswith(("right/", "posix/"))
     try:
-        if value.startswith(("right/", "posix/")):  # of some systems alone; and the first counts leap seconds
-            raise KeyError(value)
-        ZoneInfo(value if value != "localtime" else "")  # the machine's, which another machine has not
+        ZoneInfo("" if elsewhere else value)
     except (KeyError, ValueError, OSError) as error:
         msg = f"{name}={value!r} is not a time zone; expected one such as UTC or Europe/Berlin"
         raise OptionError(msg) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import xxhash
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, TemplateError
 from penstock.formats import WriteFormat, file_extension, format_named
 from penstock.formats.encryption import EXTENSION
 from penstock.formats.families import RecordFormat, TableFormat
@@ -120,6 +121,7 @@ class Layout:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         self._check_encryption()
+        self._check_colons()
         data_schema, _ = self.data_schema(schema)
         self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
@@ -133,6 +135,17 @@ class Layout:
             raise OptionError(msg)
         if isinstance(form, TableFormat):
             check_table(form, data_schema, fmt.compression)
+
+    def _check_colons(self) -> None:
+        """Raise `TemplateError` for names that HDFS would refuse when files are published; values have theirs escaped."""
+        if not self.root.startswith("hdfs:"):
+            return
+        bucket = self.options["bucketBy"] or ""
+        text = "".join(literal for literal, _, _, _ in string.Formatter().parse(bucket))
+        where = self.names.where if ":" in self.names.sample else f"bucketBy={bucket!r}" if ":" in text else None
+        if where is not None:
+            msg = f"{where}: HDFS takes no ':' in names; expected a time such as %H%M, or '-' between parts"
+            raise TemplateError(msg)
 
     def _check_encryption(self) -> None:
         """Raise `OptionError` unless it is said what becomes of rows that wait to be encrypted."""

@@ -90,11 +90,15 @@ class NameTemplate:
                 check_tells(where, spec)
         check_literals(where, template, [template])
         names = NameTemplate(template, zone, time_spec(time_format), spelt=spelt)
-        sample = names.filled("x" for _ in names.columns)
-        name = names.of_part(sample).render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
-        _check_characters(where, name)
+        _check_characters(where, names.sample)
         _check_difference(where, {name for name, _ in fields if name in FIELDS}, growing=growing)
         return names
+
+    @property
+    def sample(self) -> str:
+        """A name by the template, without extension. `TemplateError` if it is none."""
+        part = self.of_part(self.filled("x" for _ in self.columns))
+        return part.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
 
     @property
     def where(self) -> str:
