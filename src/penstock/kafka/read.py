@@ -172,9 +172,7 @@ class _Reader:
 
     def _look_behind(self, consumer: Consumer, wanted: Range) -> None:
         """Go to the end of a range, where the leader says whether what is in front of it is of the epoch that was planned."""
-        from confluent_kafka import TopicPartition
-
-        consumer.assign([TopicPartition(*wanted.partition, wanted.end, leader_epoch=wanted.epoch)])
+        self._go_to(consumer, wanted, wanted.end, wanted.epoch)
         since = clock.monotonic()
         while clock.monotonic() - since <= self._seconds:
             for message in self._next(consumer, wanted):
@@ -201,9 +199,9 @@ class _Reader:
 
         What is in front of the offset has to be of `epoch` or earlier ones, if that is known: the client asks the leader.
         """
-        from confluent_kafka import Message, TopicPartition
+        from confluent_kafka import Message
 
-        consumer.assign([TopicPartition(*wanted.partition, at, leader_epoch=epoch)])
+        self._go_to(consumer, wanted, at, epoch)
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
@@ -222,6 +220,21 @@ class _Reader:
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
         return None
+
+    def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
+        """Go to an offset; where an epoch is known of what is in front of it, the client asks the leader before it reads.
+
+        It does so for `seek`, whatever it knows of the partition; for `assign` only where it does not know the leader yet.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        place = TopicPartition(*wanted.partition, at, leader_epoch=epoch)
+        try:
+            consumer.assign([place])
+            if epoch != UNKNOWN_EPOCH:
+                consumer.seek(place)
+        except KafkaException as error:
+            raise self._told(error.args[0], wanted) from error
 
     def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
         """Return what has come: nothing, or one message and all that lie ready behind it, as to wait for more than one takes its time."""
