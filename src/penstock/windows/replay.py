@@ -106,7 +106,8 @@ class Replay:
 
 
 def _window(offset: dict[str, Any]) -> int:
-    if offset.get("v") != VERSION or not isinstance(offset.get("window"), int):
+    window = offset.get("window") if isinstance(offset, dict) and offset.get("v") == VERSION else None
+    if type(window) is not int or window < NO_WINDOW:
         msg = f"the checkpoint has the offset {offset!r}, expected one such as {{'v': {VERSION}, 'window': 7}}; restore it from a copy"
         raise DamagedState(msg)
-    return int(offset["window"])
+    return window
