@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import RecordsReplaced
+from penstock.errors import RecordsLost, RecordsReplaced
 from penstock.kafka import read
 from penstock.kafka.cluster import Cluster, End
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition, Range
@@ -102,6 +103,17 @@ def test_what_nobody_sees_is_asked_of_the_leader(leaders: Brokers, monkeypatch: 
 def test_a_leader_that_has_all_records_is_no_loss(leaders: Brokers, wanted: Range) -> None:
     """Another leader of the same records changes nothing, whatever a plan knew."""
     assert values(leaders, wanted) == numbers(wanted.begin, wanted.end)
+
+
+def test_a_range_that_ends_in_front_of_its_end(leaders: Brokers) -> None:
+    """A partition that is shorter than a range is told at once, not as a broker that gives nothing; who accepts it has what is there."""
+    for wanted in (offsets(3, 15, epoch=SECOND), offsets(3, 15)):
+        begun = time.monotonic()
+        with pytest.raises(RecordsLost, match="ends at offset 10, expected at least 15") as caught:
+            values(leaders, wanted)
+        assert (caught.value.offset, caught.value.first) == (15, 10)
+        assert time.monotonic() - begun < 20, "not after `timeout`"
+        assert values(leaders, wanted, failOnDataLoss="false") == numbers(3, 10)
 
 
 def test_an_epoch_that_goes_back(leaders: Brokers) -> None:

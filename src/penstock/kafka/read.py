@@ -256,7 +256,7 @@ class _Reader:
         error = message.error()
         if error.name() == "_PARTITION_EOF":
             reached: int = message.offset()
-            return reached if reached >= wanted.end else None
+            return reached if reached >= wanted.end else self._short_of(wanted)
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(error, at, wanted)
         if client.is_away(error):
@@ -264,8 +264,20 @@ class _Reader:
             return None
         raise self._told(error, wanted)
 
+    def _short_of(self, wanted: Range) -> int | None:
+        """Return `None` to go on where a partition seems to end in front of the range's end; that end if there is nothing to go on to.
+
+        The range's end was there when it was planned. A leader that is new says no end until it knows that no other one had a later
+        one, so what it says is no matter of time. `RecordsLost` where a loss is a failure.
+        """
+        end = self._cluster.ends([wanted.partition])[wanted.partition].offset
+        if end >= wanted.end:
+            return None
+        self._accept(plan.cut_off(wanted.partition, wanted.end, end))
+        return wanted.end
+
     def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
-        """Return the offset to go on at; `RecordsLost`, `RecordsReplaced` where a loss is a failure, and where nothing is behind it."""
+        """Return the offset to go on at, the end if nothing is there; `RecordsLost`, `RecordsReplaced` where a loss is a failure."""
         first = self._cluster.firsts([wanted.partition])[wanted.partition]
         is_cut = _CUT in error.str()
         if first > at:
@@ -275,7 +287,8 @@ class _Reader:
             return first
         end = self._cluster.ends([wanted.partition])[wanted.partition].offset
         if end < at:
-            raise plan.cut_off(wanted.partition, at, end)
+            self._accept(plan.cut_off(wanted.partition, at, end))
+            return wanted.end
         if not is_cut:
             raise self._told(error, wanted)
         self._accept(plan.overwritten(wanted.partition, at, wanted.before if at == wanted.begin else wanted.epoch))
