@@ -92,7 +92,9 @@ def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], o
     output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
     assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
     assert "expected earliest, latest, or a record" in penstock("files", output.root, "--follow", "--from", "x").err
-    assert "--from=''" in penstock("files", output.root, "--follow", "--from", "").err, "a variable that is not set is no word for all"
+    assert "--from=''" in penstock("files", output.root, "--follow", "--from", "").err, (
+        "a variable that is not set is no word for all"
+    )
     assert "is not there" in penstock("files", output.root / "no", "--follow").err
 
 

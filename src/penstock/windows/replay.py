@@ -105,7 +105,7 @@ class Replay:
         self._committed = window
 
 
-def _window(offset: dict[str, Any]) -> int:
+def _window(offset: Any) -> int:  # noqa: ANN401 - whatever JSON the checkpoint has
     window = offset.get("window") if isinstance(offset, dict) and offset.get("v") == VERSION else None
     if type(window) is not int or window < NO_WINDOW:
         msg = f"the checkpoint has the offset {offset!r}, expected one such as {{'v': {VERSION}, 'window': 7}}; restore it from a copy"
