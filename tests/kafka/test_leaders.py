@@ -14,6 +14,7 @@ from penstock.kafka.cluster import Cluster, End
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition, Range
 from tests.kafka.topics import options
 from tests.support import brokers as without_java
+from tests.support.follows import follows
 from tests.support.jars import NoJars
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def numbers(begin: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(begin, end)]
 
 
+@follows("PST-905")
 @pytest.mark.parametrize(
     ("wanted", "place"),
     [
