@@ -149,7 +149,7 @@ def test_what_decides_on_another_attempt_exits(place: str) -> None:
             raise ValueError(row)
         return ExitsAsOutput() if row and place == "outputs" else (row,)
 
-    given = {"on_result": lambda outputs: outputs[0][0] and leave()} if place == "on_result" else {}
+    given: dict[str, Any] = {"on_result": lambda outputs: outputs[0][0] and leave()} if place == "on_result" else {}
     given |= {place: leave} if place in {"delay", "on"} else {}
     told = drive(call, [0, 1, 0], on_error="column", retry=Retry(2, **given) if given else None)
     assert (told.outs, list(told.kinds)) == ([0, 0], [1])

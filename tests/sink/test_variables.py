@@ -151,6 +151,13 @@ def test_merged_part_is_named_by_one_opener(output: Output, time: FakeClock, mon
     assert list(output.visible().items()) == [(f"early_0_{int(early) % 60:02}_0.txt", "a\nb\n")]
 
 
+@pytest.mark.parametrize(("name", "spec"), [("a\nb{seq}", "%H"), ("f%TIME-{seq}", "%n"), ("f%TIME-{seq}", "%H\0%M")])
+def test_name_with_a_control_character_is_refused(output: Output, name: str, spec: str) -> None:
+    """Stores of objects take no such names, and lists with a name a line cannot have them: refused at the start, on each storage."""
+    with pytest.raises(TemplateError, match="control character"):
+        output.sink(fileName=name, timeFormat=spec)
+
+
 @pytest.mark.parametrize("name", ["f{seq}.tmp", "f{seq}.inprogress", "f{seq}._COPYING_"])
 def test_name_that_sources_take_for_unfinished_is_refused(output: Output, name: str) -> None:
     """A file that no source of ours would ever read, for its name says that it is not finished, is refused at the start."""

@@ -6,6 +6,7 @@ Its jars come from Maven, see `tests.support.jars`. It listens on 127.0.0.1 alon
 from __future__ import annotations
 
 import contextlib
+import struct
 import subprocess
 import time
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.1.0"
 _START_SECONDS = 90
+_BATCH_HEAD = struct.Struct(">qi")  # of a batch of records in a segment: its first offset, and how many bytes follow
 
 
 class Kafka:
@@ -156,6 +158,23 @@ class Kafka:
 
         (future,) = self.admin.delete_records([TopicPartition(name, partition, offset)]).values()
         future.result(30)
+
+    def forget(self, name: str, offset: int) -> None:
+        """Take records from an offset on out of partition 0 of a topic, while the broker is down: a leader that had not got them.
+
+        Nothing else of what a broker does differs from an unclean election: it comes back as the leader of a later epoch.
+        """
+        (log,) = (self._directory / "data").glob(f"{name}-0")
+        (segment,) = log.glob("*.log")
+        data, at = segment.read_bytes(), 0
+        while at < len(data):
+            base, length = _BATCH_HEAD.unpack_from(data, at)
+            if base >= offset:
+                break
+            at += _BATCH_HEAD.size + length
+        segment.write_bytes(data[:at])
+        for index in log.glob("*.*index"):
+            index.unlink()
 
     def producer(self, transactional: str | None = None, **settings: Any) -> Any:
         """Return a producer; one of transactions, ready to begin the first, if it has a name."""

@@ -34,8 +34,7 @@ class Cache:
     def __post_init__(self) -> None:
         """Check the values."""
         whole(self.size, name="cache: size", least=1, example=10_000)
-        seconds = self.seconds
-        if not is_number(seconds) or seconds <= 0:
+        if not self.seconds > 0:
             msg = f"cache: ttl={self.ttl!r}; expected more than nothing, '5m' for example; without a cache leave it out"
             raise OptionError(msg)
 
@@ -44,10 +43,10 @@ class Cache:
         """Return for how long a result is kept."""
         if isinstance(self.ttl, str):
             return parse_duration(self.ttl, name="cache: ttl")
-        if isinstance(self.ttl, float) or is_number(self.ttl):
-            return float(self.ttl)
-        msg = f"cache: ttl={self.ttl!r}; expected seconds, or a duration such as '5m'"
-        raise OptionError(msg)
+        if not is_number(self.ttl):
+            msg = f"cache: ttl={self.ttl!r}; expected seconds, or a duration such as '5m'"
+            raise OptionError(msg)
+        return float(self.ttl)
 
 
 class Kept:

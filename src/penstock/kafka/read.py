@@ -172,9 +172,7 @@ class _Reader:
 
     def _look_behind(self, consumer: Consumer, wanted: Range) -> None:
         """Go to the end of a range, where the leader says whether what is in front of it is of the epoch that was planned."""
-        from confluent_kafka import TopicPartition
-
-        consumer.assign([TopicPartition(*wanted.partition, wanted.end, leader_epoch=wanted.epoch)])
+        self._go_to(consumer, wanted, wanted.end, wanted.epoch)
         since = clock.monotonic()
         while clock.monotonic() - since <= self._seconds:
             for message in self._next(consumer, wanted):
@@ -201,9 +199,9 @@ class _Reader:
 
         What is in front of the offset has to be of `epoch` or earlier ones, if that is known: the client asks the leader.
         """
-        from confluent_kafka import Message, TopicPartition
+        from confluent_kafka import Message
 
-        consumer.assign([TopicPartition(*wanted.partition, at, leader_epoch=epoch)])
+        self._go_to(consumer, wanted, at, epoch)
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
@@ -222,6 +220,21 @@ class _Reader:
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
         return None
+
+    def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
+        """Go to an offset; where an epoch is known of what is in front of it, the client asks the leader before it reads.
+
+        It does so for `seek`, whatever it knows of the partition; for `assign` only where it does not know the leader yet.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        place = TopicPartition(*wanted.partition, at, leader_epoch=epoch)
+        try:
+            consumer.assign([place])
+            if epoch != UNKNOWN_EPOCH:
+                consumer.seek(place)
+        except KafkaException as error:
+            raise self._told(error.args[0], wanted) from error
 
     def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
         """Return what has come: nothing, or one message and all that lie ready behind it, as to wait for more than one takes its time."""
@@ -243,7 +256,7 @@ class _Reader:
         error = message.error()
         if error.name() == "_PARTITION_EOF":
             reached: int = message.offset()
-            return reached if reached >= wanted.end else None
+            return reached if reached >= wanted.end else self._short_of(wanted)
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(error, at, wanted)
         if client.is_away(error):
@@ -251,8 +264,20 @@ class _Reader:
             return None
         raise self._told(error, wanted)
 
+    def _short_of(self, wanted: Range) -> int | None:
+        """Return `None` to go on where a partition seems to end in front of the range's end; that end if there is nothing to go on to.
+
+        The range's end was there when it was planned. A leader that is new says no end until it knows that no other one had a later
+        one, so what it says is no matter of time. `RecordsLost` where a loss is a failure.
+        """
+        end = self._cluster.ends([wanted.partition])[wanted.partition].offset
+        if end >= wanted.end:
+            return None
+        self._accept(plan.cut_off(wanted.partition, wanted.end, end))
+        return wanted.end
+
     def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
-        """Return the offset to go on at; `RecordsLost`, `RecordsReplaced` where a loss is a failure, and where nothing is behind it."""
+        """Return the offset to go on at, the end if nothing is there; `RecordsLost`, `RecordsReplaced` where a loss is a failure."""
         first = self._cluster.firsts([wanted.partition])[wanted.partition]
         is_cut = _CUT in error.str()
         if first > at:
@@ -262,7 +287,8 @@ class _Reader:
             return first
         end = self._cluster.ends([wanted.partition])[wanted.partition].offset
         if end < at:
-            raise plan.cut_off(wanted.partition, at, end)
+            self._accept(plan.cut_off(wanted.partition, at, end))
+            return wanted.end
         if not is_cut:
             raise self._told(error, wanted)
         self._accept(plan.overwritten(wanted.partition, at, wanted.before if at == wanted.begin else wanted.epoch))

@@ -41,6 +41,7 @@ _VARIABLES = {
     "%PELAUNCHNUM": "{attempt}",
     "%TIME": "{time}",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile("%[A-Za-z]{2,}")
 _TIME_AS_TEXT = re.compile(
     "%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])"
@@ -168,7 +169,7 @@ class NameTemplate:
         if not _is_visible_name(name):  # the template's fault, or what the host is called
             msg = (
                 f"{self.where} makes the name {name!r}; it must be the name of a visible file, without '/' "
-                "and not beginning with '.' or '_'"
+                "and control characters, and not beginning with '.' or '_'"
             )
             raise TemplateError(msg)
         if len(name.encode()) > _NAME_BYTES_MAX:
@@ -206,7 +207,7 @@ def _codec(extension: str) -> str:
 
 
 def _is_visible_name(name: str) -> bool:
-    return not (name.startswith((".", "_")) or "/" in name or "\0" in name)
+    return not (name.startswith((".", "_")) or "/" in name or _CONTROL.search(name))
 
 
 def _rendered(
@@ -332,6 +333,9 @@ def _check_spec(where: str, name: str, spec: str) -> None:
 
 def check_time(where: str, spec: str) -> None:
     """Raise `TemplateError`, that begins with `where`, unless the time format means the same on every machine."""
+    if _CONTROL.search(spec):  # of what stands behind a zero byte nothing would be written
+        msg = f"{where}: the time format {spec!r} has a control character; expected one such as %Y-%m-%d or %H%M%S"
+        raise TemplateError(msg)
     unknown = [match[0] for match in _DIRECTIVE.finditer(spec) if match[1] not in _DIRECTIVES]
     if unknown:
         msg = f"{where}: {unknown[0]} in the time format {spec!r} is not portable; expected one such as %Y-%m-%d or %H%M%S"

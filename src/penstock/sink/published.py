@@ -153,7 +153,7 @@ def _offset(positions: Mapping[str, EventPosition]) -> dict[str, Any]:
 
 def _positions(form: Mapping[str, Any]) -> dict[str, EventPosition]:
     """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
-    offset.check({name: value for name, value in form.items() if name != _BEGIN})
+    offset.check({name: value for name, value in form.items() if name != _BEGIN} if isinstance(form, dict) else form)
     try:
         return {sink: EventPosition(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DamagedState, PositionError
+from penstock.errors import DamagedState, OptionError, PositionError
 from penstock.wal import form
 from penstock.wal.form import Position
 from penstock.wal.log import Log
@@ -203,8 +203,17 @@ def _offset(log: str, at: Position, cuts: Iterable[Position] = ()) -> dict[str, 
 
 
 def _run(start: dict[str, Any], end: dict[str, Any]) -> LogRun:
-    for offset in (start, end):
-        if offset.get("v") != VERSION:
-            msg = f"the checkpoint has the offset {offset!r}, expected one of version {VERSION}; restore it from a copy"
-            raise DamagedState(msg)
-    return LogRun(end["log"] or start["log"], Position.parse(start["position"]), Position.parse(end["position"]))
+    first, last = _checked(start), _checked(end)
+    return LogRun(end["log"] or start["log"], first, last)
+
+
+def _checked(offset: dict[str, Any]) -> Position:
+    """Return where an offset is; `DamagedState` for what is none, as Spark does not check its log."""
+    try:
+        if offset["v"] != VERSION or not isinstance(offset["log"], str):
+            raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
+        _ = [Position.parse(cut) for cut in offset["cuts"]]
+        return Position.parse(offset["position"])
+    except (AttributeError, KeyError, TypeError, ValueError, OptionError) as error:
+        msg = f"the checkpoint has the offset {offset!r}, expected one of version {VERSION}; restore it from a copy"
+        raise DamagedState(msg) from error

@@ -1,0 +1,149 @@
+"""Leaders that change, go down and come back while a range is read: on brokers without Java, whose epochs rise as those of real ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import RecordsLost, RecordsReplaced
+from penstock.kafka import read
+from penstock.kafka.cluster import Cluster, End
+from penstock.kafka.offset import UNKNOWN_EPOCH, Partition, Range
+from tests.kafka.topics import options
+from tests.support import brokers as without_java
+from tests.support.follows import follows
+from tests.support.jars import NoJars
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from tests.support.brokers import Brokers
+
+FIRST, SECOND = 1, 2  # epochs of the leaders below
+SMALL = {"kafka.fetch.message.max.bytes": "2000", "kafka.queued.min.messages": "1", "timeout": "30s"}
+
+
+@pytest.fixture
+def brokers() -> Iterator[Brokers]:
+    """Return brokers of this test."""
+    try:
+        with without_java.running() as two:
+            yield two
+    except NoJars as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def leaders(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    """Return brokers with records 0 to 4 of the first epoch, and 5 to 9 of the second, which is that of now."""
+    brokers.send(*(b"%d" % number for number in range(5)))
+    brokers.lead(2)
+    brokers.send(*(b"%d" % number for number in range(5, 10)))
+
+    def ends(_: Cluster, partitions: Collection[Partition]) -> dict[Partition, End]:
+        return dict.fromkeys(partitions, End(10, SECOND))  # these brokers do not say it
+
+    monkeypatch.setattr(Cluster, "ends", ends)
+    return brokers
+
+
+def values(brokers: Brokers, wanted: Range, **given: str) -> list[bytes]:
+    """Return the values of a range."""
+    batches = read.read(options(brokers.servers, subscribe=brokers.topic, **SMALL, **given), wanted)
+    return [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def offsets(begin: int, end: int, *, epoch: int = UNKNOWN_EPOCH, before: int = UNKNOWN_EPOCH) -> Range:
+    """Return a range of the topic, whose id nobody knows."""
+    return Range(Partition("orders", 0), begin, end, epoch=epoch, before=before)
+
+
+def numbers(begin: int, end: int) -> list[bytes]:
+    """Return the values of records from one offset to another."""
+    return [b"%d" % number for number in range(begin, end)]
+
+
+@follows("PST-905")
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [
+        (offsets(3, 8, epoch=FIRST), 8),  # records of a later leader stand in it
+        (offsets(8, 10, epoch=SECOND, before=FIRST), 8),  # in front of it
+        (offsets(6, 7, epoch=SECOND, before=FIRST), 6),
+        (offsets(0, 10, epoch=FIRST), 10),
+    ],
+)
+def test_records_of_a_later_leader_stand_in_the_place_of_others(leaders: Brokers, wanted: Range, place: int) -> None:
+    """Records of a later leader than the plan knew, in a range or in front of it, are told; or read, if that is no failure."""
+    assert values(leaders, offsets(0, 10)) == numbers(0, 10), "the client is one that knows the leader"
+    with pytest.raises(RecordsReplaced, match=f"in front of offset {place}") as caught:
+        values(leaders, wanted)
+    assert (caught.value.offset, caught.value.epoch) == (place, FIRST)
+    assert values(leaders, wanted, failOnDataLoss="false") == numbers(wanted.begin, wanted.end)
+
+
+def test_what_nobody_sees_is_asked_of_the_leader(leaders: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody sees a record of a later leader, as its transaction was aborted, the leader says at the end that there is one."""
+    monkeypatch.setattr(read._Reader, "_check_epoch", lambda *_: None)
+    with pytest.raises(RecordsReplaced, match="in front of offset 8"):
+        values(leaders, offsets(3, 8, epoch=FIRST))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        offsets(0, 5, epoch=FIRST),
+        offsets(2, 5, epoch=FIRST, before=FIRST),
+        offsets(5, 10, epoch=SECOND, before=FIRST),
+        offsets(0, 10, epoch=SECOND),
+        offsets(7, 9),  # of an offset that somebody else has written
+    ],
+)
+def test_a_leader_that_has_all_records_is_no_loss(leaders: Brokers, wanted: Range) -> None:
+    """Another leader of the same records changes nothing, whatever a plan knew."""
+    assert values(leaders, wanted) == numbers(wanted.begin, wanted.end)
+
+
+def test_a_range_that_ends_in_front_of_its_end(leaders: Brokers) -> None:
+    """A partition that is shorter than a range is told at once, not as a broker that gives nothing; who accepts it has what is there."""
+    for wanted in (offsets(3, 15, epoch=SECOND), offsets(3, 15)):
+        begun = time.monotonic()
+        with pytest.raises(RecordsLost, match="ends at offset 10, expected at least 15") as caught:
+            values(leaders, wanted)
+        assert (caught.value.offset, caught.value.first) == (15, 10)
+        assert time.monotonic() - begun < 20, "not after `timeout`"
+        assert values(leaders, wanted, failOnDataLoss="false") == numbers(3, 10)
+
+
+def test_an_epoch_that_goes_back(leaders: Brokers) -> None:
+    """A leader of an earlier epoch than the plan's is of another cluster, or of a copy that was put back."""
+    with pytest.raises(RecordsReplaced):
+        values(leaders, offsets(0, 5, epoch=SECOND + 1))
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_broker_goes_in_the_middle_of_a_range(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, leader: int) -> None:
+    """With a range half read the broker goes; it comes back, or another one leads: the rest comes, each record once, in order."""
+    monkeypatch.setattr(read, "_BATCH_ROWS", 10)
+    brokers.send(*(b"%d" % number + bytes(1000) for number in range(60)))
+    reading = read.read(options(brokers.servers, subscribe=brokers.topic, **SMALL), offsets(0, 60))
+    seen = next(reading)["offset"].to_pylist()
+    assert 0 < len(seen) < 40
+    brokers.down(1)
+    if leader == 2:
+        brokers.lead(2)
+    else:
+        brokers.up(1)
+    seen += [offset for batch in reading for offset in batch["offset"].to_pylist()]
+    assert seen == list(range(60))
+
+
+def test_pieces_of_a_range_know_what_it_knows() -> None:
+    """What is in front of a range is asked once, by its first piece; each has the epoch of the plan."""
+    whole = offsets(5, 9, epoch=SECOND, before=FIRST)
+    assert whole.piece(5, 7) == replace(whole, end=7)
+    assert whole.piece(7, 9) == offsets(7, 9, epoch=SECOND)
+    assert Range.from_json(whole.to_json()) == whole

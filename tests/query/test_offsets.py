@@ -1,0 +1,39 @@
+"""Offsets in a checkpoint that are none: Spark does not check its log, so each source asks whether what it finds is its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import DamagedState
+from penstock.kafka.offset import Positions
+from penstock.query import offset
+from penstock.sink import published
+from penstock.wal import runs
+from penstock.windows import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOURCES: dict[str, Callable[[Any], object]] = {
+    "files": offset.check,
+    "published": published._positions,
+    "topics": Positions.of,
+    "windows": replay._window,
+    "log": lambda form: runs.runs(form, form),
+}
+_AT = {"v": 1, "log": "", "position": "0:0", "cuts": []}
+NONE_OF_THEM: list[Any] = [
+    *(None, 5, "x", [], [{}], True, {"v": 1}),
+    *({"v": 1, "window": True}, {"v": 1, "window": -5}),
+    *(_AT | {"position": "x"}, _AT | {"cuts": 5}, _AT | {"cuts": ["x"]}, _AT | {"log": None}),
+]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_no_offset_is_damage(source: str) -> None:
+    """Whatever JSON stands where an offset was is `DamagedState` with what to do, and no error of Python's own."""
+    for form in NONE_OF_THEM:
+        with pytest.raises(DamagedState, match="the offset .*(restore it|restore the checkpoint|new checkpoint)"):
+            SOURCES[source](form)

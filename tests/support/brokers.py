@@ -1,0 +1,95 @@
+"""Brokers of Kafka without Java: those that librdkafka has for its own tests, in this process, reached as any other.
+
+They keep records, elect leaders of rising epochs, go down and come back. They know no transactions, nor ids of topics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.jars import NoJars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PRODUCER = 0
+_NAME = b"orders"
+
+
+class Brokers:
+    """Two of them, with a topic `orders` of one partition, which the first one leads."""
+
+    topic = _NAME.decode()
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+        self._call = library
+        for name, result, arguments in (
+            ("rd_kafka_conf_new", pointer, ()),
+            ("rd_kafka_conf_set", number, (pointer, text, text, pointer, ctypes.c_size_t)),
+            ("rd_kafka_new", pointer, (number, pointer, pointer, ctypes.c_size_t)),
+            ("rd_kafka_destroy", None, (pointer,)),
+            ("rd_kafka_mock_cluster_new", pointer, (pointer, number)),
+            ("rd_kafka_mock_cluster_destroy", None, (pointer,)),
+            ("rd_kafka_mock_cluster_bootstraps", text, (pointer,)),
+            ("rd_kafka_mock_topic_create", number, (pointer, text, number, number)),
+            ("rd_kafka_mock_partition_set_leader", number, (pointer, text, ctypes.c_int32, ctypes.c_int32)),
+            ("rd_kafka_mock_broker_set_down", number, (pointer, ctypes.c_int32)),
+            ("rd_kafka_mock_broker_set_up", number, (pointer, ctypes.c_int32)),
+        ):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        settings = library.rd_kafka_conf_new()
+        library.rd_kafka_conf_set(settings, b"log_level", b"0", None, 0)
+        self._client = library.rd_kafka_new(_PRODUCER, settings, None, 0)
+        self._cluster = library.rd_kafka_mock_cluster_new(self._client, 2)
+        self.servers: str = library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+        library.rd_kafka_mock_topic_create(self._cluster, _NAME, 1, 2)
+        self.lead(1)
+
+    def lead(self, broker: int) -> None:
+        """Have a broker lead the partition: each time in a later epoch."""
+        self._call.rd_kafka_mock_partition_set_leader(self._cluster, _NAME, 0, broker)
+
+    def down(self, broker: int) -> None:
+        """Take a broker away from all who are connected."""
+        self._call.rd_kafka_mock_broker_set_down(self._cluster, broker)
+
+    def up(self, broker: int) -> None:
+        """Have it back."""
+        self._call.rd_kafka_mock_broker_set_up(self._cluster, broker)
+
+    def send(self, *values: bytes) -> None:
+        """Append records, each in a batch of its own."""
+        from confluent_kafka import Producer  # noqa: PLC0415 - may be missing
+
+        settings: dict[str, Any] = {"bootstrap.servers": self.servers, "log_level": 0, "batch.num.messages": 1}
+        producer = Producer(settings | {"linger.ms": 0})
+        for value in values:
+            producer.produce(self.topic, value, partition=0)
+        assert producer.flush(30) == 0
+
+    def close(self) -> None:
+        """End them."""
+        self._call.rd_kafka_mock_cluster_destroy(self._cluster)
+        self._call.rd_kafka_destroy(self._client)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Brokers]:
+    """Yield brokers that run. `NoJars` where the client's library is not to be had as a file of its own."""
+    spec = find_spec("confluent_kafka")
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent.with_suffix(".libs")
+    files = [] if folder is None else sorted(folder.glob("librdkafka*.so*"))
+    if not files:
+        msg = "librdkafka is not here as a file of its own"
+        raise NoJars(msg)
+    brokers = Brokers(ctypes.CDLL(str(files[0])))
+    try:
+        yield brokers
+    finally:
+        brokers.close()
