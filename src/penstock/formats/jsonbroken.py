@@ -1,8 +1,8 @@
 r"""Which lines are no JSON object of a schema, many at a time: what `malformed.sifted` asks before it tries groups.
 
 1. *Broken lines*, by their bytes alone: one that does not begin with `{` and end with `}`, whose quotes are not in pairs, or
-   whose brackets do not close; one that is no UTF-8. That is what a line is that was cut, or into which something else was
-   written, and costs less than reading it.
+   whose brackets do not close; one with a control character in a string (of one flipped bit, often), or that is no UTF-8. That is
+   what a line is that was cut, or into which something else was written, and costs less than reading it.
 2. *Lines that are no JSON* otherwise are found by asking Arrow about groups of them. What is asked is their grammar alone: a line
    without what is in its strings and with other numbers. Of these there are few, and each is asked about once.
 3. *Values that do not fit* are looked for column by column, in groups of values.
@@ -63,15 +63,27 @@ def _unlike_grammar(data: bytes, starts: Positions) -> Found:
 
 
 def _unlike_inside(data: bytes, starts: Positions) -> Found:
-    """Find the lines whose quotes are not in pairs, or whose brackets do not close."""
+    """Find the lines whose quotes are not in pairs, whose brackets do not close, or that have a control character bare in a string."""
     if not len(starts):
         return starts, []
     codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
     quotes = unescaped_quotes(codes)
     before = np.searchsorted(quotes, bounds)
-    paired = np.diff(before) % 2 == 0
-    bad = np.flatnonzero(~(paired & _closed(codes, bounds, quotes, before)))
+    right = np.diff(before) % 2 == 0
+    right &= _closed(codes, bounds, quotes, before)
+    right[_controlled(codes, bounds, quotes, before)] = False
+    bad = np.flatnonzero(~right)
     return bad, [str(no_object())] * len(bad)
+
+
+def _controlled(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positions, before: Positions) -> Positions:
+    """Return which lines have a control character where none may be: only tabs and carriage returns may, outside of strings."""
+    at = np.flatnonzero((codes < ord(" ")) & (codes != ord("\n")))
+    lines = np.searchsorted(bounds, at, side="right") - 1
+    at, lines = at[lines >= 0], lines[lines >= 0]
+    inside = (np.searchsorted(quotes, at) - before[lines]) % 2 == 1
+    controlled: Positions = lines[inside | ~_WHITE[codes[at]]]
+    return controlled
 
 
 def _closed(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positions, before: Positions) -> Flags:
