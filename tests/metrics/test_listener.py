@@ -7,6 +7,7 @@ import tempfile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -14,8 +15,9 @@ pytest.importorskip("pyspark")
 from penstock.metrics.meter import Meter
 from penstock.query import measured
 from penstock.spark import calls
-from penstock.spark.calls import CallCounts
+from penstock.spark.calls import AsyncMap, CallCounts
 from penstock.spark.measuring import MeasuringListener
+from penstock.tally import Counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,3 +124,20 @@ def test_a_query_that_ran_before_is_counted_from_then_on(listener: Listener) -> 
     measured.note("q", [("commit", {"syncs": 2})])
     listener.batch(6, OURS)
     assert listener.values["syncs commit"] == 2
+
+
+async def doubled(row: Any) -> dict[str, int]:  # the call of a user
+    return {"twice": 2 * row.n}
+
+
+def test_calls_of_an_ingest_are_counted_in_its_tasks() -> None:
+    """In an ingest, where Spark has nothing that adds up, calls are counted with what the task reports; in a query they are not, too."""
+    counted = Counted()
+    reported: list[dict[str, int]] = []
+    transform = AsyncMap(doubled, schema="twice bigint")
+    rows = pa.record_batch({"n": [1, 2, 3]})
+    assert sum(batch.num_rows for batch in transform.stream(iter([rows]), operator="x", otherwise="t")) == 3
+    amounts = counted.amounts()
+    assert (amounts["calls rows"], amounts["calls calls"]) == (3, 3)
+    list(transform.stream(iter([rows]), operator="x", otherwise="t", report=reported.append))
+    assert (counted.amounts(), len(reported)) == (amounts, 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.errors import StorageError
 from penstock.query import measured
 from penstock.sink import keeper
 from penstock.storage import HostFact
@@ -73,6 +74,20 @@ def test_a_note_that_is_held_keeps_no_commit_waiting(driver: Driver) -> None:
         assert measured.counts(query) == {}
     driver.run(1)
     assert measured.counts(query)["database_rows"] == 3
+
+
+def test_a_host_without_a_place_for_notes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no temporary directory can be had, or ours is another user's, batches are committed, and nothing is told."""
+    monkeypatch.setattr("penstock.storage._host.temporary_directory", _none)
+    measured.measure(driver.spark.query)
+    driver.run(0)
+    assert measured.counts(driver.spark.query) == {}
+    measured.forget(driver.spark.query)
+
+
+def _none() -> str:
+    msg = "no directory for temporary files can be written"
+    raise StorageError(msg)
 
 
 def test_a_note_of_the_dead_goes(driver: Driver) -> None:

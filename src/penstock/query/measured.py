@@ -7,10 +7,9 @@ fact is not durable; when it is lost, a monitor misses some numbers. `docs/forma
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import xxhash
@@ -20,9 +19,8 @@ from penstock.errors import StorageError
 from penstock.storage import HostFact, is_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-_log = logging.getLogger("penstock.metrics")
 _COUNTS, _PROCESS = (
     "counts",
     "jvm",
@@ -40,39 +38,43 @@ def measure(query: str) -> None:
 
 def counts(query: str) -> dict[str, float]:
     """Return what was counted of a query since `measure`."""
-    fact, amounts = _fact(query), {}
-    if is_file(fact.path):
-        with _unless_away(), fact.locked(wait=False) as state:
-            amounts = dict(state.get(_COUNTS, {}))
-    return amounts
+    with _unless_away(), _known(query) as state:
+        return dict(state.get(_COUNTS, {}))
+    return {}
 
 
 def forget(query: str) -> None:
     """Count the query no more."""
-    fact = _fact(query)
-    if is_file(fact.path):
-        with _unless_away(), fact.locked(wait=False) as state:
-            state.clear()
+    with _unless_away(), _known(query) as state:
+        state.clear()
 
 
 def note(query: str, phases: Iterable[tuple[str, Mapping[str, float]]]) -> None:
     """Add what was counted in phases of a batch, where somebody measures the query. Never raises, and waits for nobody."""
+    with _unless_away(), _known(query) as state:
+        if _COUNTS in state:
+            sums = Counter(state[_COUNTS])
+            for phase, amounts in phases:
+                sums.update(
+                    {f"{name} {phase}" if name in _PHASED else name: amount for name, amount in amounts.items()}
+                )
+            state[_COUNTS] = dict(sums)
+
+
+@contextmanager
+def _known(query: str) -> Iterator[dict[str, Any]]:
+    """Yield the fact of a query, an empty one where nobody measures it; `BlockingIOError` where somebody holds it."""
     fact = _fact(query)
     if not is_file(fact.path):
+        yield {}
         return
-    with _unless_away(), fact.locked(wait=False) as state:
-        if _COUNTS not in state:
-            state.clear()
-            return
-        sums = Counter(state[_COUNTS])
-        for phase, amounts in phases:
-            sums.update({f"{name} {phase}" if name in _PHASED else name: amount for name, amount in amounts.items()})
-        state[_COUNTS] = dict(sums)
+    with fact.locked(wait=False) as state:
+        yield state
 
 
 def _unless_away() -> suppress:
     """Go on without the numbers where the fact is held by somebody, or cannot be had."""
-    return suppress(BlockingIOError, OSError, StorageError)
+    return suppress(OSError, StorageError)
 
 
 def _fact(query: str) -> HostFact:
