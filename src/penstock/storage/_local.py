@@ -500,7 +500,8 @@ class LocalStorage:
 
     def persist_all(self) -> None:
         """Write out all disks; of a file system on the network what this host has written."""
-        self._os.sync()
+        with doing("write out all that is in", "/"):
+            self._os.sync()
 
     def now_ns(self) -> int:
         """Return the machine's time: it stamps the files of its own disks."""
