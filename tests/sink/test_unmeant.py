@@ -65,7 +65,7 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
         ({"fileName": "{time:yyyyMMdd}-{seq}"}, "expected %Y%m%d"),
         ({"fileName": "{ts:HH}-{seq}"}, "expected %H"),
         ({"fileName": "{seq}\n"}, "a control character"),
-        ({"fileName": "{time:%Y%t}{seq}"}, "a control character"),
+        ({"fileName": "{time:%Y%t}{seq}"}, "control characters"),
         ({"fileName": " {seq}"}, "begins or ends with a blank"),
         ({"fileName": "{seq}", "timeFormat": "yyyy\0"}, "a control character"),
         ({"fileName": "{seq}", "timeFormat": "'x'"}, "must have a time"),

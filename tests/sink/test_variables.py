@@ -154,7 +154,7 @@ def test_merged_part_is_named_by_one_opener(output: Output, time: FakeClock, mon
 @pytest.mark.parametrize(("name", "spec"), [("a\nb{seq}", "%H"), ("f%TIME-{seq}", "%n"), ("f%TIME-{seq}", "%H\0%M")])
 def test_name_with_a_control_character_is_refused(output: Output, name: str, spec: str) -> None:
     """Stores of objects take no such names, and lists with a name a line cannot have them: refused at the start, on each storage."""
-    with pytest.raises(TemplateError, match="control character"):
+    with pytest.raises(TemplateError, match="control character|the same text for every time"):
         output.sink(fileName=name, timeFormat=spec)
 
 
