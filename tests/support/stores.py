@@ -71,7 +71,7 @@ class StoreServer:
     @property
     def page(self) -> int:
         """Return how many objects it lists for one request."""
-        return 100 if self.server.kind == "moto" else 1000
+        return 100 if self.kind == "moto" else 1000
 
     @property
     def endpoint(self) -> str:
@@ -232,11 +232,6 @@ class Relay:
     busy: int = 0
     loses: int = 0
     requests: int = 0
-
-    @property
-    def page(self) -> int:
-        """Return how many objects it lists for one request."""
-        return 100 if self.server.kind == "moto" else 1000
 
     @property
     def endpoint(self) -> str:
