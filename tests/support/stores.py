@@ -234,11 +234,6 @@ class Relay:
     requests: int = 0
 
     @property
-    def page(self) -> int:
-        """Return how many objects it lists for one request."""
-        return 100 if self.kind == "moto" else 1000
-
-    @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._listener.server_address[1]}"
 
