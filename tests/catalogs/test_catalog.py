@@ -77,6 +77,7 @@ def test_what_is_published_is_in_the_table_once(output: Output, table: Table) ->
     assert table.count() == 4
 
 
+@pytest.mark.slow
 def test_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
     """A follower that is killed again and again, on either side of its commits and in the middle of them, while files are published."""
     writer = Writer(output)
@@ -140,6 +141,7 @@ def test_rows_that_somebody_deletes_do_not_come_back(output: Output, table: Tabl
     assert table.rows() == [(1, "b"), (2, "c")]
 
 
+@pytest.mark.slow
 def test_lost_reply_is_recognised(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit is done, and reported as failed: the table says so, and nothing is committed again."""
     Writer(output).publish([(0, "a")])

@@ -151,6 +151,7 @@ def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPa
     assert all(4 <= count <= 5 for count in seen[:4])  # a minus zero may be in doubt, too
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(2, 30)))
 def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:
     """Which CSV fields are none of their column's type does not depend on how they are looked for, nor on blocks before."""

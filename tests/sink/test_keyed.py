@@ -269,6 +269,7 @@ class Writes(Program):
         return lost + never + compare(lines, acknowledged=acknowledged, offered=offered).complaints(final=final)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "below"), [(CrashDisk, "1m"), (CrashHdfs, "1"), (ObjectStore, "1m")])
 def test_no_crash_loses_or_doubles_a_key(profile: Callable[..., Crashable], below: str) -> None:
     """Every step of two writes is crashed, and every step of the recovery: each key's rows are there once in the end, and none twice."""

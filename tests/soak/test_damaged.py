@@ -17,6 +17,7 @@ needs_logs = pytest.mark.skipif(not LOGHUB.is_dir(), reason="the logs of loghub 
 
 
 @needs_logs
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "seed"), [pytest.param(1, 1, id="gate"), pytest.param(30, 7, id="soak", marks=pytest.mark.soak)]
 )
