@@ -9,6 +9,8 @@ from penstock.errors import TemplateError
 from penstock.options import SINK, parse
 from penstock.sink.layout import Layout
 from penstock.sink.names import NameTemplate
+from penstock.sink.sink import Batch, Sink
+from penstock.testing import ObjectStore
 from tests.support.output import Output
 
 SCHEMA = pa.schema([("value", pa.string()), ("country", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -132,3 +134,17 @@ def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: 
         Layout(checked, "hdfs://host/x", goes_on=True).check(SCHEMA)
     escaped = parse(SINK, {"path": "/x", "format": "json", "bucketBy": "t={ts:%H:%M}"}, what="sink")
     Layout(escaped, "hdfs://host/x", goes_on=True).check(SCHEMA)
+
+
+def test_a_key_that_no_store_of_objects_takes_is_told_before_anything_is_committed(wide: Output) -> None:
+    """Five directories of 230 bytes are a path on a disk and no key: they were committed, and could never be published."""
+    wide.storage = ObjectStore().storage()
+    wide.schema = SCHEMA
+    checked = {"format": "json", "bucketBy": "a={country}/b={country}/c={country}/d={country}/e={country}"}
+    sink = Sink(wide.storage, "/out", parse(SINK, {"path": "/out", **checked}, what="sink"), "s")
+    begun = sink.begin("d1", Batch("q1", 0))
+    rows = ["1|" + "x" * 230 + "|2026-01-31 00:00:00Z"]
+    with pytest.raises(TemplateError, match=r"make a key of 12\d\d bytes .* a store of objects takes 1024"):
+        wide.write(sink, begun, 0, {0: rows})
+    sink.commit(Batch("q1", 0), wide.write(sink, begun, 0, {0: ["1|" + "x" * 150 + "|2026-01-31 00:00:00Z"]}))
+    assert sink.finish() is not None

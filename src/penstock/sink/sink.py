@@ -48,6 +48,7 @@ from penstock.errors import (
     Fenced,
     OptionError,
     PublishConflict,
+    TemplateError,
     UsageError,
 )
 from penstock.formats import encoder, file_extension
@@ -91,6 +92,7 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
+_KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
 KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
@@ -283,7 +285,7 @@ class Sink:
             encode=encode,
             aside=aside,
             times=self.layout.time_buckets(schema),
-            check_name=partial(_check_name, self.rules, origin, kind),
+            check_name=partial(_check_name, self, origin, kind),
         )
 
     def check(self, schema: pa.Schema) -> None:
@@ -299,7 +301,7 @@ class Sink:
         if self.layout.names.columns:
             return
         kind = self.layout.kind(self.layout.data_schema(schema)[0], ("",) if self.options["encryptTo"] else ())
-        _check_name(self.rules, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind, Destination(""))
+        _check_name(self, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind, Destination(""))
 
     @property
     def _merge_below(self) -> int:
@@ -495,10 +497,17 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     return AsideParts(Destination(aside_bucket(sink_id)), kind, encoder(LINES_WRITTEN))
 
 
-def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
+def _check_name(sink: Sink, origin: Origin, kind: Kind, place: Destination) -> None:
     """Raise `TemplateError` if a part would have a name that no file can have, whatever its number: before anything is committed."""
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-    rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+    path = sink.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", f"{sink.root}/{path}")
+    if not sink.storage.has_directories and len(key.encode()) > _KEY_BYTES_MAX:
+        msg = (
+            f"bucketBy and fileName make a key of {len(key.encode())} bytes ({path[:60]!r}...), and a store of objects takes "
+            f"{_KEY_BYTES_MAX}; bucket and name by something shorter"
+        )
+        raise TemplateError(msg)
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
