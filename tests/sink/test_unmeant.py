@@ -144,7 +144,7 @@ def test_a_key_that_no_store_of_objects_takes_is_told_before_anything_is_committ
     sink = Sink(wide.storage, "/out", parse(SINK, {"path": "/out", **checked}, what="sink"), "s")
     begun = sink.begin("d1", Batch("q1", 0))
     rows = ["1|" + "x" * 230 + "|2026-01-31 00:00:00Z"]
-    with pytest.raises(TemplateError, match=r"make a key of 12\d\d bytes .* a store of objects takes 1024"):
+    with pytest.raises(TemplateError, match=r"make a key of 1\d\d\d bytes .* a store of objects takes 1024"):
         wide.write(sink, begun, 0, {0: rows})
     sink.commit(Batch("q1", 0), wide.write(sink, begun, 0, {0: ["1|" + "x" * 150 + "|2026-01-31 00:00:00Z"]}))
     assert sink.finish() is not None
