@@ -93,6 +93,7 @@ _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
 _KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
+_PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
 KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
@@ -501,11 +502,14 @@ def _check_name(sink: Sink, origin: Origin, kind: Kind, place: Destination) -> N
     """Raise `TemplateError` if a part would have a name that no file can have, whatever its number: before anything is committed."""
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
     path = sink.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
-    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", f"{sink.root}/{path}")
-    if not sink.storage.has_directories and len(key.encode()) > _KEY_BYTES_MAX:
+    whole, most = f"{sink.root}/{path}", _PATH_BYTES_MAX
+    if not sink.storage.has_directories:
+        whole, most = re.sub("^[a-z0-9]+://[^/]*/|^/", "", whole), _KEY_BYTES_MAX
+    size = len(whole.encode(errors="surrogateescape"))
+    if size > most:
         msg = (
-            f"bucketBy and fileName make a key of {len(key.encode())} bytes ({path[:60]!r}...), and a store of objects takes "
-            f"{_KEY_BYTES_MAX}; bucket and name by something shorter"
+            f"bucketBy and fileName make a path of {size} bytes ({path[:60]!r}...), and at most {most} are possible; bucket and name by "
+            "something shorter"
         )
         raise TemplateError(msg)
 
