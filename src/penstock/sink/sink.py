@@ -37,7 +37,7 @@ import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,7 @@ from penstock.sink.writer import AsideParts, TaskWriter, new_part
 from penstock.storage import TEMPORARY, check_fit, entry_at, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -286,7 +286,7 @@ class Sink:
             encode=encode,
             aside=aside,
             times=self.layout.time_buckets(schema),
-            check_name=partial(_check_name, self, origin, kind),
+            check_name=_room(self, origin, kind),
         )
 
     def check(self, schema: pa.Schema) -> None:
@@ -302,7 +302,7 @@ class Sink:
         if self.layout.names.columns:
             return
         kind = self.layout.kind(self.layout.data_schema(schema)[0], ("",) if self.options["encryptTo"] else ())
-        _check_name(self, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind, Destination(""))
+        _room(self, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind)(Destination(""))
 
     @property
     def _merge_below(self) -> int:
@@ -498,20 +498,32 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     return AsideParts(Destination(aside_bucket(sink_id)), kind, encoder(LINES_WRITTEN))
 
 
-def _check_name(sink: Sink, origin: Origin, kind: Kind, place: Destination) -> None:
-    """Raise `TemplateError` if a part would have a name that no file can have, whatever its number: before anything is committed."""
+def _room(sink: Sink, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
+    """Return what raises `TemplateError` if a part there would have a name or a path that no file can have, whatever its number.
+
+    It is asked for each new part, before anything of it is committed: thousands in buckets have one name, which is made once.
+    """
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-    path = sink.rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
-    whole, most = f"{sink.root}/{path}", _PATH_BYTES_MAX
-    if not sink.storage.has_directories:
-        whole, most = re.sub("^[a-z0-9]+://[^/]*/|^/", "", whole), _KEY_BYTES_MAX
-    size = len(whole.encode(errors="surrogateescape"))
-    if size > most:
-        msg = (
-            f"bucketBy and fileName make a path of {size} bytes ({path[:60]!r}...), and at most {most} are possible; bucket and name by "
-            "something shorter"
-        )
-        raise TemplateError(msg)
+    opener |= {"seq": _NUMBER_MAX, "attempt": origin.attempt, "time": origin.time_ns}
+    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", sink.root)
+    root, most = (sink.root, _PATH_BYTES_MAX) if sink.storage.has_directories else (key, _KEY_BYTES_MAX)
+    most -= len(os.fsencode(root)) + len("/")
+
+    @lru_cache(maxsize=1)
+    def longest(name: str) -> str:
+        return sink.rules.path(Destination("", name), kind, **opener)
+
+    def check(place: Destination) -> None:
+        path = f"{place.bucket}/{longest(place.name)}"
+        size = len(path.encode())
+        if size > most:
+            msg = (
+                f"bucketBy and fileName make a path of {size} bytes ({path[:60]!r}...), and below {sink.root[:60]!r} at most {most} are "
+                "possible; bucket and name by something shorter"
+            )
+            raise TemplateError(msg)
+
+    return check
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
