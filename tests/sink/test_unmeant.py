@@ -73,11 +73,13 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
         ({"fileName": "{seq}", "timeFormat": "'x'"}, "must have a time"),
         (
             {"fileName": "%FILENUM.txt.gz"},
-            "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not compressed as a whole",
+            "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not packed as a whole",
         ),
         ({"fileName": "{seq}.zst", "compression": "gzip"}, "end in .zst, and these files end in .gz"),
         ({"fileName": "{seq}.bz2", "format": "parquet"}, "readers unpack names that end in .bz2"),
         ({"fileName": "events.gz", "growing": "true"}, "readers unpack names that end in .gz"),
+        ({"fileName": "{seq}.age"}, "readers unpack names that end in .age"),
+        ({"fileName": "{seq}.zip"}, "readers unpack names that end in .zip"),
     ],
 )
 def test_file_names_that_nobody_meant_are_refused_at_the_start(
