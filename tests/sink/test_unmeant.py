@@ -9,6 +9,8 @@ from penstock.errors import TemplateError
 from penstock.options import SINK, parse
 from penstock.sink.layout import Layout
 from penstock.sink.names import NameTemplate
+from penstock.sink.sink import Batch, Sink
+from penstock.testing import ObjectStore
 from tests.support.output import Output
 
 SCHEMA = pa.schema([("value", pa.string()), ("country", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -71,11 +73,13 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
         ({"fileName": "{seq}", "timeFormat": "'x'"}, "must have a time"),
         (
             {"fileName": "%FILENUM.txt.gz"},
-            "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not compressed as a whole",
+            "'%FILENUM.txt.gz': readers unpack names that end in .gz, .* not packed as a whole",
         ),
         ({"fileName": "{seq}.zst", "compression": "gzip"}, "end in .zst, and these files end in .gz"),
         ({"fileName": "{seq}.bz2", "format": "parquet"}, "readers unpack names that end in .bz2"),
         ({"fileName": "events.gz", "growing": "true"}, "readers unpack names that end in .gz"),
+        ({"fileName": "{seq}.age"}, "readers unpack names that end in .age"),
+        ({"fileName": "{seq}.zip"}, "readers unpack names that end in .zip"),
     ],
 )
 def test_file_names_that_nobody_meant_are_refused_at_the_start(
@@ -132,3 +136,28 @@ def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: 
         Layout(checked, "hdfs://host/x", goes_on=True).check(SCHEMA)
     escaped = parse(SINK, {"path": "/x", "format": "json", "bucketBy": "t={ts:%H:%M}"}, what="sink")
     Layout(escaped, "hdfs://host/x", goes_on=True).check(SCHEMA)
+
+
+def test_a_key_that_no_store_of_objects_takes_is_told_before_anything_is_committed(wide: Output) -> None:
+    """Five directories of 230 bytes are a path on a disk and no key: they were committed, and could never be published."""
+    wide.storage = ObjectStore().storage()
+    wide.schema = SCHEMA
+    checked = {"format": "json", "bucketBy": "a={country}/b={country}/c={country}/d={country}/e={country}"}
+    sink = Sink(wide.storage, "/out", parse(SINK, {"path": "/out", **checked}, what="sink"), "s")
+    begun = sink.begin("d1", Batch("q1", 0))
+    rows = ["1|" + "x" * 230 + "|2026-01-31 00:00:00Z"]
+    with pytest.raises(TemplateError, match=r"make a path of 1\d\d\d bytes .* below '/out' at most 1020 are possible"):
+        wide.write(sink, begun, 0, {0: rows})
+    sink.commit(Batch("q1", 0), wide.write(sink, begun, 0, {0: ["1|" + "x" * 150 + "|2026-01-31 00:00:00Z"]}))
+    assert sink.finish() is not None
+
+
+def test_a_path_that_no_disk_takes_is_told_before_anything_is_committed(output: Output) -> None:
+    """Where the output lies deep a bucket that is possible by itself made a path that is not: committed, and never published."""
+    output.schema = SCHEMA
+    output.root = output.root.joinpath(*["d" * 200] * 14)
+    sink = output.sink(format="json", bucketBy="/".join("{country}" for _ in range(8)))
+    with pytest.raises(TemplateError, match=r"make a path of 1\d\d\d bytes .* at most 1\d\d\d are possible"):
+        output.batch(sink, 0, {0: ["1|" + "x" * 160 + "|2026-01-31 00:00:00Z"]})
+    output.batch(sink, 0, {0: ["1|x|2026-01-31 00:00:00Z"]}, final=True)
+    assert len(output.visible()) == 1

@@ -192,5 +192,5 @@ def test_odd_paths_that_are_there_are_taken(name: str, tmp_path: Path, monkeypat
 def test_where_no_directory_can_be_made(storage: Storage) -> None:
     """A place that denies every name, as /proc does, a file on the way, and nothing at all: an error that names it, at once."""
     for path in ("/proc/penstock", "/proc/penstock/below/it", "", "/dev/null/below"):
-        with pytest.raises(StorageError, match="cannot make directory|is a file, expected a directory"):
+        with pytest.raises(StorageError, match="cannot make directory"):
             storage.make_directory(path)

@@ -126,7 +126,7 @@ class Layout:
         self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
         form.prepare()
-        self.names.check_read(file_extension(fmt))
+        self.names.check_read(file_extension(fmt) + (EXTENSION if self.options["encryptTo"] else ""))
         if isinstance(form, RecordFormat):
             form.encoder(fmt)
             return

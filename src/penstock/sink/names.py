@@ -26,7 +26,8 @@ from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
-from penstock.formats.codecs import codec_of
+from penstock.formats.codecs import codec_of, unreadable
+from penstock.formats.encryption import EXTENSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,13 +149,12 @@ class NameTemplate:
             msg = f"{self.where}: readers pass over names that end in {', '.join(UNFINISHED)}; choose another ending"
             raise TemplateError(msg)
         tail = self.template.rpartition("}")[2]
-        if codec_of(tail) and not (codec and tail.endswith(codec)):
+        if (codec_of(tail) or unreadable(tail) or tail.lower().endswith(EXTENSION)) and not (
+            codec and tail.endswith(codec)
+        ):
             ending = f".{tail.rpartition('.')[2]}"
-            added = f"end in {codec}" if codec else "are not compressed as a whole"
-            msg = (
-                f"{self.where}: readers unpack names that end in {ending}, and these files {added}; leave the ending out, or set "
-                "compression"
-            )
+            added = f"end in {codec}" if codec else "are not packed as a whole"
+            msg = f"{self.where}: readers unpack names that end in {ending}, and these files {added}; leave the ending out, or have them so"
             raise TemplateError(msg)
 
     def render(self, extension: str, **values: object) -> str:

@@ -37,7 +37,7 @@ import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ from penstock.errors import (
     Fenced,
     OptionError,
     PublishConflict,
+    TemplateError,
     UsageError,
 )
 from penstock.formats import encoder, file_extension
@@ -78,7 +79,7 @@ from penstock.sink.writer import AsideParts, TaskWriter, new_part
 from penstock.storage import TEMPORARY, check_fit, entry_at, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -91,6 +92,8 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 _STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
 _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
+_KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
+_PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
 KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
@@ -283,7 +286,7 @@ class Sink:
             encode=encode,
             aside=aside,
             times=self.layout.time_buckets(schema),
-            check_name=partial(_check_name, self.rules, origin, kind),
+            check_name=_room(self, origin, kind),
         )
 
     def check(self, schema: pa.Schema) -> None:
@@ -299,7 +302,7 @@ class Sink:
         if self.layout.names.columns:
             return
         kind = self.layout.kind(self.layout.data_schema(schema)[0], ("",) if self.options["encryptTo"] else ())
-        _check_name(self.rules, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind, Destination(""))
+        _room(self, Origin(0, 0, 0, 0, socket.gethostname(), os.getpid()), kind)(Destination(""))
 
     @property
     def _merge_below(self) -> int:
@@ -495,10 +498,32 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     return AsideParts(Destination(aside_bucket(sink_id)), kind, encoder(LINES_WRITTEN))
 
 
-def _check_name(rules: Rules, origin: Origin, kind: Kind, place: Destination) -> None:
-    """Raise `TemplateError` if a part would have a name that no file can have, whatever its number: before anything is committed."""
+def _room(sink: Sink, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
+    """Return what raises `TemplateError` if a part there would have a name or a path that no file can have, whatever its number.
+
+    It is asked for each new part, before anything of it is committed: thousands in buckets have one name, which is made once.
+    """
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-    rules.path(place, kind, seq=_NUMBER_MAX, attempt=origin.attempt, time=origin.time_ns, **opener)
+    opener |= {"seq": _NUMBER_MAX, "attempt": origin.attempt, "time": origin.time_ns}
+    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", sink.root)
+    root, most = (sink.root, _PATH_BYTES_MAX) if sink.storage.has_directories else (key, _KEY_BYTES_MAX)
+    most -= len(os.fsencode(root)) + len("/")
+
+    @lru_cache(maxsize=1)
+    def longest(name: str) -> str:
+        return sink.rules.path(Destination("", name), kind, **opener)
+
+    def check(place: Destination) -> None:
+        path = f"{place.bucket}/{longest(place.name)}"
+        size = len(path.encode())
+        if size > most:
+            msg = (
+                f"bucketBy and fileName make a path of {size} bytes ({path[:60]!r}...), and below {sink.root[:60]!r} at most {most} are "
+                "possible; bucket and name by something shorter"
+            )
+            raise TemplateError(msg)
+
+    return check
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:

@@ -51,7 +51,8 @@ def _in_the_way(path: str) -> str:
     blocking = path
     while not os.path.lexists(blocking) and len(blocking) > 1:
         blocking = os.path.dirname(blocking)
-    return f"{blocking!r} is a file, expected a directory; move it away, or name another place"
+    words = f"{blocking!r} is a file, expected a directory; move it away, or name another place"
+    return words if blocking == path else f"cannot make directory {path!r}: {words}"
 
 
 def _sync_directory(system: _System, path: str) -> None:
