@@ -105,7 +105,7 @@ class MeasuringListener(StreamingQueryListener):
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
         sums: dict[str, float | None] = {}
-        for offset in _offsets(progress):
+        for offset in offsets_of(progress):
             for name, value in of_offset(offset).items():
                 sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
         return sums
@@ -137,7 +137,7 @@ class MeasuringListener(StreamingQueryListener):
         return None
 
 
-def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
+def offsets_of(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
     """Yield where the last batch of a query ended, of each of its sources that is ours."""
     for source in progress.sources:
         with suppress(ValueError, TypeError):
@@ -151,7 +151,7 @@ def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpa
 def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
     """Return what is left of partitions, over all sources of a query."""
     behind = Counter[str]()
-    for offset in _offsets(progress):
+    for offset in offsets_of(progress):
         behind.update(behind_of(offset))
     return dict(behind.most_common(_PARTITIONS))
 
