@@ -126,9 +126,9 @@ class MeasuringListener(StreamingQueryListener):
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
         sums: dict[str, float | None] = {}
-        for offset in _offsets(progress):
+        for offset in offsets_of(progress):
             with suppress(ValueError, TypeError):
-                for name, value in _of_any(offset).items():
+                for name, value in of_offset(offset).items():
                     sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
         return sums
 
@@ -159,7 +159,7 @@ class MeasuringListener(StreamingQueryListener):
         return None
 
 
-def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
+def offsets_of(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
     """Yield where the last batch of a query ended, of each of its sources whose offset is an object."""
     for source in progress.sources:
         with suppress(ValueError, TypeError):
@@ -171,7 +171,7 @@ def _offsets(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpa
 def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
     """Return what is left of partitions, over all sources of a query."""
     behind = Counter[str]()
-    for offset in _offsets(progress):
+    for offset in offsets_of(progress):
         behind.update(behind_of(offset))
     return dict(behind.most_common(_PARTITIONS))
 
@@ -193,10 +193,10 @@ def _is_told(name: str) -> bool:
     return measure in BY_NAME and (measure != tally.CALLS or label in _OUTCOMES)
 
 
-def _of_any(offset: Mapping[str, Any]) -> dict[str, float | None]:
+def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what an offset says of the input, nothing for one of a source that is not ours."""
     if {"read", "left", "sum"} <= offset.keys():
-        return of_offset(offset)
+        return _of_files(offset)
     if {"v", "log", "position", "cuts"} <= offset.keys():
         at = Position.parse(offset["position"])
         return {"log_segment": at.segment, "log_offset": at.offset}
@@ -205,8 +205,8 @@ def _of_any(offset: Mapping[str, Any]) -> dict[str, float | None]:
     return {}
 
 
-def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset of one of our sources says of the input, by measure."""
+def _of_files(offset: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what an offset of a source of files says of the input, by measure."""
     (files, size), (left_files, left_size) = offset["read"], offset["left"]
     oldest_ns = offset.get("oldest")
     return {
