@@ -158,9 +158,8 @@ class HostFact:
         with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
             fact = _intact(os.pread(fd, os.fstat(fd).st_size, 0))
             yield fact
-            os.ftruncate(fd, 0)
-            if fact:
-                os.pwrite(fd, json.dumps(fact | {"sum": _sum(fact)}).encode(), 0)
+            if fact:  # cut behind it, not before: some file systems write to the disk what was cut to nothing, when it is closed
+                os.ftruncate(fd, os.pwrite(fd, json.dumps(fact | {"sum": _sum(fact)}).encode(), 0))
             else:
                 os.unlink(self.path)
 
