@@ -12,6 +12,7 @@ Failure: a server stands still (SIGSTOP, a machine that is frozen), or the netwo
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from contextlib import contextmanager, suppress
@@ -47,12 +48,28 @@ def sockets() -> frozenset[Socket]:
     for number, family in {
         (each.fd, each.family) for each in psutil.Process().net_connections("all") if each.type == socket.SOCK_STREAM
     }:
-        with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
-            peer, own = connection.getpeername(), connection.getsockname()
-            of_path = str(peer).rpartition(".")[2]
-            ports = (of_path, of_path) if family == socket.AF_UNIX else (str(own[1]), str(peer[1]))
-            open_sockets.add(Socket(number, family, *ports))
+        with suppress(OSError), _duplicate(number) as connection:
+            if connection.family == family:
+                open_sockets.add(_as_listed(number, connection))
     return frozenset(open_sockets)
+
+
+def _duplicate(number: int) -> socket.socket:
+    """Return the socket that has this descriptor now, of whatever family, with a descriptor of its own; OSError if it is none."""
+    duplicate = os.dup(number)
+    try:
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _as_listed(number: int, connection: socket.socket) -> Socket:
+    """Return what is known of a duplicate of the descriptor `number`; OSError if it is not connected."""
+    peer, own = connection.getpeername(), connection.getsockname()
+    of_path = str(peer).rpartition(".")[2]
+    ports = (of_path, of_path) if connection.family == socket.AF_UNIX else (str(own[1]), str(peer[1]))
+    return Socket(number, connection.family, *ports)
 
 
 @contextmanager
@@ -62,10 +79,13 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(_ASK_SECONDS):
-            for number, family, *_ in _now(own):
-                # A duplicate: the number may be that of another file by the time that nobody has answered.
-                with suppress(OSError), socket.fromfd(number, family, socket.SOCK_STREAM) as connection:
-                    if not _answers(family, connection.getpeername()) and not done.is_set():
+            for listed in _now(own):
+                # A duplicate: the number may be that of another file by the time that nobody has answered. It may be already,
+                # since the connections were listed: then it is not ours, and of whatever family.
+                with suppress(OSError), _duplicate(listed.number) as connection:
+                    if _as_listed(listed.number, connection) != listed:
+                        continue
+                    if not _answers(listed.family, connection.getpeername()) and not done.is_set():
                         connection.shutdown(socket.SHUT_RDWR)
 
     threading.Thread(target=watch, name="penstock-heard", daemon=True).start()
