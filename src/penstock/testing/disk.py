@@ -418,6 +418,10 @@ class CrashDisk:
             yield from names.values()
 
 
+# What makes calls for others: these places are nobody's.
+_OF_OTHERS = ("testing/", "tally.py")
+
+
 def call_site() -> str:
     """Return which code of Penstock makes the call, innermost first: `storage/_local.py sync < sink/parts.py seal`."""
     places: list[str] = []
@@ -425,7 +429,7 @@ def call_site() -> str:
     while frame is not None and len(places) < _FRAMES:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         file = path[len(_PACKAGE) :].replace(os.sep, "/") if path.startswith(_PACKAGE) else ""
-        if file and not file.startswith("testing/") and not name.startswith("_"):
+        if file and not file.startswith(_OF_OTHERS) and not name.startswith("_"):
             places.append(f"{file} {name}")
         frame = frame.f_back
     return " < ".join(places)
