@@ -252,11 +252,12 @@ def test_who_watches_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.1)
     failures: list[Exception] = [RuntimeError("malformed line"), psutil.NoSuchProcess(1), FileNotFoundError()]
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
+        listed = [each for each in silence.sockets() if each.number == connection.fileno()]
 
         def own() -> list[silence.Socket]:
             if failures:
                 raise failures.pop()
-            return [silence.Socket(connection.fileno(), connection.family, "", "")]
+            return listed
 
         with silence.heard(own):
             connection.settimeout(30)
