@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import wait
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.errors import TopicNotThere
+from penstock import clock
+from penstock.errors import BrokerAway, TopicNotThere
 from penstock.kafka import client
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 _READ_UNCOMMITTED = "read_uncommitted"
+_AGAIN_SECONDS = 0.2  # behind an answer that nobody knows
 _LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
 
 
@@ -109,12 +112,23 @@ class Cluster:
 
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
+    def _offsets(self, partitions: Collection[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
+        """Return offsets of partitions, asked again as long as there is somebody missing who knows them.
+
+        The client waits for an answer, and not for a leader: where none is known yet, as while a broker comes back, it says so at once.
+        """
+        until = clock.monotonic() + self._seconds
+        while partitions:
+            with suppress(BrokerAway) if clock.monotonic() < until else nullcontext():
+                return self._offsets_now(partitions, spec)
+            self._asker = None  # what a client knows of leaders it keeps for minutes, also where they say that it is not so
+            clock.sleep(_AGAIN_SECONDS)
+        return {}
+
+    def _offsets_now(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(*partition): spec for partition in partitions}
-        if not asked:
-            return {}
         level = IsolationLevel.READ_UNCOMMITTED if self.reads_uncommitted else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
         ends = {}
