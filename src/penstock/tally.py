@@ -75,9 +75,7 @@ class Counted:
         self._before = amounts()
 
     def amounts(self) -> dict[str, float]:
-        """Return what was added so far."""
-        return {
-            name: amount - before
-            for name, amount in amounts().items()
-            if amount != (before := self._before.get(name, 0))
-        }
+        """Return what was added so far; of what was never counted before also nothing, so that a monitor knows of it."""
+        before = self._before
+        grown = {name: amount - before.get(name, 0) for name, amount in amounts().items()}
+        return {name: amount for name, amount in grown.items() if amount or name not in before}

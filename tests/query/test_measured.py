@@ -12,6 +12,7 @@ from penstock.errors import StorageError
 from penstock.query import measured
 from penstock.sink import keeper
 from penstock.storage import HostFact
+from penstock.tally import Counted
 from tests.query.kits import FileKit, TableKit
 from tests.query.suite import Driver
 
@@ -41,6 +42,7 @@ def test_batches_are_counted(driver: Driver) -> None:
     driver.run(1)  # repeated by Spark: the database has it
     counts = measured.counts(query)
     assert (counts["database_rows"], counts["database_skipped"]) == (3, 1)
+    assert Counted().amounts() == {}
     assert counts["database_seconds"] > 0
     measured.forget(query)
     assert measured.counts(query) == {}
