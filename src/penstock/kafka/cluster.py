@@ -121,7 +121,9 @@ class Cluster:
         while partitions:
             with suppress(BrokerAway) if clock.monotonic() < until else nullcontext():
                 return self._offsets_now(partitions, spec)
-            self._asker = None  # what a client knows of leaders it keeps for minutes, also where they say that it is not so
+            self._asker = (
+                None  # what a client knows of leaders it keeps for minutes, also where they say that it is not so
+            )
             clock.sleep(_AGAIN_SECONDS)
         return {}
 
