@@ -190,10 +190,10 @@ def test_ingest_of_topics_is_killed(kafka: Kafka, stage: Stage, chain: str) -> N
     """Killed at its steps, with a broker that is killed as well, each committed record is in one file, and none is that was not."""
     points: Sequence[str] = CHAINS[chain]
     topic = kafka.topic(partitions=2)
-    produce(kafka, topic, 12)
-    source = READ | {"maxOffsetsPerTrigger": "15" if points[1:] else "50"}
-    arguments = f"kafka://{kafka.servers}/{topic}", str(stage.dst), json.dumps(source)
+    produce(kafka, topic, 8)
+    arguments = f"kafka://{kafka.servers}/{topic}", str(stage.dst), json.dumps(READ | {"maxOffsetsPerTrigger": "50"})
     for point in points:
+        produce(kafka, topic, 4)
         killed = run_python(PROGRAM, *arguments, failpoints=point)
         assert "DONE" not in killed.stdout, point
         assert not places(stage) - committed(kafka, topic), point
@@ -201,7 +201,8 @@ def test_ingest_of_topics_is_killed(kafka: Kafka, stage: Stage, chain: str) -> N
         kafka.kill()
         kafka.restart()
         produce(kafka, topic, 4)
-    wait_for(lambda: committed(kafka, topic).total() == 90 + 30 * (chain == "long"), "the end of the transactions")
+    total = 60 + 30 * (len(points) + (chain == "long"))
+    wait_for(lambda: committed(kafka, topic).total() == total, "the end of the transactions")
     last = run_python(PROGRAM, *arguments)
     assert "DONE" in last.stdout, last.stderr[-3000:]
     assert places(stage) == committed(kafka, topic)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import wait
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -119,11 +118,13 @@ class Cluster:
         """
         until = clock.monotonic() + self._seconds
         while partitions:
-            with suppress(BrokerAway) if clock.monotonic() < until else nullcontext():
+            try:
                 return self._offsets_now(partitions, spec)
-            self._asker = (
-                None  # what a client knows of leaders it keeps for minutes, also where they say that it is not so
-            )
+            except BrokerAway:
+                if clock.monotonic() >= until:
+                    raise
+            # What a client knows of leaders it keeps for minutes, also where they say that it is not so.
+            self._asker = None
             clock.sleep(_AGAIN_SECONDS)
         return {}
 
