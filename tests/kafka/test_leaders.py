@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import RecordsLost, RecordsReplaced
+from penstock.errors import BrokerAway, RecordsLost, RecordsReplaced
 from penstock.kafka import read
 from penstock.kafka.cluster import Cluster, End
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition, Range
@@ -139,6 +140,29 @@ def test_broker_goes_in_the_middle_of_a_range(brokers: Brokers, monkeypatch: pyt
         brokers.up(1)
     seen += [offset for batch in reading for offset in batch["offset"].to_pylist()]
     assert seen == list(range(60))
+
+
+def test_ends_are_asked_for_until_somebody_leads(brokers: Brokers) -> None:
+    """A partition without a leader for a moment, as while a broker comes back: the client says so at once, and it is no failure yet."""
+    brokers.send(b"0", b"1")
+    cluster = Cluster(options(brokers.servers, subscribe=brokers.topic, **SMALL))
+    partition = Partition(brokers.topic, 0)
+    assert cluster.ends([partition])[partition].offset == 2
+    brokers.lead(-1)
+    with ThreadPoolExecutor(1) as threads:
+        ends = threads.submit(cluster.ends, [partition])
+        time.sleep(0.5)  # some answers
+        assert not ends.done()
+        brokers.lead(2)
+        assert ends.result(30)[partition].offset == 2
+
+
+def test_ends_that_nobody_knows_in_time(brokers: Brokers) -> None:
+    """Without a leader for as long as `timeout` it is one."""
+    brokers.lead(-1)
+    cluster = Cluster(options(brokers.servers, subscribe=brokers.topic, **{**SMALL, "timeout": "1s"}))
+    with pytest.raises(BrokerAway, match="No leaders found"):
+        cluster.ends([Partition(brokers.topic, 0)])
 
 
 def test_pieces_of_a_range_know_what_it_knows() -> None:
