@@ -106,7 +106,7 @@ MISTAKES = {
     "an output in the input": ('[pipelines.p]\nsource.path = "in"\nsink.path = "in/out"\n', 1, "pipelines.p", "lies in SRC"),
     "a name that would break a line": ('[pipelines."a\\nb"]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines."a\\nb"', "no name"),
     "a name that is nothing": ('[pipelines.""]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines.""', "no name"),
-    "a path with NUL": ('[pipelines.p]\nsource.path = "in"\nsink.path = "o\\u0000"\n', 1, "pipelines.p", "no path has a NUL in it"),
+    "a path with NUL": ('[pipelines.p]\nsource.path = "in"\nsink.path = "o\\u0000"\n', 1, "pipelines.p", "is no path"),
     "one of several paths of another type": (
         '[pipelines.p]\nsource.path = ["in", 3]\nsink.path = "o"\n', 2, "pipelines.p.source.path.1", "found 3"),
     "a table that is a text": ('[pipelines.p]\nsource.path = "in"\nsink = "o"\n', 3, "pipelines.p.sink", "valid table, found 'o'"),

@@ -34,12 +34,12 @@ def locate(
     `storage` that is given the location is a path of it, and taken as it is.
     """
     location = _text(location, name)
+    _check_path(location, name)
     if storage is not None:
         return storage, location
     if not location:
         msg = f"{name} is empty: expected a directory or a file, such as /data/in, file:///data/in or hdfs://cluster/data/in"
         raise OptionError(msg)
-    _check_path(location, name)
     if not literal:
         _check_typed(location, name)
     scheme = _SCHEME.match(location)
@@ -84,21 +84,21 @@ def _check_path(location: str, name: str) -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        msg = f"{name}={location!a} is no path: expected characters that file names have, without NUL"
+        msg = f"{name}={without_credentials(location)!a} is no path: expected characters that file names have, without NUL"
         raise OptionError(msg)
 
 
 def _check_typed(location: str, name: str) -> None:
     """Raise `OptionError` for what a shell would have expanded, or an editor has added, unless there is a file of that very name."""
-    expands = _FOR_SHELLS.match(location)
+    expands, shown = _FOR_SHELLS.match(location), without_credentials(location)
     if (expands is None and location == location.strip()) or os.path.lexists(location):
         return
     if expands is None:
-        msg = f"{name}={location!r} begins or ends with a blank or a line break; expected none there, as in {location.strip()!r}"
+        msg = f"{name}={shown!r} begins or ends with a blank or a line break; expected none there, as in {shown.strip()!r}"
         raise OptionError(msg)
     expanded = os.path.expanduser(location)  # of variables nothing is told: who knows what they hold
     example = "/data/out" if expanded == location else expanded
-    msg = f"{name}={location!r}: {expands[0]} is for a shell, and none reads this path; expected the whole path, such as {example}"
+    msg = f"{name}={shown!r}: {expands[0]} is for a shell, and none reads this path; expected the whole path, such as {example}"
     raise OptionError(msg)
 
 
@@ -107,9 +107,6 @@ def _text(location: object, name: str) -> str:
     path = os.fspath(location) if isinstance(location, (str, os.PathLike)) else None
     if not isinstance(path, str):
         msg = f"{name}={location!r}: expected a path as text, or of pathlib"
-        raise OptionError(msg)
-    if "\0" in path:
-        msg = f"{name}={without_credentials(path)!r}: no path has a NUL in it; leave that out"
         raise OptionError(msg)
     return path
 
