@@ -54,7 +54,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "dense": {
         "ingestion/late.py": "the query of an output that has read a source: each sink, each place of its checkpoint",
         "source/followed.py": "one planned batch: paced, begun again, missing or bounded",
-        "source/read.py": "a file that may turn out bad: what is held back, what is dropped, and from where it is begun again",
         "source/where.py": "one path, from its scheme to its last glob",
         "verify/against.py": "the stages of several sinks, which must agree, and what may keep each from being repeated",
     },

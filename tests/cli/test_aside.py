@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, StorageError, TooMuchSetAside
 from penstock.formats.aside import about_records
 from penstock.ingestion.sql.query import Sql
 from penstock.sink.tolerance import Tolerance
-from penstock.source import configured, read
+from penstock.source import configured, guarded, read
 from penstock.verify.retry import retry
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, held_bytes: int
 ) -> None:
     """Damage at the end of a .gz takes back what was read before it, also where that was staged; the others' rows are all there."""
-    monkeypatch.setattr(read, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(guarded, "_HELD_BYTES", held_bytes)
     made = pipeline(source={"badFiles": "quarantine"})
     whole = packed(60_000)
     for name, data in {

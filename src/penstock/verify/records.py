@@ -33,7 +33,7 @@ from penstock.ingestion.mended import Key, Mended, header_of
 from penstock.ingestion.mendedfiles import FileKey, MendedFiles, Replacement
 from penstock.sink.ledger import Destination, is_aside
 from penstock.sink.parts import ARROW, BYTES
-from penstock.source.read import EXPANDED_BYTES_MAX, EXPANSION_MAX
+from penstock.source.transcoding import EXPANDED_BYTES_MAX, EXPANSION_MAX
 from penstock.storage import entry_at
 from penstock.verify.opened import opened, staging_keys
 from penstock.verify.sums import lines

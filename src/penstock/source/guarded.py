@@ -1,0 +1,107 @@
+"""What cannot be read as a whole: nothing is taken of a bad file, or of a range that changed, where these are set aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import BadFile, BadRecord, FileChanged
+from penstock.formats.aside import CHANGE, FILE, Aside, BeginAgain, Policy, about_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from penstock.source.cursor import Split
+    from penstock.source.pieces import FilePiece
+    from penstock.source.planned import PlannedFiles
+
+_HELD_BYTES = 32 << 20  # of a file that may turn out bad
+_Item = TypeVar("_Item", bound="FilePiece | pa.RecordBatch")
+
+
+@dataclass(frozen=True)
+class SplitGuard:
+    """Sets aside files and ranges of files, as `policy` says, by `aside`; without one, whatever is wrong is raised.
+
+    `begins`: where rows name files, at which byte of each its range begins, by path.
+    """
+
+    files: PlannedFiles
+    policy: Policy
+    aside: Aside | None
+    begins: Mapping[str, int] | None
+
+    def read(self, split: Split, read: Callable[[Split], Iterator[_Item]]) -> Iterator[_Item]:
+        """Yield what `read` yields of a split, or set it aside, and nothing of it is yielded.
+
+        What is read is held back until it is known to be whole, as long as that is little. Of more, what was yielded has to be
+        dropped if it turns out bad: the task begins again (`BeginAgain`), and looks at everything before it yields any of it.
+        """
+        aside = self.aside
+        if aside is None or not (self.policy.files or self.policy.changes):
+            yield from read(split)
+            return
+        try:
+            held, items = _looked_at(split, read, to_the_end=not aside.restarts)
+        except (BadFile, BadRecord, FileChanged) as error:
+            self._set_aside(split, error, aside)
+            return
+        yield from held
+        try:
+            yield from items
+        except (BadFile, BadRecord, FileChanged) as error:
+            if not aside.restarts or not self._takes(error):
+                raise
+            aside.restarts = False
+            raise BeginAgain from error
+
+    def _takes(self, error: BadFile | BadRecord | FileChanged) -> bool:
+        """Tell whether what an error is about is set aside."""
+        return self.policy.changes if isinstance(error, FileChanged) else self.policy.files
+
+    def _set_aside(self, split: Split, error: BadFile | BadRecord | FileChanged, aside: Aside) -> None:
+        """Set aside the range of a file that changed, or a file that is bad: once, whatever ranges of it were planned.
+
+        A file that is read in ranges is bad only by what it begins with, in each of them alike; the first one tells.
+        """
+        if not self._takes(error):
+            raise error
+        whole = isinstance(error, BadFile)
+        if whole and split.start != (0 if self.begins is None else self.begins[split.file.path]):
+            return
+        offset, size = (0, split.file.size) if whole else (split.start, split.end - split.start)
+        aside.take(
+            about_file(
+                self.files.full_path(split.file),
+                offset=offset,
+                size=size,
+                modified_ns=split.file.modified_ns,
+                reason=error.message,
+                code=CHANGE if isinstance(error, FileChanged) else FILE,
+            )
+        )
+
+
+def _looked_at(
+    split: Split, read: Callable[[Split], Iterator[_Item]], *, to_the_end: bool
+) -> tuple[list[_Item], Iterator[_Item]]:
+    """Return what was read of a split, and the rest of it. Of much, `to_the_end`, nothing is kept: all of it is still to be read."""
+    items, held, size = read(split), list[_Item](), 0
+    for item in items:
+        held.append(item)
+        size += _size_of(item)
+        if size > _HELD_BYTES:
+            break
+    if size <= _HELD_BYTES or not to_the_end:
+        return held, items
+    held.clear()
+    for _ in items:  # whatever it holds
+        pass
+    return held, read(split)
+
+
+def _size_of(item: FilePiece | pa.RecordBatch) -> int:
+    """Return about how much memory an item takes."""
+    return int(item.nbytes) if isinstance(item, pa.RecordBatch) else len(item.data)

@@ -1,0 +1,184 @@
+"""Files as they were planned: named, opened, compared with what was planned, and decrypted.
+
+Each file is compared with the version that was planned (its size and modification time) before its first byte is read and after
+its last: whoever reads has that version, or `FileChanged`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, WrongKey
+from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, unreadable
+from penstock.formats.encryption import Keys, inner_name, is_encrypted
+from penstock.formats.families import RecordFormat
+from penstock.source import advice, follow
+from penstock.source.archive import archived_version
+from penstock.source.cursor import is_version
+from penstock.storage import Scratch, entry_at, secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.formats.families import Format, ReadableFile
+    from penstock.source.cursor import FileVersion, Split
+    from penstock.storage import Entry, ReadHandle, Storage
+
+
+class Contents(NamedTuple):
+    """What is in a file: its bytes, their number, and how they are compressed; `decrypted`: they are other ones than the file has."""
+
+    file: ReadableFile
+    size: int
+    codec: str | None = None
+    decrypted: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is read as a whole, with offsets in what comes out."""
+        return self.decrypted or self.codec is not None
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """The files below one root that plans name, of one format.
+
+    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
+    there. `key` is where the key is that opens encrypted files, never the key. `again` is what messages tell to do once a file is
+    mended.
+    """
+
+    storage: Storage
+    root: str
+    form: Format
+    follow: bool
+    archive: str | None
+    key: str | None
+    again: str
+
+    def full_path(self, file: FileVersion) -> str:
+        """Return the file's path on the storage."""
+        return f"{self.root.rstrip('/')}/{file.path}" if file.path else self.root
+
+    def admit(self, path: str) -> None:
+        """Raise `BadFile` if a file of this name holds what is not read, such as an archive; `OptionError` if no key would open it."""
+        name = f"{self.root}/{path}" if path else self.root
+        if is_encrypted(name) and self.key is None and not self.form.as_it_is:
+            msg = (
+                f"{name!r} is encrypted by its name, and nothing says where its key is: set decryptionKey=env:NAME or file:/path of the "
+                "key; or move it away"
+            )
+            raise OptionError(msg)
+        kind = unreadable(inner_name(name)) if isinstance(self.form, RecordFormat) else None
+        if kind:
+            msg = (
+                f"{name!r}: found {kind} by its name, expected a file of {self.form.name}, plain or compressed "
+                f"({COMPRESSED_NAMES}); unpack it, or move it away, or say what is to be read, such as "
+                f"pathGlobFilter='*{self.form.extension}'"
+            )
+            raise BadFile(msg)
+
+    def has(self, split: Split) -> bool:
+        """Tell whether what was planned can be read as it was planned."""
+        if split.followed is not None:
+            try:
+                follow.opened(self.storage, self.root, split).close()
+            except FileChanged:
+                return False
+            return True
+        now = entry_at(self.storage, self.full_path(split.file))
+        return now is not None and is_version(self.storage, now, split.file)
+
+    @contextmanager
+    def open(self, file: FileVersion) -> Iterator[ReadHandle]:
+        """Open a planned file, which is `check`ed; `FileChanged` if it is not there, or a store says that its object was replaced."""
+        path = self.full_path(file)
+        with self._opened(file, path) as handle:
+            try:
+                self.check(handle, file)
+                yield handle
+            except NotThere as error:
+                msg = f"{path!r} was replaced or removed while it was read; {advice.put_back(file)}, or leave it as it is, {self.again}"
+                raise FileChanged(msg) from error
+
+    def _opened(self, file: FileVersion, path: str) -> ReadHandle:
+        try:
+            return self.storage.open(path)
+        except NotThere as error:
+            archived = archived_version(self.storage, self.archive, file) if self.archive else None
+            if archived is not None:
+                return self.storage.open(archived)
+            msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {self.again}"
+            raise FileChanged(msg) from error
+
+    def check(self, handle: ReadHandle, file: FileVersion) -> None:
+        """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
+        now, path = handle.info(), self.full_path(file)
+        alike = is_version(self.storage, now, file)
+        if alike and (now.identity == file.identity or self.follow or self.is_inside(path, now)):
+            return
+        facts = [("size", now.size, file.size), ("modification time", now.modified_ns, file.modified_ns)]
+        facts = [(name, is_now, planned) for name, is_now, planned in facts if is_now != planned]
+        changes = "; ".join(f"{name} {is_now}, planned {planned}" for name, is_now, planned in facts)
+        msg = (
+            f"{path!r} changed after it was planned: {changes or 'another file is there'}; {advice.put_back(file)}, or leave it "
+            f"as it is, {self.again}"
+        )
+        raise FileChanged(msg)
+
+    def is_inside(self, path: str, opened: Entry) -> bool:
+        """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
+
+        Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
+        must be what is open: a link that is swapped in just for the opening does not help him.
+        """
+        root, target = self.storage.resolve(self.root), self.storage.resolve(path)
+        if target != root and not target.startswith(f"{root.rstrip('/')}/"):
+            return False
+        planned = entry_at(self.storage, target)
+        return planned is not None and planned.identity == opened.identity
+
+    def decrypts(self, path: str) -> bool:
+        """Tell whether a file of this name is decrypted; without a key nothing is."""
+        return self.key is not None and is_encrypted(path)
+
+    def keys(self, path: str) -> Keys | None:
+        """Return the keys for a file of this name, read where they are; `None` if it is not decrypted. `OptionError`."""
+        if self.key is None or not self.decrypts(path):
+            return None
+        return Keys(secret(self.key, "decryptionKey"), f"decryptionKey={self.key!r}")
+
+    @contextmanager
+    def contents(self, handle: ReadHandle, file: FileVersion, keys: Keys | None) -> Iterator[Contents]:
+        """Give what is in an open file: itself, or what is encrypted in it, once all of that is known to be right.
+
+        `BadFile` if it is damaged, `WrongKey`.
+        """
+        path = self.full_path(file)
+        if keys is None:
+            yield Contents(handle, file.size, codec_of(path))
+            return
+        with Scratch() as scratch:
+            try:
+                keys.decrypt(handle.read, file.size, scratch.write)
+            except WrongKey as error:
+                msg = f"{path!r}: {error.message}"
+                raise WrongKey(msg) from error
+            yield Contents(scratch, scratch.size, codec_of(inner_name(path)), decrypted=True)
+
+    @contextmanager
+    def naming(self, file: FileVersion) -> Iterator[None]:
+        """Name the file in what is wrong with it, and say what to do once it is mended."""
+        path = self.full_path(file)
+        try:
+            yield
+        except BadFile as error:
+            msg = f"{path!r}: {error.message}; mend or remove the file {self.again}"
+            raise BadFile(msg) from error
+        except BadRecord as error:
+            if error.path is not None:
+                raise
+            msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {self.again}"
+            raise BadRecord(msg, path=path, offset=error.offset) from error

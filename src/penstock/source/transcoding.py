@@ -1,0 +1,76 @@
+"""From the bytes of a file to UTF-8: as a stream, where records cannot be found in the bytes, or block by block."""
+
+from __future__ import annotations
+
+import codecs
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadRecord
+from penstock.formats.charsets import Charset, charset, encoded, to_utf8
+from penstock.formats.codecs import decompressed
+from penstock.formats.families import HEAD_BYTES
+from penstock.formats.lines import begun
+from penstock.formats.malformed import excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.formats.families import ReadableFile
+    from penstock.source.planned import Contents
+
+_CHUNK_BYTES = 1 << 20
+EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
+EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
+
+
+def stream_of(contents: Contents, encoding: str, known: Charset | None) -> tuple[Iterator[bytes] | None, Charset]:
+    """Return the bytes of a stream, None for a file that can be read anywhere; and how it is written, if that is not `known`."""
+    handle, size, codec = contents.file, contents.size, contents.codec
+    if not contents.streams:
+        return None, known or charset(encoding, handle.read(0, min(HEAD_BYTES, size)))
+    chunks = chunks_of(handle, size)
+    if codec is not None:
+        chunks = decompressed(chunks, codec, limit_bytes=EXPANDED_BYTES_MAX, ratio_max=EXPANSION_MAX)
+    if known:
+        return chunks, known
+    head, rest = begun(chunks, HEAD_BYTES)
+    return chain((head,), rest), charset(encoding, head)
+
+
+def chunks_of(handle: ReadableFile, size: int) -> Iterator[bytes]:
+    """Yield what a file holds."""
+    for offset in range(0, size, _CHUNK_BYTES):
+        yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
+
+
+def transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> Iterator[bytes]:
+    """Yield text as UTF-8. Raises `BadRecord` with the offset of what is no text; `taken` bytes stand in front."""
+    convert = codecs.getincrementaldecoder(codec)(errors)
+    try:
+        for chunk in chunks:
+            taken += len(chunk)
+            yield encoded(convert.decode(chunk), errors)
+        yield encoded(convert.decode(b"", final=True), errors)
+    except UnicodeDecodeError as error:
+        at = taken - len(error.object) + error.start
+        raise undecodable(error.object[error.start : error.start + 4], at, codec) from error
+    except UnicodeEncodeError as error:
+        character = error.object[error.start].encode("ascii", "backslashreplace")
+        raise undecodable(character, max(taken - _CHUNK_BYTES, 0), codec) from error
+
+
+def undecodable(shown: bytes, offset: int, encoding: str) -> BadRecord:
+    """Return the error for bytes that are no text; `offset` is where they are, or where their record begins."""
+    text = excerpt(shown.decode("ascii", "backslashreplace"))
+    msg = f"found '{text}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
+    return BadRecord(msg, offset=offset)
+
+
+def refusal(data: bytes, codec: str, errors: str) -> UnicodeDecodeError | None:
+    """Return why a codec refuses these bytes; `None` if it does not."""
+    try:
+        to_utf8(data, codec, errors)
+    except UnicodeDecodeError as error:
+        return error
+    return None
