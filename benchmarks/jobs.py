@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -122,9 +123,10 @@ def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:
                 raise KeyboardInterrupt
 
         source, sink = _ingest_source(job), {"format": job.to}
-        penstock.ingest(
-            spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step)
-        )
+        with suppress(KeyboardInterrupt):  # it is what ends a watch, and passes
+            penstock.ingest(
+                spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step)
+            )
         return landing.milliseconds
     query = _query(spark, job, processingTime="0 seconds")
     while not landing.step(query):

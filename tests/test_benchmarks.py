@@ -451,6 +451,7 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     [
         ("syncs", ["text to text with syncs against without"]),
         ("json-parquet-warm", ["JSON to Parquet, warm session", "the same against parse + write alone"]),
+        ("tiny-batch", ["one line a trigger, readStream and writeStream", "one line a trigger, penstock.ingest"]),
     ],
 )
 def test_a_case_end_to_end(tmp_path: Path, case: str, said: list[str]) -> None:
