@@ -37,7 +37,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "sink/parts.py": "ten of them are the hooks in which parts of bytes and of tables are unlike; the rest is one state",
         "source/arrivals.py": "one state, what is known of arrivals, which every question reads and many change",
         "source/clean.py": "the steps of one cleaning over the notes of one reader, each of which may be where it died",
-        "source/followed.py": "what a planner is asked, and what one listing does to the files that are followed",
         "source/plan.py": "what a planner is asked, by Spark and by commands, over one cursor",
         "source/scan.py": "one tree of directories, which each of them reads or brings up to date",
         "source/read.py": "it has no state but its settings, which travel to tasks; half of it is what tasks do with them",
@@ -53,7 +52,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     # Each of these follows one thing through its cases in the order in which they are asked; parts of it would be asked nowhere else.
     "dense": {
         "ingestion/late.py": "the query of an output that has read a source: each sink, each place of its checkpoint",
-        "source/followed.py": "one planned batch: paced, begun again, missing or bounded",
         "source/where.py": "one path, from its scheme to its last glob",
         "verify/against.py": "the stages of several sinks, which must agree, and what may keep each from being repeated",
     },

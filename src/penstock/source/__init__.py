@@ -5,7 +5,8 @@ read (`recent` remembers what was, `backlog` has what waits, `notices` says what
 splits of one batch (`cursor`: how far that got, and the offset; `begun`: files that are cut; `dividing`: where; `sides`:
 long plans; `pace`: when it is looked), and `read` turns a split into rows (`planned`: its file, `cutting`: into `pieces` of whole
 records, `transcoding`: as UTF-8, `guarded`: set aside as a whole). Where rows name the files there is neither scan nor
-plan: `named` makes splits of them, and `pinned` notes what was found.
+plan: `named` makes splits of them, and `pinned` notes what was found. Files that grow have a planner of their own: `followed`, over
+`rotated` (which of them came, went and were renamed) and `growth` (what one of them is).
 
 *What may be touched.* The source's files are read and never altered; written are only plans beside the checkpoint and the
 notes of `pinned`, through `storage`, and nothing else is kept from batch to batch but the offset.

@@ -43,34 +43,30 @@ header are one to it; a file that grew beyond its old end after a cut passes for
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
-from penstock.errors import FileChanged, NotThere, OptionError, StorageError
+from penstock.errors import FileChanged, NotThere, OptionError
 from penstock.formats.charsets import by_mark, charset
-from penstock.formats.codecs import codec_of, unreadable
-from penstock.formats.encryption import is_encrypted
 from penstock.formats.families import HEAD_BYTES, RecordFormat
 from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
 from penstock.source.follow import seen
-from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, mark
-from penstock.source.scan import Scan
+from penstock.source.rotated import GrowingFiles
 from penstock.source.sides import SideRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from penstock.formats import ReadFormat
     from penstock.options import Options
+    from penstock.source.growth import Growing
     from penstock.source.read import Reading
     from penstock.storage import ReadHandle, Storage
 
-_log = logging.getLogger("penstock.source")
 _ALONE = {
     "emit": ("records", "splits"),
     "cleanSource": ("off",),
@@ -121,7 +117,6 @@ class FollowPlanner:
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._mark = mark(options)
         self._pace = ScanPace(reading.storage, reading.root, options)
-        self._beside = Beside(reading.storage, reading.root)
         self._bounded = self._frozen = False
         self._turn = 0
         self._at: dict[str, Any] | None = None
@@ -143,24 +138,14 @@ class FollowPlanner:
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read; see `Planner.latest`."""
         at, self._at = self._at, None
-        if self._pace.is_closed(bounded=self._bounded or not limited):
+        if self._pace.is_closed(bounded=self._bounded or not limited) or not self._is_there(start, at):
             self._at = at
             return start
-        if start != at:
-            self._reset(start)
-        try:
-            self._look(anew=start != at)
-        except NotThere:
-            if self._pace.is_missing() or any(not file.path for file in self._files):  # a file that is being rotated
-                self._at = at
-                return start
-            raise
         failpoints.hit("source.planned")
         splits = sorted(self._planned(self._limits if limited else _NO_LIMITS), key=lambda split: split.file.order)
         owed = self._bounded and bool(start.get("plan")) and not start.get("last")
-        self._at = (
-            self._offset(splits, last=not limited or (self._bounded and not self._more)) if splits or owed else start
-        )
+        last = not limited or (self._bounded and not self._more)
+        self._at = self._offset(splits, last=last) if splits or owed else start
         return self._at
 
     def splits(self, end: dict[str, Any]) -> list[Split]:
@@ -193,271 +178,55 @@ class FollowPlanner:
         self._side.forget_all_but({part["file"] for part in references if isinstance(part, dict)})
 
     def _offset(self, splits: list[Split], *, last: bool) -> dict[str, Any]:
-        closed = sorted(file.to_json() for file in self._files if file.closed)
-        pending = [file.size - file.at for file in self._files if not file.closed and file.size > file.at]
+        pending = [file.unread for file in self._growing.files if not file.closed and file.unread]
+        follow = self._growing.to_json()
         form: dict[str, Any] = {
             "v": FOLLOW_VERSION,
             "cursor": None,
             "recent": {},
             "root": self._mark,
             "zone": self._zone,
-            "listed": self._scan.listed_ns,
+            "listed": self._growing.listed_ns,
             "read": [self._count, self._bytes],
             "left": [len(pending), sum(pending)],
-            "follow": {
-                "growing": [file.to_json() for file in self._files if not file.closed],
-                "closed": self._side.store(closed),
-                **({"gone": gone} if (gone := self._away.to_json()) else {}),
-                **({"lost": self._lost} if self._lost[0] else {}),
-            },
+            "follow": {**follow, "closed": self._side.store(follow["closed"])},
             "plan": self._side.store([split.to_json() for split in splits]),
         }
         return summed(form | ({"last": True} if last else {}))
 
     def _reset(self, start: dict[str, Any]) -> None:
         """Take up from an offset, of this process or of one that died."""
-        self._scan = Scan.of(self._storage, self._root, self._options)
-        self._now: dict[str, FileVersion] = {}
-        self._files: list[Growing] = []
-        self._count = self._bytes = 0
-        self._away = Away()
-        self._lost = [
-            0,
-            0,
-        ]  # files that went or were cut before they were read to their end, and what is known of their bytes
-        self._more = self._is_cut = False
+        follow: dict[str, Any] = {}
         if start:
             check(start)
             if "follow" not in start:
                 msg = "the checkpoint is that of a source with follow=false, found follow=true: set it as it was, or take a new checkpoint"
                 raise OptionError(msg)
-            closed = start["follow"]["closed"]
-            closed = self._side.load(closed) if isinstance(closed, dict) else closed
-            self._files = [Growing.of(entry) for entry in start["follow"]["growing"]]
-            self._files += [Growing.of(entry, closed=True) for entry in closed]
-            self._away = Away(start["follow"].get("gone"))
-            self._count, self._bytes = start["read"]
-            self._lost = list(start["follow"].get("lost", (0, 0)))
+            follow, closed = start["follow"], start["follow"]["closed"]
+            follow = {**follow, "closed": self._side.load(closed) if isinstance(closed, dict) else closed}
+        self._growing = GrowingFiles(self._storage, self._root, self._options, follow, self._told)
+        self._count: int
+        self._bytes: int
+        self._count, self._bytes = start["read"] if start else (0, 0)
+        self._more = self._is_cut = False
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    def _is_there(self, start: dict[str, Any], at: dict[str, Any] | None) -> bool:
+        """Look at what there is after `start`, as it was planned last (`at`) or not; `False` if it is missing, and waited for."""
+        if start != at:
+            self._reset(start)
+        try:
+            self._look(anew=start != at)
+        except NotThere:
+            if not self._pace.is_missing() and not self._growing.is_one:
+                raise
+            return False
+        return True
 
     def _look(self, *, anew: bool) -> None:
         """List what is there, if it is time for that: in a run of what is there once; in any case where nothing is known (`anew`)."""
         if not self._frozen and (self._pace.is_due() or self._bounded or anew):
-            self._refresh()
+            self._growing.refresh()
         self._frozen = self._bounded
-
-    def _refresh(self) -> None:
-        """Take in what has come, gone, grown, and been renamed or cut."""
-        self._beside.again()
-        self._list()
-        for file in self._matched():
-            known = self._away.back(file, self._beside)
-            if known is not None:
-                self._is_back(known, file)
-            elif not self._waits_as_copy(file):
-                self._files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
-
-    def _list(self) -> None:
-        """Take in a listing, and a look at all that is not closed."""
-        try:
-            changes = self._scan.refresh([file.path for file in self._files if not file.closed])
-        except StorageError:
-            self._now = {}
-            raise
-        for file in changes.gone:
-            self._now.pop(file.path, None)
-        for file in (arrival.file for arrival in changes.came):
-            name = file.path or self._root
-            if codec_of(name) or unreadable(name) or is_encrypted(name):
-                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
-            else:
-                self._now[file.path] = file
-
-    def _matched(self) -> list[FileVersion]:
-        """Bring what is followed up to date; return the files that nobody follows yet."""
-        by_identity = {file.identity: file for file in self._now.values() if file.identity}
-        known: set[str] = set()
-        kept: list[Growing] = []
-        cut: list[tuple[Growing, FileVersion]] = []
-        gone: list[Growing] = []
-        for file in self._files:
-            now = self._there(file, by_identity)
-            if now is None:
-                gone.append(file)
-                continue
-            if file.place is None:
-                known.add(now.path)
-            if self._brought_up(file, now):
-                kept.append(file)
-            else:
-                cut.append((file, now))
-        if gone or cut:
-            self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
-        self._files = kept
-        new = self._unknown(known, {now.identity for _, now in cut})
-        for file in gone:
-            new = self._find_moved(file, new)
-        for file, now in cut:
-            later = self._now.get(now.path, now)
-            new = self._begin_again(file, later if later.identity == now.identity else now, new)
-        return sorted(
-            new, key=lambda file: (len(file.path), file.order)
-        )  # an original has a shorter name than its copies
-
-    def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
-        """Return what is there of a file: under its path, or under another if it was renamed."""
-        now = self._now.get(file.path)
-        now = now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
-        if now is not None:
-            file.place = None
-        elif file.place is not None:
-            now = self._unlisted(file)
-        return now
-
-    def _unlisted(self, file: Growing) -> FileVersion | None:
-        """Return what is there of a file under a name that the pattern leaves out."""
-        if file.closed and self._beside.stands_still(file):
-            return file.version
-        lies = self._beside.unlisted(file, self._now, copies=False)
-        if lies is None:
-            return None
-        file.place, entry = lies
-        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
-
-    def _brought_up(self, file: Growing, now: FileVersion) -> bool:
-        """Bring a file up to what is there of it; `False` if that begins with other bytes than were seen of it."""
-        goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
-        if goes_on:
-            if now.size < file.size and file.unread and not self._is_copied(file):
-                self._tell_cut(file, now, min(file.unread, file.size - now.size), "there")
-            file.closed = file.closed and now.size == file.size
-            file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
-        return goes_on is not False
-
-    def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
-        """Return the files that have bytes and that nobody follows, one for each identity."""
-        followed = {file.identity for file in self._files} | identities
-        names: dict[str, FileVersion] = {}
-        for path in sorted(self._now.keys() - known):
-            file = self._now[path]
-            if file.size and not (file.identity and file.identity in followed):
-                names.setdefault(file.identity or path, file)
-        return list(names.values())
-
-    def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
-        """Tell whether what is there begins with what was seen of the file; `None` if it has moved while it was looked at."""
-        try:
-            with self._beside.open(file if file.place else now) as handle:
-                if handle.info().identity != now.identity:
-                    return None
-                return not file.at or seen(handle, file.at) == file.digest
-        except NotThere:
-            return None
-
-    def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
-        """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
-        for other in sorted(
-            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
-        ):
-            if file.at and (self._beside.is_copy(other, file) or self._replaces(other, file)):
-                self._go_on_in(other, file)
-                if other.size < file.at:  # a copy of what was read: the file itself is away
-                    self._tell_gone(file)
-                return [rest for rest in new if rest != other]
-        now = self._unlisted(file)
-        if now is not None and self._brought_up(file, now):
-            self._files.append(file)
-        else:
-            self._tell_gone(file)
-        return new
-
-    def _replaces(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has taken the place of another one, all of which it begins with: `rsync` put a longer version there."""
-        return other.path == file.path and self._beside.has_all_of(other, file)
-
-    def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
-        """Follow a copy from where the file was; if it is shorter, all of it was read, and the rest behind the back of who copied."""
-        at, digest = file.at, file.digest
-        if copy.size < at:
-            at, digest = copy.size, self._beside.seen(copy, copy.size) or ""
-        self._files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path or self._root, at)
-
-    def _is_back(self, known: Growing, file: FileVersion) -> None:
-        """Go on with a file that was away."""
-        if known.unread:
-            self._lost = [self._lost[0] - 1, self._lost[1] - known.unread]
-        self._files.append(Growing(file.path, file.identity, known.at, known.digest, file.size, file.modified_ns))
-        _log.info("%r is back, and goes on from byte %d", file.path or self._root, known.at)
-
-    def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
-        """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
-        place, file.place = file.place, None
-        self._files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns, place=place))
-        copies = [other for other in new if self._beside.is_copy(other, file)]
-        copy = max(copies, key=lambda other: other.size, default=None)  # that of a beginning alone may be older
-        if copy is not None:
-            self._go_on_in(copy, file)
-            if copy.size < file.at and file.unread:
-                self._tell_cut(file, now, file.unread, "its beginning")
-            return [other for other in new if other != copy]
-        lies = self._beside.unlisted(file, self._now, copies=True)
-        if lies is not None:
-            entry = lies[1]
-            self._files.append(
-                Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
-            )
-            _log.info("what was %r goes on as %r from byte %d", file.path or self._root, lies[0], file.at)
-        else:
-            self._tell_cut(file, now, file.unread, "its beginning")
-        return new
-
-    def _waits_as_copy(self, file: FileVersion) -> bool:
-        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
-        if file.modified_ns < self._storage.now_ns() - COPY_NS:
-            return False
-        for known in self._files:
-            if self._beside.may_be_copy(file, known):
-                self._beside.mark(known, file.size)
-                return True
-        return False
-
-    def _is_copied(self, file: Growing) -> bool:
-        """Tell whether a file that is cut may have a copy: one of that name that nobody follows yet, which is then read whole."""
-        followed = {known.identity for known in self._files}
-        return not file.at and any(
-            is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
-            for path, other in self._now.items()
-        )
-
-    def _tell_cut(self, file: Growing, now: FileVersion, size: int, start: str) -> None:
-        """Tell that a file was cut, and count the bytes of it that were seen and are gone unread."""
-        self._lost = [self._lost[0] + 1, self._lost[1] + size]
-        _log.warning(
-            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; what was written "
-            "behind that byte before is in no file here",
-            file.path or self._root,
-            file.at,
-            now.size,
-            start,
-        )
-
-    def _tell_gone(self, file: Growing) -> None:
-        self._away.note(file, self._storage.now_ns())
-        if file.unread:
-            self._lost = [self._lost[0] + 1, self._lost[1] + file.unread]
-            _log.warning(
-                "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
-                file.path or self._root,
-                file.unread,
-                file.at,
-            )
-
-    def _tell(self, path: str, words: str) -> None:
-        if path not in self._told:
-            self._told.add(path)
-            _log.info("%r %s", path or self._root, words)
 
     # -- the batch -----------------------------------------------------------------------------------------------
 
@@ -466,32 +235,35 @@ class FollowPlanner:
         count, room = 0, limits.size
         self._more = False
         closed_ns = self._storage.now_ns() - self._options["closeAfter"]
-        growing = sorted((file for file in self._files if not file.closed), key=lambda file: file.version.order)
+        for file in self._in_turn(limits):
+            closes = file.modified_ns <= closed_ns
+            if file.unread and not limits.allow(count, room):
+                self._more = True
+                return
+            split = self._next(file, room, closes=closes) if file.unread else None
+            if split is not None:
+                yield split
+                count += 1
+                self._turn += 1
+                file.turn = self._turn
+                room = None if room is None else room - (split.end - split.start)
+                self._more = self._more or (split.end < file.size and self._is_cut)
+            file.closed = closes and file.at == file.size
+
+    def _in_turn(self, limits: BatchLimits) -> list[Growing]:
+        """Return the files that may grow, the oldest first; where not all have their turn, whoever has waited longest."""
+        growing = sorted((file for file in self._growing.files if not file.closed), key=lambda file: file.version.order)
         if limits.files is not None and sum(file.unread > 0 for file in growing) > limits.files:
             growing.sort(
                 key=lambda file: file.turn
-            )  # who writes most is the youngest file at each look, and had never its turn
-        for file in growing:
-            closes = file.modified_ns <= closed_ns
-            if file.size > file.at:
-                if not limits.allow(count, room):
-                    self._more = True
-                    return
-                split = self._next(file, room, closes=closes)
-                if split is not None:
-                    yield split
-                    count += 1
-                    self._turn += 1
-                    file.turn = self._turn
-                    room = None if room is None else room - (split.end - split.start)
-                self._more = self._more or (split is not None and split.end < file.size and self._is_cut)
-            file.closed = closes and file.at == file.size
+            )  # the youngest at each look writes most, and never had its turn else
+        return growing
 
     def _next(self, file: Growing, room: int | None, *, closes: bool) -> Split | None:
         """Return the new records of a file, of about `room` bytes, and move it behind them; `None` if there is none."""
         self._is_cut = room is not None and file.size - file.at > room
         try:
-            with self._beside.open(file) as handle:
+            with self._growing.beside.open(file) as handle:
                 end = self._end(handle, file, room, closes=closes)
                 digest = seen(handle, end)
                 still = not file.at or seen(handle, file.at) == file.digest

@@ -114,6 +114,10 @@ class Beside:
         """Tell whether a file begins with all that was read of another one."""
         return file.at > 0 and other.size >= file.at and self.seen(other, file.at) == file.digest
 
+    def replaces(self, other: FileVersion, file: Growing) -> bool:
+        """Tell whether a new file has the place of another one, all of which it begins with: `rsync` put a longer version there."""
+        return other.path == file.path and self.has_all_of(other, file)
+
     def is_copy(self, other: FileVersion, file: Growing) -> bool:
         """Tell whether a new file has what was read of one that is cut or gone, or a part of that which is no longer than the copy."""
         if not (file.identity and other.identity == file.identity) and not is_named_like(other.path, file.path):

@@ -1,0 +1,294 @@
+"""The files that grow, as listings show them: which of them came, grew, were renamed, copied, cut, went and are back.
+
+The failures that this answers are those of `followed`, by their numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotThere, StorageError
+from penstock.formats.codecs import codec_of, unreadable
+from penstock.formats.encryption import is_encrypted
+from penstock.source.cursor import FileVersion
+from penstock.source.follow import seen
+from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
+from penstock.source.scan import Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.options import Options
+    from penstock.storage import Storage
+
+_log = logging.getLogger("penstock.source")
+
+
+class GrowingFiles:
+    """The files of one source that are followed: `files`, in no order; `beside` opens them where they are. Not shared between threads.
+
+    `form` is what an offset has of them (`to_json`, its closed files at hand), or nothing before the first.
+    `told` has the files of which it was logged that they are not followed: that is said once.
+    """
+
+    def __init__(self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], told: set[str]) -> None:
+        self._storage = storage
+        self._root = root
+        self._scan = Scan.of(storage, root, options)
+        self.beside = Beside(storage, root)
+        self._now: dict[str, FileVersion] = {}
+        self._told = told
+        self.files = [Growing.of(entry) for entry in form.get("growing", ())]
+        self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
+        self._losses = Losses(root, form)
+
+    @property
+    def listed_ns(self) -> int | None:
+        """When the newest listing began."""
+        return self._scan.listed_ns
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is one file, and no directory: it may be away while it is rotated."""
+        return any(not file.path for file in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what an offset keeps."""
+        return {
+            "growing": [file.to_json() for file in self.files if not file.closed],
+            "closed": sorted(file.to_json() for file in self.files if file.closed),
+            **self._losses.to_json(),
+        }
+
+    def refresh(self) -> None:
+        """Take in what has come, gone, grown, and been renamed or cut."""
+        self.beside.again()
+        self._list()
+        for file in self._matched():
+            known = self._losses.back(file, self.beside)
+            if known is not None:
+                self.files.append(known)
+                _log.info("%r is back, and goes on from byte %d", file.path or self._root, known.at)
+            elif not self._waits_as_copy(file):
+                self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
+
+    def _list(self) -> None:
+        """Take in a listing, and a look at all that is not closed."""
+        try:
+            changes = self._scan.refresh([file.path for file in self.files if not file.closed])
+        except StorageError:
+            self._now = {}
+            raise
+        for file in changes.gone:
+            self._now.pop(file.path, None)
+        for file in (arrival.file for arrival in changes.came):
+            name = file.path or self._root
+            if codec_of(name) or unreadable(name) or is_encrypted(name):
+                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
+            else:
+                self._now[file.path] = file
+
+    def _matched(self) -> list[FileVersion]:
+        """Bring what is followed up to date; return the files that nobody follows yet, an original before its copies."""
+        gone, cut, known = self._sorted_out()
+        new = self._unknown(known, {now.identity for _, now in cut})
+        for file in gone:
+            new = self._find_moved(file, new)
+        for file, now in cut:
+            later = self._now.get(now.path, now)
+            new = self._begin_again(file, later if later.identity == now.identity else now, new)
+        return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
+
+    def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
+        """Keep the files that go on; return those that are gone, those that were cut, with what is there, and the known names."""
+        by_identity = {file.identity: file for file in self._now.values() if file.identity}
+        known: set[str] = set()
+        kept: list[Growing] = []
+        cut: list[tuple[Growing, FileVersion]] = []
+        gone: list[Growing] = []
+        for file in self.files:
+            now = self._there(file, by_identity)
+            if now is None:
+                gone.append(file)
+                continue
+            if file.place is None:
+                known.add(now.path)
+            if self._brought_up(file, now):
+                kept.append(file)
+            else:
+                cut.append((file, now))
+        if gone or cut:
+            self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
+        self.files = kept
+        return gone, cut, known
+
+    def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
+        """Return what is there of a file: under its path, or under another if it was renamed."""
+        now = self._now.get(file.path)
+        now = now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
+        if now is not None:
+            file.place = None
+        elif file.place is not None:
+            now = self._unlisted(file)
+        return now
+
+    def _unlisted(self, file: Growing) -> FileVersion | None:
+        """Return what is there of a file under a name that the pattern leaves out."""
+        if file.closed and self.beside.stands_still(file):
+            return file.version
+        lies = self.beside.unlisted(file, self._now, copies=False)
+        if lies is None:
+            return None
+        file.place, entry = lies
+        return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
+
+    def _brought_up(self, file: Growing, now: FileVersion) -> bool:
+        """Bring a file up to what is there of it; `False` if that begins with other bytes than were seen of it."""
+        goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
+        if goes_on:
+            if now.size < file.size and file.unread and not self._is_copied(file):
+                self._losses.cut(file, now, min(file.unread, file.size - now.size), "there")
+            file.closed = file.closed and now.size == file.size
+            file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
+        return goes_on is not False
+
+    def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
+        """Return the files that have bytes and that nobody follows, one for each identity."""
+        followed = {file.identity for file in self.files} | identities
+        names: dict[str, FileVersion] = {}
+        for path in sorted(self._now.keys() - known):
+            file = self._now[path]
+            if file.size and not (file.identity and file.identity in followed):
+                names.setdefault(file.identity or path, file)
+        return list(names.values())
+
+    def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
+        """Tell whether what is there begins with what was seen of the file; `None` if it has moved while it was looked at."""
+        try:
+            with self.beside.open(file if file.place else now) as handle:
+                if handle.info().identity != now.identity:
+                    return None
+                return not file.at or seen(handle, file.at) == file.digest
+        except NotThere:
+            return None
+
+    def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
+        """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
+        for other in sorted(
+            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
+        ):
+            if file.at and (self.beside.is_copy(other, file) or self.beside.replaces(other, file)):
+                self._go_on_in(other, file)
+                if other.size < file.at:  # a copy of what was read: the file itself is away
+                    self._losses.gone(file, self._storage.now_ns())
+                return [rest for rest in new if rest != other]
+        now = self._unlisted(file)
+        if now is not None and self._brought_up(file, now):
+            self.files.append(file)
+        else:
+            self._losses.gone(file, self._storage.now_ns())
+        return new
+
+    def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
+        """Follow a copy from where the file was; if it is shorter, all of it was read, and the rest behind the back of who copied."""
+        at, digest = file.at, file.digest
+        if copy.size < at:
+            at, digest = copy.size, self.beside.seen(copy, copy.size) or ""
+        self.files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
+        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path or self._root, at)
+
+    def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
+        """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
+        place, file.place = file.place, None
+        self.files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns, place=place))
+        copies = [other for other in new if self.beside.is_copy(other, file)]
+        copy = max(copies, key=lambda other: other.size, default=None)  # that of a beginning alone may be older
+        if copy is not None:
+            self._go_on_in(copy, file)
+            if copy.size < file.at and file.unread:
+                self._losses.cut(file, now, file.unread, "its beginning")
+            return [other for other in new if other != copy]
+        lies = self.beside.unlisted(file, self._now, copies=True)
+        if lies is not None:
+            entry = lies[1]
+            self.files.append(
+                Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
+            )
+            _log.info("what was %r goes on as %r from byte %d", file.path or self._root, lies[0], file.at)
+        else:
+            self._losses.cut(file, now, file.unread, "its beginning")
+        return new
+
+    def _waits_as_copy(self, file: FileVersion) -> bool:
+        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
+        if file.modified_ns < self._storage.now_ns() - COPY_NS:
+            return False
+        for known in self.files:
+            if self.beside.may_be_copy(file, known):
+                self.beside.mark(known, file.size)
+                return True
+        return False
+
+    def _is_copied(self, file: Growing) -> bool:
+        """Tell whether a file that is cut may have a copy: one of that name that nobody follows yet, which is then read whole."""
+        followed = {known.identity for known in self.files}
+        return not file.at and any(
+            is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
+            for path, other in self._now.items()
+        )
+
+    def _tell(self, path: str, words: str) -> None:
+        if path not in self._told:
+            self._told.add(path)
+            _log.info("%r %s", path or self._root, words)
+
+
+class Losses:
+    """Files that are gone, some of which may come back; and what was cut or removed before it was read, which is told and counted."""
+
+    def __init__(self, root: str, form: Mapping[str, Any]) -> None:
+        self._root = root
+        self._away = Away(form.get("gone"))
+        self._files, self._bytes = form.get("lost", (0, 0))  # as far as their bytes are known
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what an offset keeps."""
+        away, lost = self._away.to_json(), [self._files, self._bytes]
+        return ({"gone": away} if away else {}) | ({"lost": lost} if self._files else {})
+
+    def cut(self, file: Growing, now: FileVersion, size: int, start: str) -> None:
+        """Tell that a file was cut, and count the bytes of it that were seen and are gone unread."""
+        self._count(size)
+        _log.warning(
+            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; what was written "
+            "behind that byte before is in no file here",
+            file.path or self._root,
+            file.at,
+            now.size,
+            start,
+        )
+
+    def gone(self, file: Growing, now_ns: int) -> None:
+        """Remember a file that is not there, and tell what of it nobody has read."""
+        self._away.note(file, now_ns)
+        if file.unread:
+            self._count(file.unread)
+            _log.warning(
+                "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
+                file.path or self._root,
+                file.unread,
+                file.at,
+            )
+
+    def back(self, file: FileVersion, beside: Beside) -> Growing | None:
+        """Return a new file that was away as it goes on, and take it off what is lost; `None` if it was not."""
+        known = self._away.back(file, beside)
+        if known is None:
+            return None
+        if known.unread:
+            self._files, self._bytes = self._files - 1, self._bytes - known.unread
+        return Growing(file.path, file.identity, known.at, known.digest, file.size, file.modified_ns)
+
+    def _count(self, size: int) -> None:
+        self._files, self._bytes = self._files + 1, self._bytes + size
