@@ -202,8 +202,13 @@ class Case:
             assert verify(str(out)).ok
         files = [path for path in sorted(out.rglob("*.*")) if not path.relative_to(out).parts[0].startswith("_")]
         for reader, seen in self._readers(files, spark):
-            found = Counter(shown(seen))
-            assert found == self.expected, f"{reader} reads {_difference(found, self.expected)}"
+            found, expected = Counter(shown(seen)), self.expected
+            if (reader, self.format) == (
+                "Spark",
+                "orc",
+            ):  # whose reader takes a column of 0.0 and -0.0, its own too, for one of the first
+                found, expected = _without_signs_of_zeros(found), _without_signs_of_zeros(expected)
+            assert found == expected, f"{reader} reads {_difference(found, expected)}"
 
     def _write(self, out: Path) -> None:
         for number, step in enumerate(self.steps):
@@ -493,6 +498,10 @@ def _since_epoch(moment: datetime) -> timedelta:
 def shown(rows: Any) -> Iterator[str]:
     """Return rows as text that can be counted."""
     return (repr(list(row)) for row in rows)
+
+
+def _without_signs_of_zeros(rows: Counter[str]) -> Counter[str]:
+    return Counter(row.replace("'-0.0'", "'0.0'") for row in rows.elements())
 
 
 def _difference(found: Counter[str], expected: Counter[str]) -> str:
