@@ -35,7 +35,7 @@ from pyarrow import csv, types
 from penstock.formats.charsets import is_utf8
 from penstock.formats.jsondoubt import Most
 from penstock.formats.malformed import MalformedError, of_records, unreadable
-from penstock.formats.misfits import strange_of
+from penstock.formats.misfits import PROBE_ROWS, strange_of
 from penstock.formats.scalars import parse
 from penstock.formats.schema import UTC_MICROS
 
@@ -150,7 +150,7 @@ class FrameReader:
                 continue
             tried.append(frame)
             cut = _cut(probe, frame, probe.count(b"\n") + 1)
-            if cut is not None and cut.are_few(np.count_nonzero(_alike(cut.table, frame))):
+            if cut is not None and cut.are_few(int(np.count_nonzero(_alike(cut.table, frame)))):
                 return frame
         return None
 
@@ -197,8 +197,11 @@ class FrameReader:
             if text is None:
                 columns.append(pa.nulls(rows, field.type))
                 continue
+            text_kept = text if mask is None else text.filter(mask)
             try:
-                columns.append(self._column(text if mask is None else text.filter(mask), field))
+                if field.name not in self._misfits:
+                    self._column(text_kept.slice(0, PROBE_ROWS), field)
+                columns.append(self._column(text_kept, field))
             except MalformedError:
                 if field.name in self._misfits:
                     raise
@@ -230,27 +233,31 @@ def _frame_of(line: bytes) -> _Frame | None:
     """Return the form of a line that is one flat object without escapes, and has each key once."""
     pieces = line.split(b'"')
     last = len(pieces) - 1
-    if b"\\" in line or not _BEGIN.fullmatch(pieces[0]) or last % 2 or not last:
+    if b"\\" in line or not last or last % 2 or not _BEGIN.fullmatch(pieces[0]):
         return None
-    same, strings, literals, at = {0: pieces[0]}, {}, {}, 1
-    while at < last:
-        name, behind = pieces[at].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[at + 1])
-        if behind is None or name in strings or name in literals:
-            return None
-        same[at] = pieces[at]
-        at += 1
-        if behind[2] is not None:
-            literals[name] = _Literal(at, behind[1], behind[3])
-        elif at + 2 > last:
-            return None
-        else:
-            same[at], same[at + 2], strings[name] = pieces[at], pieces[at + 2], at + 1
-            at += 2
-        ended = _END if at == last else _COMMA
-        if not ended.fullmatch(behind[3] if behind[2] is not None else pieces[at]):
-            return None
-        at += 1
-    return _Frame(len(pieces), same, strings, literals) if at == last + 1 else None
+    frame, at = _Frame(len(pieces), {0: pieces[0]}, {}, {}), 1
+    while 0 < at < last:
+        at = _enter_member(frame, pieces, at)
+    return frame if at == last + 1 else None
+
+
+def _enter_member(frame: _Frame, pieces: list[bytes], key: int) -> int:
+    """Enter the member of which one of the pieces is the key into the form; return where the next key is, 0 if it is no such member."""
+    name, behind = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
+    if behind is None or name in frame.strings or name in frame.literals:
+        return 0
+    frame.same[key] = pieces[key]
+    if behind[2] is not None:
+        end, after = key + 1, behind[3]
+        frame.literals[name] = _Literal(end, behind[1], after)
+    elif key + 3 < len(pieces):
+        end, after = key + 3, pieces[key + 3]
+        frame.same.update({key + 1: pieces[key + 1], end: after})
+        frame.strings[name] = key + 2
+    else:
+        return 0
+    mark = _END if end == len(pieces) - 1 else _COMMA
+    return end + 1 if mark.fullmatch(after) else 0
 
 
 class _Cut(NamedTuple):
@@ -371,7 +378,7 @@ def _plain_numbers(text: pa.Array, kind: pa.DataType) -> Flags:
     first = starts + minus
     most, leading = (_NUMBER_MAX, 0) if types.is_floating(kind) else _DIGITS_MAX[kind.bit_width]
     digits = sizes - minus
-    right = (digits <= most) | ((digits == most + 1) & (codes[first] < leading))
+    right: Flags = (digits <= most) | ((digits == most + 1) & (codes[first] < leading))
     right &= (digits > 0) & _IS_DIGIT[codes[first]]
     whole_zero = (codes[first] == _ZERO) & (sizes > 1) & (codes[first + 1] != _POINT)
     right &= ~(whole_zero | ((codes[first] == _ZERO) & minus & (sizes == minus + 1)))

@@ -44,6 +44,7 @@ _LOOKS = (
 # What else a time must look like: the form of all that is read, of which `_TIME` knows the ranges and not the end.
 _FORM = rf'^"?{TIME_FORM[1:-1]}"?$|{_SECONDS}|\\'
 _FEW = 5  # one value in so many
+PROBE_ROWS = 500  # where one value in a hundred is a misfit, there is one among so many nearly always
 
 
 # Values of a type as nearly all are, and right but for the rarest, such as a year 0, or more digits than a decimal has room for.
