@@ -45,7 +45,10 @@ _WARM_ROWS = 10
 
 
 class Reader:
-    """Sees the rows of an output as any reader of the directory does; notes when."""
+    """Sees the rows of an output as any reader of the directory does; notes when.
+
+    Spark's sink shows a file before there is anything in it: one that does not end with a line end is read again.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -57,10 +60,12 @@ class Reader:
         with suppress(FileNotFoundError):
             for name in os.listdir(self._root):  # noqa: PTH208 - names are enough
                 if name[0] not in "._" and name not in self._read:
-                    self._read.add(name)
+                    text = (self._root / name).read_text()
                     at = time.time()
-                    for line in (self._root / name).read_text().split():
+                    for line in text[: text.rfind("\n") + 1].split():
                         self.seen.setdefault(int(line), at)
+                    if text.endswith("\n"):
+                        self._read.add(name)
 
     def wait(self, count: int, seconds: float) -> None:
         """Look until so many rows were seen; `TimeoutError`."""

@@ -1,12 +1,14 @@
 """The pictures of the documentation: `python site/draw.py` writes docs/pictures/*.svg; `tests/docs/test_site.py` holds them alike.
 
-A picture is boxes on a grid, and arrows between them. Colours follow the reader's light or dark mode, and each has a title and a
-description for readers who do not see it.
+Most are boxes on a grid, and arrows between them; that of costs is drawn from docs/cost.json. Colours follow the reader's light or dark
+mode, and each has a title and a description for readers who do not see it.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,14 @@ STYLE = """
 
 CAST = Path(__file__).parent / "demo.cast"  # by site/record.py
 LETTER, LINE, PAUSE = 7.6, 20, 1.5  # pixels; seconds at most between two lines
+COSTS = Path(__file__).parent.parent / "docs" / "cost.json"  # by benchmarks/cost.py
+NAMES = {"spark": "Spark's own", "ingest": "Penstock"}
+PANEL = 380  # pixels
+PLOT = """
+    .title { font-weight: bold } .tick { font-size: 11.5px }
+    .grid { stroke: #7a8891; stroke-width: 0.5; opacity: 0.5 }
+    .spark { stroke: #c0702b; fill: none; stroke-width: 2 } .spark.dot { fill: #c0702b }
+    .ingest { stroke: #00796b; fill: none; stroke-width: 2.5 } .ingest.dot { fill: #00796b }"""
 TERMINAL = """
     text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d7e2e5; white-space: pre }
     text { animation: appear 0.15s both }
@@ -182,7 +192,71 @@ def demo() -> str:
     return "\n".join(parts) + "\n"
 
 
-PICTURES = {"flow.svg": flow, "part.svg": part, "fence.svg": fence, "demo.svg": demo}
+def costs() -> dict[str, list[tuple[float, float, float]]]:
+    """Return for each contender of docs/cost.json its sizes in MB, with the medians of processor seconds and of MB at the peak."""
+    runs: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for run in json.loads(COSTS.read_text(encoding="utf-8")):
+        runs.setdefault((run["engine"], round(run["bytes"] / 1e6)), []).append((run["processor"], run["peak"] / 1e6))
+    medians: dict[str, list[tuple[float, float, float]]] = {}
+    for (engine, size), taken in sorted(runs.items()):
+        processor, peak = (statistics.median(values) for values in zip(*taken, strict=True))
+        medians.setdefault(engine, []).append((size, processor, peak))
+    return medians
+
+
+def panel(left: float, title: str, lines: dict[str, list[tuple[float, float]]]) -> list[str]:
+    """Return one plot of lines, both of whose axes are logarithmic."""
+    every = [point for points in lines.values() for point in points]
+    low, high = ([pick(values) for values in zip(*every, strict=True)] for pick in (min, max))
+    bottom, top = 10 ** math.floor(math.log10(low[1])), 10 ** math.ceil(math.log10(high[1]))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = math.log(x / low[0]) / math.log(high[0] / low[0])
+        return left + 40 + across * (PANEL - 60), 240 - 190 * math.log(y / bottom) / math.log(top / bottom)
+
+    parts = [f'<text class="title" x="{left + PANEL / 2:g}" y="28">{escape(title)}</text>']
+    ticks = range(round(math.log10(bottom)), round(math.log10(top)) + 1)
+    for value in (10.0**tick for tick in ticks):
+        y = place(low[0], value)[1]
+        parts.append(f'<path class="grid" d="M{left + 40:g} {y:.1f}H{left + PANEL - 20:g}"/>')
+        parts.append(f'<text class="tick" x="{left + 34:g}" y="{y + 4:.1f}" style="text-anchor:end">{value:,g}</text>')
+    sizes = sorted({x for x, _ in every})
+    parts += [f'<text class="tick" x="{place(size, bottom)[0]:.1f}" y="258">{size:,g}</text>' for size in sizes]
+    parts.append(f'<text class="tick" x="{left + PANEL / 2:g}" y="278">MB of JSON lines</text>')
+    for engine, points in lines.items():
+        at = [place(*point) for point in points]
+        parts.append(f'<path class="{engine}" d="M{" L".join(f"{x:.1f} {y:.1f}" for x, y in at)}"/>')
+        parts += [f'<circle class="{engine} dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in at]
+        x, y = at[-1][0] - 6, at[-1][1] + (18 if engine == "ingest" else -10)
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{y:.1f}" style="text-anchor:end">{NAMES[engine]}</text>')
+    return parts
+
+
+def cost() -> str:
+    """Return what whole runs cost, over several sizes."""
+    medians = costs()
+    processor = {engine: [(size, seconds) for size, seconds, _ in points] for engine, points in medians.items()}
+    memory = {engine: [(size, peak) for size, _, peak in points] for engine, points in medians.items()}
+    told = [
+        f"{NAMES[engine]}, {size:,g} MB: {seconds:.1f} processor seconds, {peak:,.0f} MB of memory."
+        for engine, points in medians.items()
+        for size, seconds, peak in points
+    ]
+    width = 2 * PANEL
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc" viewBox="0 0 {width} 290" width="{width}">',
+        '<title id="title">What a whole run costs, JSON to Parquet</title>',
+        f'<desc id="desc">{escape(" ".join(told))}</desc>',
+        f"<style>{STYLE}{PLOT}\n</style>",
+        f'<rect class="ground" width="{width}" height="290" rx="12"/>',
+        *panel(0, "Processor seconds", processor),
+        *panel(PANEL, "MB of memory at the peak", memory),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+PICTURES = {"flow.svg": flow, "part.svg": part, "fence.svg": fence, "demo.svg": demo, "cost.svg": cost}
 
 if __name__ == "__main__":
     for name, drawn in PICTURES.items():

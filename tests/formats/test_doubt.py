@@ -151,6 +151,20 @@ def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPa
     assert all(4 <= count <= 5 for count in seen[:4])  # a minus zero may be in doubt, too
 
 
+@pytest.mark.parametrize("text", [r"\\", r"a\nb", r"\"", r"\u00e9", r"\ud83d\ude00", r"\ud83d", r"\/"])
+@pytest.mark.parametrize(
+    "broken", ['{"id": Inf}', "null", '{"id": 1,, "name": ""}', '{"name": "\\q"}', '{"name": "', "[]"]
+)
+def test_a_string_with_escapes_is_a_row_beside_a_line_that_is_no_json(text: str, broken: str) -> None:
+    """A line with an escape in it is not set aside because another line is: each is a record of its own."""
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    good = f'{{"name": "{text}", "id": 1}}\n'
+    for lines in ([good, f"{broken}\n"], [f"{broken}\n", good, good], [good] * 20 + [f"{broken}\n"]):
+        sifted = decoder(ReadFormat("json", schema), Account()).sift("".join(lines).encode())
+        assert sifted.rows.column("id").to_pylist() == [1] * (len(lines) - 1)
+        assert len(sifted.starts) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(2, 30)))
 def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:

@@ -19,9 +19,11 @@ from penstock.errors import BadRecord, OptionError
 from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, file_extension, jsonexact, jsonl
 from penstock.formats.account import Account
 from penstock.formats.jsondense import DenseReader, is_strict
+from penstock.formats.jsonframe import FrameReader
 from penstock.formats.jsonlines import Lines
 from penstock.formats.jsonquick import QuickReader
 from penstock.formats.jsonread import JsonReader
+from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError
 from penstock.formats.patterns import TimeForms
 from penstock.formats.schema import to_arrow
@@ -568,6 +570,9 @@ def test_the_quick_readers_are_right_or_say_nothing(
     answers.append(read_by(lambda: quick.read(Lines(block), unknown=True)))
     if DenseReader.takes(schema):
         answers.append(DenseReader(schema, TimeForms("Europe/Berlin")).read(block))
+    if FrameReader.takes(schema):
+        most = FrameReader(schema, TimeForms("Europe/Berlin")).most(block, lambda: record_starts(block, sep=b"\n"))
+        answers.append(None if most is None or len(most.doubtful) else most.rows)
     for answer in answers:
         if answer is not None:
             answer.validate(full=True)

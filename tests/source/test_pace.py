@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from penstock.formats.schema import to_spark
 from penstock.ingestion.job import check
 from penstock.options import SOURCE, parse
 from penstock.source import configured
+from penstock.source.pace import Silence
 from penstock.testing import FakeClock
 from tests.source.test_read import TEXT
 
@@ -213,3 +215,27 @@ def test_values_that_are_none(name: str, value: str) -> None:
     """IBM-11: negative times, and words that are none, are refused with what was expected."""
     with pytest.raises(OptionError, match=f"{name}=.*expected"):
         parse(SOURCE, {"path": "x", name: value}, what="source")
+
+
+def test_looks_that_find_nothing_are_put_off_by_a_share_of_the_silence(time: FakeClock) -> None:
+    """Who is asked all the time looks ten times a second once it is quiet, at once behind a find, and never late at a slow pace."""
+    began, looks, silence = time.seconds, [], Silence()
+    while time.seconds < began + 60:
+        time.seconds += 0.01
+        silence.wait()
+        looks.append(time.seconds - began)
+        silence.looked(found=False)
+    apart = [after - before for before, after in pairwise(looks)]
+    assert max(apart) < 0.111
+    assert apart[50] < 0.02
+    assert len([look for look in looks if look > 50]) <= 101
+    silence.looked(found=True)
+    before = time.seconds
+    silence.wait()
+    assert time.seconds == before
+    for _ in range(20):
+        silence.looked(found=False)
+        time.seconds += 1
+        before = time.seconds
+        silence.wait()
+        assert time.seconds == before

@@ -214,7 +214,7 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
     if dialect.escapes is None:
         return block
     quote, escape = dialect.quote.encode(), dialect.escapes.encode()
-    if escape + quote not in block and escape + escape not in block:
+    if escape not in block or (escape + quote not in block and escape + escape not in block):
         return block
     view = np.frombuffer(block, np.uint8)
     escapes = np.flatnonzero(view == ord(escape))

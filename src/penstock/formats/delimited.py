@@ -42,7 +42,7 @@ from penstock.formats.malformed import (
     sifted,
     unreadable,
 )
-from penstock.formats.misfits import fitting, fragments, misfits_of, nulled, without_refused
+from penstock.formats.misfits import PROBE_ROWS, fitting, fragments, misfits_of, nulled, without_refused
 from penstock.formats.scalars import (
     codes,
     contents,
@@ -186,6 +186,7 @@ class CsvDecoder:
         """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
         if self._fmt.rescued is not None or field.name not in self._misfits:
             try:
+                self._rescuing(text.slice(0, PROBE_ROWS), field)  # to find in all of them that one is none takes longer
                 return self._rescuing(text, field), []
             except MalformedError:
                 self._misfits.add(field.name)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
-# What can be exchanged without making JSON of what is none, or the other way round: strings without escapes and control characters,
-# and the digits of numbers behind the first that is not zero.
-_GRAMMAR = ((r'"[^"\\\x00-\x1f]*"', '""'), ("[1-9][0-9]*", "1"))
+# What can be exchanged without making JSON of what is none, or the other way round: strings, and the digits of numbers behind the first
+# that is not zero. A string that has something else in it is none; one that was passed over would have the next begin at its end.
+_GRAMMAR = ((r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"', '""'), ("[1-9][0-9]*", "1"))
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1

@@ -50,11 +50,11 @@ _BLOCKS_AFTER_A_MISS = 8  # what kept most of a block from being read quickly is
 
 
 class Most(NamedTuple):
-    """The rows of all lines but for those in doubt, the lines that they are of, and where the others are among all lines."""
+    """The rows of all lines but for those in doubt, where these are among all lines, and the others, where their keys are to be counted."""
 
     rows: pa.RecordBatch
-    lines: Lines
     doubtful: Positions
+    lines: Lines | None = None
 
 
 class Doubt:
@@ -107,7 +107,7 @@ class Doubt:
         if misfits.any():
             block.doubt(block.places[misfits])
             rows = rows.filter(pa.array(~misfits))
-        return Most(rows, lines, np.flatnonzero(block.doubtful)) if block.is_few else None
+        return Most(rows, np.flatnonzero(block.doubtful), lines) if block.is_few else None
 
     def _learn(self, block: _Divided, refusal: str, *, names: bool) -> bool:
         """Put in doubt what the refusal says of what is left; tell whether it says anything."""

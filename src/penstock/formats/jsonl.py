@@ -12,7 +12,7 @@ per record.
 from __future__ import annotations
 
 import json
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.format import ReadFormat
+    from penstock.formats.jsondoubt import Most
     from penstock.formats.malformed import Found, Pass
 
 _TEXT = pa.large_string()
@@ -74,6 +75,9 @@ class JsonDecoder:
 
         What is bad in one block is likely to be so in the next: then what costs little is looked at first.
         """
+        framed = self._framed(block)
+        if framed is not None:
+            return framed
         rows = None if self._sifts else self._at_once(block)
         if rows is not None:
             return nothing_bad(rows)
@@ -89,6 +93,17 @@ class JsonDecoder:
         self._sifts = len(left.starts) > 0
         return left
 
+    def _framed(self, block: bytes) -> Sifted | None:
+        """Return the same where most of the lines have one form; see `jsonframe`."""
+        data = on_lines(block, self._sep)
+        if not isinstance(self._reader, JsonReader) or len(data) != len(block):
+            return None
+        starts = cache(partial(self._filled, block))
+        most = self._reader.framed(data, starts)
+        if most is None:
+            return None
+        return self._with_others(block, starts(), most, Account()) if len(most.doubtful) else nothing_bad(most.rows)
+
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
         """Return the rows of a block that a faster reader takes as it is."""
         data = on_lines(block, self._sep)
@@ -103,14 +118,18 @@ class JsonDecoder:
         account = Account()
         starts = self._filled(block)
         most = self._reader.most(on_lines(block, self._sep), starts, account)
-        if most is None:
-            return None
+        return None if most is None else self._with_others(block, starts, most, account)
+
+    def _with_others(self, block: bytes, starts: npt.NDArray[np.int64], most: Most, account: Account) -> Sifted:
+        """Return what was read of most lines with what there is of the others; `account` is that of the first."""
         ends = np.append(starts[1:], len(block))[: len(starts)]
         begins, closes = starts[most.doubtful], ends[most.doubtful]
         others = of_records(block, begins, closes)
         sizes = closes - begins
         bounds = np.cumsum(sizes)
-        rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried_apart, self._rounds(others))
+        # These are few, of which many are bad: a try to read them in between costs more than the next look at their values.
+        looks = [find for passes in self._rounds(others) for find in passes]
+        rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried_apart, [looks] if looks else [])
         for seen in (account, self._scratch):
             self._account.count(seen.unknown.items(), seen.more)
             self._account.partial |= seen.partial

@@ -106,11 +106,17 @@ class Lines:
             raise no_object()
 
     def _are_objects(self) -> bool:
+        """Tell whether all lines are, as they stand. Raises `MalformedError` if one is none however tidy."""
         if not self.data:
             return True
         codes, ends = np.frombuffer(self.data, np.uint8), self.ends
-        begins, closes = codes[ends[:-1] + 1] == _OPENING, codes[ends - 1] == _CLOSING
-        return bool(codes[0] == _OPENING and begins.all() and closes.all())
+        first, last = codes[np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))], codes[ends - 1]
+        begins, closes = first == _OPENING, last == _CLOSING
+        if begins.all() and closes.all():
+            return True
+        if not (begins | _MAY_LEAD[first]).all() or not (closes | _MAY_TRAIL[last]).all():
+            raise no_object()
+        return False
 
     def check_depth(self) -> None:
         """Raise `MalformedError` if a line is too deep. It must be long for that, and have many brackets."""
@@ -180,6 +186,8 @@ def _table_of(characters: bytes) -> Mask:
     return np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
 
 
+_MAY_TRAIL = _table_of(_WHITE.encode())
+_MAY_LEAD = _table_of(_WHITE.encode() + BOM[:1])
 _MAY_FOLLOW = _table_of(b",}] \t\r\n")
 _MAY_PRECEDE = _table_of(b":,[ \t\r\n")
 

@@ -86,7 +86,7 @@ def _pattern(looks: Looks) -> str | None:
 
 @lru_cache(1)
 def _any_object() -> str:
-    space, text = r"[\x00-\x20]*", r'"(?s:[^"\\]|\\.)*"'
+    space, text = r"[\x00-\x20]*", r'"(?s:[^"\\]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"'
     leaf = value = f"{text}|{_NUMBER}|{_WORDS}|true|false|null"
     members = ""
     for _ in range(_DEPTH):

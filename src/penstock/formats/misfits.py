@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from penstock.formats.patterns import TimeForms
 
 _SECONDS = "^-?[0-9]+$"  # since 1970, as JSON may have times
-_CLOCK = r"(?:[01]?[0-9]|2[0-3])(?::[0-5]?[0-9])?(?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9].*)?)?"
+_CLOCK = r"(?:[01]?[0-9]|2[0-3])(?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9].*)?)?)?"
 _DAY = r"[0-9]{4}(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T]REST)?)?)?"
 _DATE, _TIME = _DAY.replace("REST", ".*"), _DAY.replace("REST", f"(?:{_CLOCK})")
+_DIGITS = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 # What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
 _LOOKS = (
     (types.is_integer, r"^[-+0-9]+$|\\"),
-    (types.is_floating, r'^"?\s*[-+0-9.eEINFaifnty]+\s*"?$|\\'),
-    (types.is_decimal, r'^"?\s*[-+0-9.eE]+\s*"?$|\\'),
+    (types.is_floating, rf'^"?\s*(?:{_DIGITS}|[-+]?[INFaifnty]+)\s*"?$|\\'),
+    (types.is_decimal, rf'^"?\s*{_DIGITS}\s*"?$|\\'),
     (types.is_boolean, r"(?i)^(?:true|false)$"),
     (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
     (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
@@ -43,6 +44,7 @@ _LOOKS = (
 # What else a time must look like: the form of all that is read, of which `_TIME` knows the ranges and not the end.
 _FORM = rf'^"?{TIME_FORM[1:-1]}"?$|{_SECONDS}|\\'
 _FEW = 5  # one value in so many
+PROBE_ROWS = 500  # where one value in a hundred is a misfit, there is one among so many nearly always
 
 
 # Values of a type as nearly all are, and right but for the rarest, such as a year 0, or more digits than a decimal has room for.
@@ -72,12 +74,12 @@ def fitting(
 
     `likely`: there are some, as there were before. It changes how fast this is.
     """
-    strange = _strange(values, kind, times) if likely else np.zeros(0, np.int64)
+    strange = strange_of(values, kind, times) if likely else np.zeros(0, np.int64)
     if not len(strange):
         try:
             return read(values), np.zeros(len(values), np.bool_)
         except MalformedError:
-            strange = _strange(values, kind, times)
+            strange = strange_of(values, kind, times)
     if len(strange):
         alone = fitting(values.take(pa.array(strange)), kind, times, read)[1] if len(strange) < len(values) else None
         bad = np.zeros(len(values), np.bool_)
@@ -104,7 +106,7 @@ def misfits_of(
     `shown` are values as messages have them. A trial for each of many that cannot be of the type by their looks would take longer
     than reading all the others.
     """
-    strange = _strange(values, field.type, times)
+    strange = strange_of(values, field.type, times)
     if 0 < len(strange) < len(values) and not _is_refused(values, strange, read):
         few = misfits_of(values.take(pa.array(strange)), field, times, read, shown)
         return [(int(strange[place]), error) for place, error in few]
@@ -126,7 +128,9 @@ def without_refused(
     means depends on that value alone, this is the column that reading all right ones at once would give.
     """
     loose = field.with_nullable(nullable=True)
-    strange = np.zeros(0, np.int64) if values.null_count and not field.nullable else _strange(values, field.type, times)
+    strange = (
+        np.zeros(0, np.int64) if values.null_count and not field.nullable else strange_of(values, field.type, times)
+    )
     column = None
     if 0 < len(strange) < len(values):
         with suppress(MalformedError):
@@ -162,7 +166,7 @@ def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[
     return False
 
 
-def _strange(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.int64]:
+def strange_of(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.int64]:
     """Return which values are not as nearly all of the type are: what is refused is likely to be among them.
 
     None where that is many, or not known. To look at them costs a small part of what reading them does.

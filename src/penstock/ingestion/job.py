@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors, unique
+from penstock import clock, errors, unique
 from penstock.arguments import named
 from penstock.errors import OptionError
 from penstock.formats.account import Account
@@ -79,6 +79,7 @@ _log = logging.getLogger("penstock.ingest")
 # Tasks are as many as cores: their parts are well sized unless the input is small.
 _MERGE_BELOW = "4m"
 _POLL_SECONDS = 0.2
+_IDLE_POLL_SECONDS = 1.0  # while a watched query waits for input: each look asks the JVM, the checkpoint and the ledger
 _WATCHING = "1s"
 
 
@@ -247,9 +248,14 @@ class _Run:
         target = inheritable_thread_target(spark)(self._run)  # with the caller's pool and tags
         self._thread = threading.Thread(target=target, args=(spark,), name="penstock-ingest", daemon=True)
         self._thread.start()
+        state, known_until = None, 0.0
         while not self._over.wait(_POLL_SECONDS):
-            if progress is not None and self._query is not None:
-                progress(self.state())
+            if progress is None or self._query is None:
+                continue
+            idles = state is not None and state.waiting and self._waiting
+            if state is None or not idles or clock.monotonic() >= known_until:
+                state, known_until = self.state(), clock.monotonic() + _IDLE_POLL_SECONDS
+            progress(state)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -287,6 +293,8 @@ class _Run:
                 self._query = job.named(query)
                 while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
                     self._waiting = job.waits(query)
+                    if self._waiting and self._every is not None:
+                        self._ending.wait(_IDLE_POLL_SECONDS - _POLL_SECONDS)
             finally:
                 self._waiting = False
                 query.stop()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.source.cursor import Split
     from penstock.source.followed import FollowPlanner
+    from penstock.source.pace import Silence
     from penstock.source.plan import Planner
     from penstock.spark.batchwriter import BatchWriter
     from penstock.spark.finished import AsLoaded, FinishedReader
@@ -174,6 +175,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._reading = reading(options, schema)
         self._planner: Planner | FollowPlanner | None = None
+        self._silence: Silence | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query starts."""
@@ -189,7 +191,13 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Plan the next batch; Trigger.Once asks for all that is available."""
-        return self._planning().latest(start, limited=not isinstance(limit, ReadAllAvailable))
+        planner = self._planning()
+        if self._silence is not None:
+            self._silence.wait()
+        end = planner.latest(start, limited=not isinstance(limit, ReadAllAvailable))
+        if self._silence is not None:
+            self._silence.looked(found=end != start)
+        return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, from its end offset alone; the first call after a restart.
@@ -222,10 +230,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planning(self) -> Planner | FollowPlanner:
         if self._planner is None:
             from penstock.source.configured import planner
+            from penstock.source.pace import Silence
 
             self._planner = planner(self._options, self._reading)
+            self._silence = Silence()
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to tasks without the planner."""
-        return self.__dict__ | {"_planner": None}
+        return self.__dict__ | {"_planner": None, "_silence": None}

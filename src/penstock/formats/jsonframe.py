@@ -1,0 +1,396 @@
+r"""Lines of JSON that differ in their values alone, read as what they are: records of one form with a quote between their fields.
+
+A program that writes events writes the same keys in the same order, with the same white space. Such a line, cut at each of its quotes, is
+
+    {"id": 7, "name": "x"}    ->    `{`  `id`  `: 7, `  `name`  `: `  `x`  `}`
+
+By turns there is what is outside of strings and what is inside. What is the same in all lines, keys and punctuation, is compared; what
+is left is the values. Arrow's reader of CSV cuts so at some times the speed of a parser of JSON, and a line with another number of quotes
+does not keep it from reading the others. So a broken line costs what the line costs.
+
+A line is read if each of these holds; it is then a JSON object with these members and no others:
+
+1. There is no backslash in it, no control character, and it is UTF-8: then its strings are what stands between its quotes.
+2. Every piece that is the same in the line from which the form was learned is the same here. That line is one flat object, and each of its
+   keys is there once and is that of a column.
+3. A piece with a number or word in it begins and ends as in that line, and what is between is one as nearly all are: digits with at most
+   one point, of a size that cannot overflow; `true`, `false`, `null`.
+4. A text of a date or time is one (`misfits`).
+
+Other lines are in doubt, as in `jsondoubt`: whoever reads exactly decides about them. Where they are many the block is for other readers,
+and some blocks are not tried.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, types
+
+from penstock.formats.charsets import is_utf8
+from penstock.formats.jsondoubt import Most
+from penstock.formats.malformed import MalformedError, of_records, unreadable
+from penstock.formats.misfits import PROBE_ROWS, strange_of
+from penstock.formats.scalars import parse
+from penstock.formats.schema import UTC_MICROS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from penstock.formats.patterns import TimeForms
+
+    Positions = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+_COLUMNS_MAX = 100
+_FEW = 5  # one line in so many may be in doubt
+_LINES_LEARNED_FROM = 8  # one of so many is likely to be as the others are
+_PROBE_BYTES = 64 << 10
+_BLOCKS_AFTER_A_MISS = 8  # what kept one block from being read so is likely to be in the next ones, too
+_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
+# Of whole numbers, by the bits of their type: so many digits fit, and one more where the first is less than this.
+_DIGITS_MAX = {8: (2, ord("1")), 16: (4, ord("3")), 32: (9, ord("2")), 64: (18, ord("9"))}
+_NUMBER_MAX = 300  # characters, of which none can be too large for a double
+_TRUE, _FALSE, _NULL = (pa.scalar(word, pa.binary()) for word in (b"true", b"false", b"null"))
+_LOCAL_MICROS = pa.timestamp("us")
+_OUTSIDE = re.compile(rb"([ \t]*:[ \t]*)(?:([^\s,{}\[\]]+)([ \t]*[,}][ \t]*))?")
+_BEGIN, _COMMA, _END = (re.compile(rb"[ \t]*" + mark + rb"[ \t]*") for mark in (rb"\{", b",", rb"\}"))
+_MINUS, _POINT, _ZERO = b"-.0"
+_IS_DIGIT = np.isin(np.arange(256), np.frombuffer(b"0123456789", np.uint8))
+
+
+class _Literal(NamedTuple):
+    """Where a value stands that is no string: in which piece, and between what."""
+
+    place: int
+    prefix: bytes
+    suffix: bytes
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What the lines of a form have in common: `same` are pieces by their place; where the values of columns are, by name."""
+
+    pieces: int
+    same: dict[int, bytes]
+    strings: dict[str, int]
+    literals: dict[str, _Literal]
+
+    def fits(self, schema: pa.Schema) -> bool:
+        """Tell whether values of all columns are where their types say, and nothing is there that no column has."""
+        quoted = {field.name for field in schema if _is_quoted(field.type)}
+        names = set(schema.names)
+        return (
+            names >= self.strings.keys() | self.literals.keys()
+            and quoted.issuperset(self.strings)
+            and quoted.isdisjoint(self.literals)
+        )
+
+
+class FrameReader:
+    """Reads blocks of one schema. What it remembers changes how fast it is, and nothing else."""
+
+    def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
+        self._schema = schema
+        self._times = times
+        self._frame: _Frame | None = None
+        self._away = 0  # blocks that are not tried
+        self._misfits: set[str] = set()  # columns in which a block before had texts that are none of them
+
+    @staticmethod
+    def takes(schema: pa.Schema) -> bool:
+        """Tell whether blocks of this schema can be read: flat records of the plainest types."""
+        if not 0 < len(schema) == len(set(schema.names)) <= _COLUMNS_MAX:
+            return False
+        return all(_is_quoted(field.type) or _is_literal(field.type) for field in schema)
+
+    def most(self, data: bytes, starts: Callable[[], Positions]) -> Most | None:
+        """Return the rows of most of the lines of `data`; `None` where that cannot be had.
+
+        `starts` tells where each line begins that is not blank; it is asked where lines are in doubt.
+        """
+        if self._away:
+            self._away -= 1
+            return None
+        others = _uncuttable(data, starts)
+        most = self._most_without(others, data, starts()) if len(others) else self._most(data, starts)
+        self._away = _BLOCKS_AFTER_A_MISS if most is None else 0
+        return most
+
+    def _most_without(self, others: Positions, data: bytes, starts: Positions) -> Most | None:
+        """Return the same, some lines being in doubt from the start."""
+        left = np.delete(np.arange(len(starts)), others)
+        ends = np.append(starts[1:], len(data))[left]
+        sizes = ends - starts[left]
+        most = self._most(of_records(data, starts[left], ends), lambda: np.cumsum(sizes) - sizes)
+        return None if most is None else Most(most.rows, np.union1d(others, left[most.doubtful]))
+
+    def _most(self, data: bytes, starts: Callable[[], Positions]) -> Most | None:
+        frame = self._fitting_frame(data)
+        most = None if frame is None else self._read(frame, data, starts)
+        self._frame = None if most is None else frame
+        return most
+
+    def _fitting_frame(self, data: bytes) -> _Frame | None:
+        """Return the form of the block before, or one that most of the first lines have."""
+        if self._frame is not None:
+            return self._frame
+        probe = data[: data.rfind(b"\n", 0, _PROBE_BYTES) + 1] or data
+        tried: list[_Frame] = []
+        for line in probe.split(b"\n", _LINES_LEARNED_FROM)[:_LINES_LEARNED_FROM]:
+            frame = _frame_of(line.strip(b"\r"))
+            if frame is None or frame in tried or not frame.fits(self._schema):
+                continue
+            tried.append(frame)
+            cut = _cut(probe, frame, probe.count(b"\n") + 1)
+            if cut is not None and cut.are_few(int(np.count_nonzero(_alike(cut.table, frame)))):
+                return frame
+        return None
+
+    def _read(self, frame: _Frame, data: bytes, starts: Callable[[], Positions]) -> Most | None:
+        lines = data.count(b"\n") + (not data.endswith(b"\n"))
+        cut = _cut(data, frame, lines)
+        if cut is None:
+            return None
+        good = _alike(cut.table, frame)
+        odd = _odd(data, starts)
+        if len(odd):
+            good[np.isin(cut.kept, odd)] = False
+        texts = {name: _piece(cut.table, place) for name, place in frame.strings.items()}
+        texts |= {name: _inside(cut.table, literal) for name, literal in frame.literals.items()}
+        self._doubt(texts, good)
+        try:
+            rows = self._rows(texts, good)
+        except MalformedError:
+            return None
+        if any(column.null_count and not field.nullable for column, field in zip(rows, self._schema, strict=True)):
+            return None
+        doubtful = np.sort(np.concatenate((np.array(cut.refused, np.int64), cut.kept[~good])))
+        is_known = cut.are_few(rows.num_rows) and (not len(doubtful) or len(starts()) == cut.lines)
+        return Most(rows, doubtful) if is_known else None
+
+    def _doubt(self, texts: dict[str, pa.Array], good: Flags) -> None:
+        """Put the rows in doubt that have no number or word where one is to be, or a text that no date or time usually is."""
+        for field in self._schema:
+            text = texts.get(field.name)
+            if text is not None and _is_literal(field.type):
+                right = _plain(text, field.type)
+                if not right.all():
+                    good &= right | pc.equal(text, _NULL).to_numpy(zero_copy_only=False)
+            elif text is not None and field.name in self._misfits:
+                good[strange_of(text, field.type, self._times)] = False
+
+    def _rows(self, texts: dict[str, pa.Array], good: Flags) -> pa.RecordBatch:
+        """Return the rows that are good. Raises `MalformedError` if one of them is not, and it is not seen which."""
+        mask = None if good.all() else pa.array(good)
+        rows = int(np.count_nonzero(good))
+        columns = []
+        for field in self._schema:
+            text = texts.get(field.name)
+            if text is None:
+                columns.append(pa.nulls(rows, field.type))
+                continue
+            text_kept = text if mask is None else text.filter(mask)
+            try:
+                if field.name not in self._misfits:
+                    self._column(text_kept.slice(0, PROBE_ROWS), field)
+                columns.append(self._column(text_kept, field))
+            except MalformedError:
+                if field.name in self._misfits:
+                    raise
+                self._misfits.add(field.name)
+                self._doubt({field.name: text}, good)
+                return self._rows(texts, good)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, text: pa.Array, field: pa.Field) -> pa.Array:
+        if not _is_literal(field.type):
+            return parse(text, field.type, field.name, self._times)
+        is_null = pc.equal(text, _NULL)
+        if is_null.true_count:
+            text = pc.if_else(is_null, None, text)
+        if types.is_boolean(field.type):
+            return pc.equal(text, _TRUE)
+        return text.cast(pa.string()).cast(field.type)
+
+
+def _is_quoted(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_date32(kind) or kind in {UTC_MICROS, _LOCAL_MICROS})
+
+
+def _is_literal(kind: pa.DataType) -> bool:
+    return bool(types.is_signed_integer(kind) or types.is_float64(kind) or types.is_boolean(kind))
+
+
+def _frame_of(line: bytes) -> _Frame | None:
+    """Return the form of a line that is one flat object without escapes, and has each key once."""
+    pieces = line.split(b'"')
+    last = len(pieces) - 1
+    if b"\\" in line or not last or last % 2 or not _BEGIN.fullmatch(pieces[0]):
+        return None
+    frame, at = _Frame(len(pieces), {0: pieces[0]}, {}, {}), 1
+    while 0 < at < last:
+        at = _enter_member(frame, pieces, at)
+    return frame if at == last + 1 else None
+
+
+def _enter_member(frame: _Frame, pieces: list[bytes], key: int) -> int:
+    """Enter the member of which one of the pieces is the key into the form; return where the next key is, 0 if it is no such member."""
+    name, behind = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
+    if behind is None or name in frame.strings or name in frame.literals:
+        return 0
+    frame.same[key] = pieces[key]
+    if behind[2] is not None:
+        end, after = key + 1, behind[3]
+        frame.literals[name] = _Literal(end, behind[1], after)
+    elif key + 3 < len(pieces):
+        end, after = key + 3, pieces[key + 3]
+        frame.same.update({key + 1: pieces[key + 1], end: after})
+        frame.strings[name] = key + 2
+    else:
+        return 0
+    mark = _END if end == len(pieces) - 1 else _COMMA
+    return end + 1 if mark.fullmatch(after) else 0
+
+
+class _Cut(NamedTuple):
+    """Lines cut at their quotes, which have as many as the form has; `kept` is which these are, `refused` which are not."""
+
+    table: pa.Table
+    kept: Positions
+    refused: list[int]
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are."""
+        return len(self.kept) + len(self.refused)
+
+    def are_few(self, good: int) -> bool:
+        """Tell whether few of all lines are in doubt, if so many are not."""
+        return (self.lines - good) * _FEW <= self.lines
+
+
+def _cut(data: bytes, frame: _Frame, lines: int) -> _Cut | None:
+    refused: list[int] = []
+
+    def skip(row: csv.InvalidRow) -> str:
+        refused.append(row.number - 1)
+        return "skip" if len(refused) * _FEW <= lines else "error"
+
+    names = [str(place) for place in range(frame.pieces)]
+    inside = {str(literal.place) for literal in frame.literals.values()}
+    converting = csv.ConvertOptions(
+        check_utf8=False,  # it is
+        column_types={name: pa.binary() if name in inside else pa.string() for name in names},
+        null_values=[],
+        strings_can_be_null=False,
+    )
+    reading = csv.ReadOptions(use_threads=False, column_names=names, block_size=len(data) + 1)
+    parsing = csv.ParseOptions(delimiter='"', quote_char=False, invalid_row_handler=skip)
+    try:
+        table = csv.read_csv(pa.BufferReader(data), reading, parsing, converting)
+    except pa.ArrowInvalid:  # too many of another form, or nothing
+        return None
+    kept = np.arange(table.num_rows + len(refused))
+    return _Cut(table, np.delete(kept, refused) if refused else kept, refused)
+
+
+def _piece(table: pa.Table, place: int) -> pa.Array:
+    column = table.column(place)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _alike(table: pa.Table, frame: _Frame) -> Flags:
+    """Tell which rows have everything that all lines of the form have."""
+    good = np.ones(table.num_rows, np.bool_)
+    for place, piece in frame.same.items():
+        _keep(good, pc.equal(_piece(table, place), pa.scalar(piece, pa.string())))
+    for literal in frame.literals.values():
+        text = _piece(table, literal.place)
+        _keep(good, pc.starts_with(text, literal.prefix))
+        _keep(good, pc.ends_with(text, literal.suffix))
+    return good
+
+
+def _keep(good: Flags, right: pa.Array) -> None:
+    if right.true_count < len(good):
+        good &= right.to_numpy(zero_copy_only=False)
+
+
+def _uncuttable(data: bytes, starts: Callable[[], Positions]) -> Positions:
+    """Return which lines are not for Arrow: those that it would end at a carriage return, and those that are no UTF-8.
+
+    Of these it cannot tell that they have too few quotes, or too many.
+    """
+    lines = np.zeros(0, np.int64)
+    if not is_utf8(data):
+        lines, _ = unreadable(data, starts())
+    if b"\r" in data:
+        codes = np.frombuffer(data, np.uint8)
+        returns = np.flatnonzero(codes == ord("\r"))
+        bare = returns[codes.take(returns + 1, mode="clip") != ord("\n")]
+        if len(bare):
+            lines = np.union1d(lines, np.maximum(np.searchsorted(starts(), bare, side="right") - 1, 0))
+    return lines
+
+
+def _odd(data: bytes, starts: Callable[[], Positions]) -> Positions:
+    """Return which lines have a backslash or a control character in them."""
+    codes = np.frombuffer(data, np.uint8)
+    places = []
+    for begin in range(0, len(codes), _SCAN_BYTES):
+        piece = codes[begin : begin + _SCAN_BYTES]
+        is_control, is_escape, is_feed = piece < ord(" "), piece == ord("\\"), piece == ord("\n")
+        if np.count_nonzero(is_control) > np.count_nonzero(is_feed) or is_escape.any():
+            places.append(np.flatnonzero(is_escape | (is_control & ~is_feed)) + begin)
+    odd = np.zeros(0, np.int64)
+    if places:
+        odd = np.unique(np.searchsorted(starts(), np.concatenate(places), side="right") - 1)
+    return odd
+
+
+def _inside(table: pa.Table, literal: _Literal) -> pa.Array:
+    return pc.binary_slice(_piece(table, literal.place), len(literal.prefix), -len(literal.suffix))
+
+
+def _plain(text: pa.Array, kind: pa.DataType) -> Flags:
+    """Tell which values are numbers or words as nearly all of the type are."""
+    if types.is_boolean(kind):
+        words: Flags = pc.or_(pc.equal(text, _TRUE), pc.equal(text, _FALSE)).to_numpy(zero_copy_only=False)
+        return words
+    return _plain_numbers(text, kind)
+
+
+def _plain_numbers(text: pa.Array, kind: pa.DataType) -> Flags:
+    """Tell which values are numbers as nearly all are, and are JSON: digits, behind a minus perhaps, with digits behind a point perhaps."""
+    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    codes = np.frombuffer(text.buffers()[2] or b"", np.uint8)[: offsets[-1]]
+    codes = np.concatenate((codes, np.zeros(2, np.uint8)))  # so that one may look behind each
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    minus = codes[starts] == _MINUS
+    first = starts + minus
+    most, leading = (_NUMBER_MAX, 0) if types.is_floating(kind) else _DIGITS_MAX[kind.bit_width]
+    digits = sizes - minus
+    right: Flags = (digits <= most) | ((digits == most + 1) & (codes[first] < leading))
+    right &= (digits > 0) & _IS_DIGIT[codes[first]]
+    whole_zero = (codes[first] == _ZERO) & (sizes > 1) & (codes[first + 1] != _POINT)
+    right &= ~(whole_zero | ((codes[first] == _ZERO) & minus & (sizes == minus + 1)))
+    others = np.flatnonzero(~_IS_DIGIT[codes[offsets[0] : -2]]) + offsets[0]
+    rows = np.searchsorted(offsets, others, side="right") - 1
+    is_first = codes[others] == _MINUS
+    wrong = is_first & (others != starts[rows])
+    wrong |= ~is_first
+    if types.is_floating(kind):
+        point = (codes[others] == _POINT) & _IS_DIGIT[codes[others - 1]] & _IS_DIGIT[codes[others + 1]]
+        point &= others + 1 < offsets[rows + 1]
+        point[1:] &= ~((rows[1:] == rows[:-1]) & (codes[others[:-1]] == _POINT))
+        wrong &= ~point
+    right[rows[wrong]] = False
+    return right
