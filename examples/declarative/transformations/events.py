@@ -24,16 +24,8 @@ def days() -> DataFrame:
     return spark.read.table("events").groupBy("day").count()
 
 
-# The sinkId says whose these files are: a flow that begins anew (--full-refresh) is refused, and does not write all of them again.
 dp.create_sink(
-    "files",
-    "penstock",
-    {
-        "path": spark.conf.get("spark.example.output"),
-        "format": "parquet",
-        "bucketBy": "day={day}",
-        "sinkId": "to_files",
-    },
+    "files", "penstock", {"path": spark.conf.get("spark.example.output"), "format": "parquet", "bucketBy": "day={day}"}
 )
 
 
