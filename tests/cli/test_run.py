@@ -297,6 +297,26 @@ def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ing
     assert ingests.calls.count("q") == 1
 
 
+@pytest.mark.parametrize("between", ["changed", "gone"])
+def test_a_change_that_is_taken_back_while_it_is_taken(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, between: str
+) -> None:
+    """A pipeline that a reload has asked to stop is started again by the next reload, which has it as it was, and never beside itself."""
+    content = text("p", "q")
+    fleet = start(content)
+    wait_for(lambda: len(ingests.active) == 2, "both")
+    other = text("q") if between == "gone" else text("p", "q").replace("out-p", "elsewhere")
+    with Locks() as locks:
+        for changed in (other, content):
+            (place / "p.toml").write_text(changed)
+            assert fleet.reload(locks)
+            wait_for(lambda: phases(fleet)["p"] == Phase.DRAINING, "its last batch")
+    ingests.commit("p")
+    wait_for(lambda: ticked(fleet) and ingests.calls.count("p") == 2, "its second run")
+    wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both again")
+    assert (ingests.calls.count("q"), ingests.clashes) == (1, [])
+
+
 def test_a_second_command_says_so(place: Path) -> None:
     """A file that is run is held; a second command with it, or with its directory, is refused before it starts anything."""
     (place / "p.toml").write_text(text("p"))
@@ -313,6 +333,37 @@ def test_a_second_command_says_so(place: Path) -> None:
             second.take([path])
     with Locks() as second:
         second.take([path])
+
+
+def test_a_file_that_an_editor_has_replaced_is_held(place: Path) -> None:
+    """Editors write a file anew and rename it: a command holds what has the name now, without a reload."""
+    (place / "p.toml").write_text(text("p"))
+    path = str(place / "p.toml")
+    with Locks() as first:
+        first.take([path])
+        (place / "p.toml~").write_text(text("p", "q"))
+        (place / "p.toml~").rename(path)
+        first.keep()
+        with Locks() as second, pytest.raises(Locked, match="is run by another penstock run"):
+            second.take([path])
+        (place / "p.toml").unlink()
+        first.keep()  # it is nowhere: nothing to hold, and no reason to end
+
+
+def test_files_that_cannot_be_held_leave_those_that_are(place: Path) -> None:
+    """A reload that meets a file of another command changes nothing, of what is held neither."""
+    mine, new, theirs = (str(place / f"{name}.toml") for name in ("mine", "new", "theirs"))
+    for path in (mine, new, theirs):
+        (place / path).write_text(text("p"))
+    with Locks() as first, Locks() as other:
+        first.take([mine])
+        other.take([theirs])
+        with pytest.raises(Locked, match="theirs"):
+            first.take([new, theirs])
+        with Locks() as third:
+            third.take([new])
+            with pytest.raises(Locked, match="mine"):
+                third.take([mine])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -54,3 +55,18 @@ def test_a_python_worker_that_cannot_be_started_is_told(words: str, monkeypatch:
     assert words.rstrip(".").partition(": error")[0] in error.message
     assert "PYSPARK_PYTHON='/opt/python'" in error.message
     assert "penstock doctor" in error.message
+
+
+def test_of_what_is_not_known_the_cause_is_told_and_not_the_plan() -> None:
+    """What is at the bottom of an error of Spark's is told beside its first words; its pages of offsets and plans are not."""
+    bottom, middle = (
+        RuntimeError("Illegal size 5 of collection, expected 6\n\tat scala"),
+        RuntimeError("Task not serializable"),
+    )
+    error = RuntimeError(
+        "terminated with exception: Task not serializable\n=== Streaming Query ===\nIdentifier: p\nLogical Plan: x"
+    )
+    error._cause, middle._cause = middle, bottom  # type: ignore[attr-defined]
+    told = "terminated with exception: Task not serializable; caused by: Illegal size 5 of collection, expected 6"
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=None))
+    assert meaning(error, "/ck", cast("Any", session)).message == told

@@ -1,14 +1,13 @@
 """Three pipelines of one file under kills, one of them bad: what is scraped is what the ledgers say, and nothing is lost or doubled.
 
 A writer lands files without a pause; a scraper reads `/metrics` every second, and somebody looks at the page all the time. Every now and
-then the writer rests until all is read: then each number of a scrape is compared with the ledger. Then the command is killed with all
-it has started, or drained, or has its file reloaded. At the end `verify --source` proves every record.
+then the writer rests until all is read: then each number of a scrape is compared with the ledger. Then, with
+batches under way again, one of `ENDS` happens. At the end `verify --source` proves every record.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import socket
@@ -24,6 +23,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.storage import LocalStorage
@@ -31,6 +31,9 @@ from penstock.verify.files import existing_sinks
 from penstock.verify.proof import verify
 
 GOOD = ("lines", "events")
+# kill: the command and all it has started; command: it alone, so that its successor meets what it left; jvm: that alone; worker: any
+# other process of it; second: somebody runs the file once more; back: a change is taken back while it is being taken.
+ENDS = ("kill", "kill", "command", "jvm", "worker", "drain", "reload", "back", "second")
 _PATIENCE_SECONDS = 600.0  # a loaded machine takes minutes to start Spark
 _FILE = """
 drain = "20s"
@@ -84,6 +87,8 @@ class FleetSoak:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        run = ("-m", "penstock", "run", "pipelines.toml")
+        self._command = [sys.executable, *run, "--metrics", self._address, "--page", self._address]
 
     def run(self, minutes: float) -> FleetOutcome:
         """Run for so long. Raises `AssertionError` at what is wrong."""
@@ -102,7 +107,8 @@ class FleetSoak:
                 self._over.wait(self._chance.uniform(10, 30))
                 self._calm()
                 self._writes.set()
-                self._end(self._chance.choice(("kill", "kill", "drain", "reload")))
+                self._over.wait(self._chance.uniform(0, 8))
+                self._end(self._chance.choice(ENDS))
             self._over.wait(5)
             self._calm()  # and the writer rests: what came now would be left to a next start
             self._end("drain", anew=False)
@@ -120,38 +126,44 @@ class FleetSoak:
         (self._directory / "pipelines.toml").write_text(_FILE.format(most=self._chance.randint(2, 9)))
 
     def _start(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "penstock",
-            "run",
-            "pipelines.toml",
-            "--metrics",
-            self._address,
-            "--page",
-            self._address,
-        ]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
+                self._command, cwd=self._directory, stdout=log, stderr=log, start_new_session=True
             )
         self.outcome.starts += 1
 
     def _kill(self) -> None:
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        for process in self._descendants():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.kill()
         self._process.wait()
 
+    def _descendants(self) -> list[psutil.Process]:
+        assert self._process is not None
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._process.pid).children(recursive=True)
+        return []
+
     def _end(self, how: str, *, anew: bool = True) -> None:
-        """End the command in one of three ways, and start it again; a reload ends only what has changed."""
+        """Do one of `ENDS`, and start the command again where that has ended it."""
         assert self._process is not None
         self.outcome.ends[how] += 1
-        if how == "reload":
-            self._describe()
-            self._process.send_signal(signal.SIGHUP)
+        if how in {"reload", "back", "second", "worker"}:
+            self._disturb(how)
             return
         if how == "kill":
             self._kill()
+        elif how == "command":
+            self._process.kill()
+            self._process.wait()
+        elif how == "jvm":
+            for process in self._descendants():
+                if process.name() == "java":
+                    process.kill()
+            status = self._process.wait(_PATIENCE_SECONDS)
+            assert status == 1, f"a command whose JVM was killed ended with {status}"
         else:
             self._process.terminate()
             status = self._process.wait(_PATIENCE_SECONDS)
@@ -159,6 +171,27 @@ class FleetSoak:
         self._newest = {}
         if anew:
             self._start()
+
+    def _disturb(self, how: str) -> None:
+        """Do what a command goes on behind."""
+        assert self._process is not None
+        if how == "worker":
+            workers = [process for process in self._descendants() if process.name() != "java"]
+            if workers:
+                with suppress(psutil.NoSuchProcess):
+                    self._chance.choice(workers).kill()
+        elif how == "second":
+            second = subprocess.run(self._command, cwd=self._directory, capture_output=True, text=True, check=False)
+            assert second.returncode == 1, f"a second command ended with {second.returncode}: {second.stderr}"
+            assert "is run by another penstock run" in second.stderr, second.stderr
+        else:
+            before = (self._directory / "pipelines.toml").read_text()
+            self._describe()
+            self._process.send_signal(signal.SIGHUP)
+            if how == "back":
+                self._over.wait(self._chance.uniform(0, 2))
+                (self._directory / "pipelines.toml").write_text(before)
+                self._process.send_signal(signal.SIGHUP)
 
     # -- who is around it ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.query.checkpoint import Checkpoint
+from penstock.session.sidebyside import ADDED, side_by_side, variables_of
 from penstock.session.task import task_batch
 from penstock.sink.existing import noted
 from penstock.sink.sink import Sink
@@ -18,6 +19,8 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
+
+from penstock.spark.datasource import PenstockDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +58,20 @@ def test_tasks_and_checkpoint_name_query_and_batch(spark: SparkSession, stage: S
     lines = (stage.checkpoint / "offsets/1").read_text().splitlines()
     assert (lines[0], json.loads(lines[2])["cursor"][1]) == ("v1", "b")
     assert {path.name for path in (stage.checkpoint / "commits").iterdir() if path.name.isdigit()} == {"0", "1"}
+
+
+def test_a_query_adds_no_variables_to_those_that_all_queries_share(spark: SparkSession, stage: Stage) -> None:
+    """Spark's runners lock nothing: two queries that add to the shared map at the same time leave one that no task can be sent with."""
+    spark.dataSource.register(PenstockDataSource)  # a map that nothing has used
+    side_by_side(spark, "penstock")
+    before = set(variables_of(spark, "penstock"))
+    assert before >= set(ADDED)
+    stage.put("a", "1")
+    frame = spark.readStream.format("penstock").load(str(stage.src))
+    writer = frame.writeStream.format("penstock").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst)).awaitTermination()
+    assert stage.lines() == {"1": 1}
+    assert set(variables_of(spark, "penstock")) == before
 
 
 def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stage) -> None:

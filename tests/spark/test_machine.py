@@ -434,6 +434,15 @@ def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HOME='/proc' can be written" in machine.cache().text
 
 
+def test_cache_of_a_home_among_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A HOME that lies in the directory for temporary files, and can be written, is not called one that cannot."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    assert machine.cache().text == f"{tmp_path}/home/.cache/penstock"
+
+
 def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a query under load would meet are named with the command that raises them."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))

@@ -26,6 +26,7 @@ _NO_WORKER = re.compile(
     re.MULTILINE,
 )
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_STATE_OF_QUERY = "\n=== Streaming Query ==="  # offsets and plans of Spark, pages long
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -44,7 +45,17 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     known = _of_checkpoint(text, checkpoint) or _of_workers(text)
     if known is not None:
         return known
-    return errors.PenstockError(_JVM_ENDED if not is_remote(spark) and has_ended(spark) else str(error))
+    return errors.PenstockError(_JVM_ENDED if not is_remote(spark) and has_ended(spark) else _unknown(error))
+
+
+def _unknown(error: Exception) -> str:
+    """Return what Spark says of what we do not know: without the state of the query behind it, and with what was at the bottom of it."""
+    said = str(error).partition(_STATE_OF_QUERY)[0].rstrip()
+    cause: BaseException = error
+    while (deeper := getattr(cause, "_cause", None)) is not None:
+        cause = deeper
+    first = str(cause).strip().partition("\n")[0]
+    return said if first in said else f"{said}; caused by: {first}"
 
 
 def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:

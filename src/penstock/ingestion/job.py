@@ -57,6 +57,7 @@ from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
 from penstock.session.connect import is_remote, require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
+from penstock.session.sidebyside import side_by_side
 from penstock.session.zone import time_zone
 from penstock.sink import keeper, quarantine, sparklog
 from penstock.sink.existing import STAGE
@@ -472,6 +473,7 @@ class _Job:
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
+        side_by_side(spark, "penstock", "penstock-kafka")
         carried = self._input.frame(spark, Stage.of(self._stage), self._checkpoint.location, self._tasks)
         writer = carried.writeStream.format("penstock").options(**self._sink, **{STAGE: self._stage.text})
         writer = writer.option("checkpointLocation", self._checkpoint.location)

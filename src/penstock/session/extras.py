@@ -47,7 +47,9 @@ class Extra:
     def __str__(self) -> str:
         """Return its versions, or what to do to have it."""
         if self.installed:
-            return ", ".join(dict.fromkeys(filter(None, self.versions.values())))
+            if len(set(self.versions.values())) == 1:
+                return str(next(iter(self.versions.values())))
+            return ", ".join(f"{package} {number}" for package, number in self.versions.items())
         if self.name in NEWER_PYTHON and sys.version_info[:2] < PYTHON_AT_LEAST:
             return f"none; it needs Python {'.'.join(map(str, PYTHON_AT_LEAST))}"
         lacking = [package for package, number in self.versions.items() if number is None]

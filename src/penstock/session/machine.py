@@ -423,13 +423,13 @@ def user() -> Finding:
 
 def cache() -> Finding:
     """Look whether this user's cache can be written, for the archive of classes. Makes it, as any use of it does."""
-    from penstock.storage import cache_directory
+    from penstock.storage import cache_directory, user_cache
 
     try:
         path = cache_directory()
     except StorageError as error:
         return Finding("cache", "note", error.message, "set XDG_CACHE_HOME to a directory of yours for faster starts")
-    if path.startswith(f"{temporary_directory()}/"):
+    if path != user_cache():
         text = f"{path}, since neither XDG_CACHE_HOME nor HOME={os.environ.get('HOME')!r} can be written"
         return Finding("cache", "ok", text)
     return Finding("cache", "ok", path)
@@ -627,13 +627,17 @@ def hadoop_files() -> Finding:
 def extras() -> Finding:
     """Say which optional packages are there, and their versions."""
     installed = [f"{extra.name} {extra}" for extra in each_extra() if extra.installed]
-    missing = [f"{extra.name} ({extra})" for extra in each_extra() if not extra.installed]
-    (installed if all(map(_is_there, _DRAIN)) else missing).append("drain of async_map")
-    return Finding("extras", "ok", f"installed: {_listed(installed)}; not installed: {_listed(missing)}")
+    missing = [extra.name for extra in each_extra() if not extra.installed]
+    text = f"installed: {_listed(installed)}; not installed: {_listed(missing)}"
+    if missing:
+        text += "; penstock --version says how to have one"
+    if not all(map(_is_there, _DRAIN)):
+        text += "; drain of async_map needs pandas and protobuf"
+    return Finding("extras", "ok", text)
 
 
 def _listed(names: list[str]) -> str:
-    return "; ".join(names) or "none"
+    return ", ".join(names) or "none"
 
 
 def _is_there(name: str) -> bool:

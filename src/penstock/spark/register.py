@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from penstock.arguments import named
 from penstock.session.connect import is_remote, require_session
 from penstock.session.local import require_pyspark
+from penstock.session.sidebyside import side_by_side
 from penstock.session.zone import say_zone
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ def register_formats(spark: SparkSession) -> None:
     from penstock.spark.kafka import TopicDataSource
     from penstock.spark.wal import LogDataSource
 
-    for source in (PenstockDataSource, LogDataSource, DatabaseDataSource, TopicDataSource):
+    sources = (PenstockDataSource, LogDataSource, DatabaseDataSource, TopicDataSource)
+    for source in sources:
         spark.dataSource.register(source)
+    side_by_side(spark, *(source.name() for source in sources))
 
 
 @functools.cache

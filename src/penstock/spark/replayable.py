@@ -67,6 +67,7 @@ def replayable(
     from pyspark.sql import SparkSession
 
     from penstock.session.connect import is_remote
+    from penstock.session.sidebyside import side_by_side
     from penstock.spark.register import register
 
     functions_given: dict[str, tuple[object, str]] = {"read": (read, "last")}
@@ -85,6 +86,7 @@ def replayable(
     to_arrow(ddl.schema_json(schema))  # a type that we do not know is refused here
     register(session)
     session.dataSource.register(ReplayableDataSource)
+    side_by_side(session, ReplayableDataSource.name())
     reader = session.readStream.format(ReplayableDataSource.name()).schema(schema)
     stream: DataFrame = reader.option("functions", functions.packed((read, acknowledge))).load(directory)
     return stream

@@ -38,6 +38,7 @@ from penstock.storage._host import (
     listening,
     no_longer_listening,
     temporary_directory,
+    user_cache,
 )
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
@@ -80,4 +81,5 @@ __all__ = [
     "probe",
     "secret",
     "temporary_directory",
+    "user_cache",
 ]

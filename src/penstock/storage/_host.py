@@ -32,7 +32,7 @@ def cached(name: str) -> str | None:
 
     Where the user's own cache cannot be had it may be in the host's temporary directory, in ours, which must be private.
     """
-    places = [_user_cache()]
+    places = [user_cache()]
     with contextlib.suppress(OSError, StorageError):
         _check_private(_directory())
         places.append(_directory())
@@ -42,7 +42,7 @@ def cached(name: str) -> str | None:
 
 def cache_directory() -> str:
     """Return this user's cache directory for Penstock, made if need be; where that cannot be, ours among the temporary ones."""
-    path = _user_cache()
+    path = user_cache()
     if path is not None:
         with contextlib.suppress(OSError):
             os.makedirs(path, 0o700, exist_ok=True)
@@ -51,7 +51,7 @@ def cache_directory() -> str:
     return os.path.dirname(_private_path(""))
 
 
-def _user_cache() -> str | None:
+def user_cache() -> str | None:
     """Return where the user's cache for Penstock is, or would be; None for a user without a home, which is not made here."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):

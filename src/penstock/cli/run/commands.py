@@ -151,6 +151,7 @@ def run(
                 reload.clear()
                 fleet.reload(locks)
             fleet.tick()
+            locks.keep()
         late = _drained(fleet)
         return _answer(fleet, stop, late)
 

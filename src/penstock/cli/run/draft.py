@@ -45,7 +45,7 @@ def _text(src: str, dst: str, name: str, inferred: Inferred | None) -> str:
     schema = "" if inferred is None else f"schema = {quoted(inferred.ddl)}\n"
     to = name if name in WRITTEN and name in READ else COLUMNS
     lines = f"""\
-# penstock check FILE looks whether this can run, penstock run FILE runs it. All keys: docs/run.md.
+# penstock check FILE looks whether this can run, penstock run FILE runs it. All keys: penstock check --schema.
 
 drain = "30s" # how long a stop waits for the batch under way
 

@@ -1,8 +1,8 @@
 """All pipelines of a command: started, looked after, replaced by a reload, stopped.
 
 A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop,
-and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A file with a
-mistake changes nothing.
+and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other; so does a
+pipeline that an earlier reload has stopped and this one has as it was. A file with a mistake changes nothing.
 
 Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
 is for people; that nothing is written twice is for the ledger to see to.
@@ -11,14 +11,14 @@ is for people; that nothing is written twice is for the ledger to see to.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.cli.run import plan as plans
 from penstock.cli.run.runner import Runner
 from penstock.cli.run.status import Phase, PipelineStatus, Told
-from penstock.errors import Locked, NotSupported, PenstockError
+from penstock.errors import Locked, NotSupported, PenstockError, StorageError
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Fleet:
             _log.warning("reload: changes of [spark] count from the next start on")
         self._successors.clear()
         before, self.plan = self.plan, fresh
-        stopped = [name for name, runner in self._runners.items() if self._has_changed(name, runner)]
+        stopped = [name for name, runner in self._runners.items() if self._must_end(name, runner)]
         for name in stopped:
             self._runners[name].stop(before.drain)
         for name, planned in fresh.pipelines.items():
@@ -117,8 +117,9 @@ class Fleet:
         _log.info("reloaded: %d pipelines, %d of them new or changed, %d gone", *self._counts(before, stopped))
         return True
 
-    def _has_changed(self, name: str, runner: Runner) -> bool:
-        return self.plan.pipelines.get(name) != runner.planned
+    def _must_end(self, name: str, runner: Runner) -> bool:
+        """Tell whether what runs is not what is planned, or was asked to end by a reload that has been taken back since."""
+        return runner.asked or self.plan.pipelines.get(name) != runner.planned
 
     def _counts(self, before: FleetPlan, stopped: list[str]) -> tuple[int, int, int]:
         now, then = self.plan.pipelines.keys(), before.pipelines.keys()
@@ -154,21 +155,44 @@ class Locks:
         self._holds.clear()
 
     def take(self, files: Sequence[str]) -> None:
-        """Hold these files, and no others. Raises `Locked` if somebody else runs one. One that was replaced meanwhile is held anew."""
-        for name in self._holds.keys() - set(files):
+        """Hold these files, and no others. One that was replaced meanwhile is held anew.
+
+        Raises `Locked` if somebody else runs one; what is held is then as it was.
+        """
+        fresh: dict[str, tuple[str, Hold]] = {}
+        with ExitStack() as undone:
+            for name in files:
+                held = self._held(name)
+                if held is not None:
+                    undone.callback(held[1].close)
+                    fresh[name] = held
+            undone.pop_all()
+        for name in (self._holds.keys() - set(files)) | (self._holds.keys() & fresh.keys()):
             self._holds.pop(name)[1].close()
-        for name in files:
-            storage, path = locate(name, name="FILE")
-            identity = str(storage.stat(path).identity)
-            if self._holds.get(name, ("", None))[0] == identity:
-                continue
-            try:
-                hold = storage.lock(path)
-            except NotSupported:
-                continue
-            except Locked as error:
-                msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
-                raise Locked(msg) from error
-            if name in self._holds:
-                self._holds[name][1].close()
-            self._holds[name] = identity, hold
+        self._holds |= fresh
+
+    def keep(self) -> None:
+        """Hold anew what was replaced since, as by an editor that renames: what has the name is what a second command would run.
+
+        What cannot be held now is tried again with the next call: it is nowhere for a moment, or a second command was quicker.
+        """
+        for name, (_, before) in list(self._holds.items()):
+            with suppress(StorageError):
+                held = self._held(name)
+                if held is not None:
+                    self._holds[name] = held
+                    before.close()
+
+    def _held(self, name: str) -> tuple[str, Hold] | None:
+        """Take hold of a file; `None` if what has the name is held already, or its storage holds nothing."""
+        storage, path = locate(name, name="FILE")
+        identity = str(storage.stat(path).identity)
+        if self._holds.get(name, ("", None))[0] == identity:
+            return None
+        try:
+            return identity, storage.lock(path)
+        except NotSupported:
+            return None
+        except Locked as error:
+            msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
+            raise Locked(msg) from error

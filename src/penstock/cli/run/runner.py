@@ -59,6 +59,11 @@ class Runner:
         self._asked.set()
 
     @property
+    def asked(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._asked.is_set()
+
+    @property
     def over(self) -> bool:
         """Whether it has ended."""
         return not self._thread.is_alive()
