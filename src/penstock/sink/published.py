@@ -49,7 +49,7 @@ class Published:
         self._planned: tuple[dict[str, Any], dict[str, Any], list[Event]] | None = None
 
     def begin(self, starting: str = "earliest") -> dict[str, Any]:
-        """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. Raises `OptionError`."""
+        """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. `OptionError`."""
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
             msg = f"path={self._root!r} is not there; expected the directory of an output"
