@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import Fenced
+from penstock.sink.published import Published
+from penstock.storage import LocalStorage
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -118,6 +121,22 @@ def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
     for sink in sinks:
         paths = [line["path"] for line in told if line["sink"] == sink.sink_id]
         assert paths == [f"{output.root}/{file.path}" for file in sink.ledger.history()]
+
+
+def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], output: Output) -> None:
+    """A follower that goes on where it was, in an output that begins anew, is told so before a line is printed, and what to do."""
+    output.batch(output.sink(rollRows="1"), 0, {0: ["a", "b"]})
+    reader = Published(LocalStorage(), str(output.root))
+    place = json.dumps(reader.plan(reader.begin()))
+    shutil.rmtree(output.root / "_penstock")
+    output.root.mkdir(exist_ok=True)
+    for again in (False, True):
+        if again:
+            output.batch(output.sink(rollRows="1"), 0, {0: ["c"]})
+        said = penstock("files", output.root, "--follow", "--from", place)
+        assert (said.status, said.out) == (1, "")
+        assert "PST-510" in said.err
+        assert "begin anew, with --from earliest" in said.err
 
 
 def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], output: Output) -> None:

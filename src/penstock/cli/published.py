@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLLOW_SECONDS = 0.5
+_REMEDY = "begin anew, with --from earliest or --from latest, or restore the output from a copy"
 _EVENTS = 1000  # at a time, so that memory does not depend on the history
 
 
@@ -35,7 +36,7 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
     """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well."""
     storage, root = locate(dst, name="DST")
-    published = Published(storage, root, sink)
+    published = Published(storage, root, sink, remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"))
     printed = 0
     with stop_signals() as stop:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
 from penstock.query import offset
-from penstock.sink.events import EventLog, EventPosition
+from penstock.sink.events import REMEDY, EventLog, EventPosition
 from penstock.sink.existing import sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
 from penstock.storage import entry_at
@@ -39,12 +39,13 @@ _BEGIN = "begin"  # in the offset before the first one
 
 
 class Published:
-    """The events of the output `root`, or of the one sink `only`, for one reader."""
+    """The events of the output `root`, or of the one sink `only`, for one reader; `remedy` is what he can do where some are lost."""
 
-    def __init__(self, storage: Storage, root: str, only: str | None = None) -> None:
+    def __init__(self, storage: Storage, root: str, only: str | None = None, *, remedy: str = REMEDY) -> None:
         self._storage = storage
         self._root = root
         self._only = only
+        self._remedy = remedy
         self._logs: dict[str, EventLog] = {}
         self._planned: tuple[dict[str, Any], dict[str, Any], list[Event]] | None = None
 
@@ -142,17 +143,16 @@ class Published:
         sinks = self.sinks()
         gone = sorted(sink for sink in positions.keys() - set(sinks) if self._only in {None, sink})
         if gone:
-            msg = (
-                f"sink {gone[0]!r} of {self._root!r} is gone, with what was not given of it; begin anew with a new checkpoint, or restore "
-                "the output from a copy"
-            )
+            msg = f"sink {gone[0]!r} of {self._root!r} is gone, with what was not given of it; {self._remedy}"
             raise EventsLost(msg)
         return sinks
 
     def _log(self, sink: str) -> EventLog:
         if sink not in self._logs:
             directory = f"{self._root}/{STATE_DIRECTORY}/{sink}/ledger"
-            self._logs[sink] = EventLog(Ledger(self._storage, directory, sink), sink, f"the ledger {directory!r}")
+            self._logs[sink] = EventLog(
+                Ledger(self._storage, directory, sink), sink, f"the ledger {directory!r}", self._remedy
+            )
         return self._logs[sink]
 
 
