@@ -1,7 +1,7 @@
-"""`python -m benchmarks.topics`: topics of Kafka into Parquet: as an ingest, as a stream, and by Spark's own connector.
+"""`python -m benchmarks.topics [CONTENDER...]`: topics of Kafka into Parquet: as an ingest, as a stream, and by Spark's own connector.
 
 A broker of its own on this machine has a million records of about 100 bytes in four partitions. Each contender is a process with a session
-of its own, in turns; it takes the topic three times, the first of which does not count. Wall and processor seconds are those of the best
+of its own, in turns; it takes the topic three times (`RUNS`), the first of which does not count. Wall and processor seconds are those of the best
 run, processor seconds those of the session's processes, JVM and workers, without the broker. Spark's own connector is not made for this
 version of Spark: where its jars of 4.2.0 can be had and work it is shown, into our sink and into Spark's own Parquet files.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka import Kafka
 
-RECORDS, PARTITIONS, RUNS = int(os.environ.get("RECORDS", "1000000")), 4, 3
+RECORDS, PARTITIONS, RUNS = int(os.environ.get("RECORDS", "1000000")), 4, int(os.environ.get("RUNS", "3"))
 _HERTZ = os.sysconf("SC_CLK_TCK")
 _NAME = "PENSTOCK_TOPICS_CONTENDER"
 MARK = f"{_NAME}={os.environ.get(_NAME, '')}".encode()
@@ -144,13 +144,13 @@ def measured(name: str, *arguments: str) -> dict[str, Any] | None:
     return result
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     """Fill a topic, have each take it in turn, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="topics-") as work:
         (Path(work) / "kafka").mkdir()
         with running(Path(work) / "kafka") as kafka:
             topic = fill(kafka)
-            for name in CONTENDERS:
+            for name in names or CONTENDERS:
                 if (result := measured(name, kafka.servers, topic, work)) is not None:
                     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
                     _console.print(
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if _NAME in os.environ:
         contend(*sys.argv[1:])
     else:
-        main()
+        main(sys.argv[1:])

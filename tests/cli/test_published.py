@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import Fenced
+from penstock.sink.published import Published
+from penstock.storage import LocalStorage
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -37,7 +41,14 @@ class Follower:
         assert self.process.stdout
         with self.process.stdout as printed:
             for line in printed:
-                self.lines.append(json.loads(line))
+                if line.endswith(b"\n"):  # one without an end is cut off, and none
+                    self.lines.append(json.loads(line))
+
+    def kill(self) -> None:
+        """End it as `kill -9` does; what it has printed by then is read."""
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
 
     def stop(self) -> dict[str, Any]:
         """End it by a signal; return what it says at the end."""
@@ -73,7 +84,7 @@ def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callab
     last = follower.stop()
     paths = [line["path"] for line in follower.lines[:-1]]
     assert paths == [f"{output.root}/{file.path}" for file in sink.ledger.history()]
-    assert last == {"ok": True, "path": str(output.root), "events": 3}
+    assert last == {"ok": True, "path": str(output.root), "events": 3, "after": follower.lines[2]["after"]}
     first = follower.lines[0]
     assert (first["event"], first["sink"], first["rows"], first["batches"]) == (
         "published",
@@ -87,11 +98,52 @@ def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callab
     assert again.lines[0] == follower.lines[2]
 
 
+@pytest.mark.slow
+def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
+    output: Output, follow: Callable[..., Follower]
+) -> None:
+    """Two sinks publish, the follower is killed at moments of chance; begun behind its last line each file is told once, of both."""
+    told: list[dict[str, Any]] = []
+    sinks = [output.sink(sink_id=name, rollRows="1") for name in ("a", "b")]
+    for number in range(3):
+        follower = follow(output.root, *(["--from", json.dumps(told[-1]["after"])] if told else []))
+        for sink in sinks:
+            lines = [f"{number} {line}" for line in range(20)]
+            output.batch(sink, number, {0: lines}, query=sink.sink_id, mark=str(number))
+        enough = random.Random(number).randint(1, 39)  # noqa: S311 - repeatable
+        wait_for(lambda follower=follower, enough=enough: len(follower.lines) >= enough, "some of it")
+        if number < 2:
+            follower.kill()
+            told += follower.lines
+    wait_for(lambda: len(told) + len(follower.lines) == 120, "all of it")
+    assert follower.stop()["after"] == follower.lines[-2]["after"]
+    told += follower.lines[:-1]
+    for sink in sinks:
+        paths = [line["path"] for line in told if line["sink"] == sink.sink_id]
+        assert paths == [f"{output.root}/{file.path}" for file in sink.ledger.history()]
+
+
+def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], output: Output) -> None:
+    """A follower that goes on where it was, in an output that begins anew, is told so before a line is printed, and what to do."""
+    output.batch(output.sink(rollRows="1"), 0, {0: ["a", "b"]})
+    reader = Published(LocalStorage(), str(output.root))
+    place = json.dumps(reader.plan(reader.begin()))
+    shutil.rmtree(output.root / "_penstock")
+    output.root.mkdir(exist_ok=True)
+    for again in (False, True):
+        if again:
+            output.batch(output.sink(rollRows="1"), 0, {0: ["c"]})
+        said = penstock("files", output.root, "--follow", "--from", place)
+        assert (said.status, said.out) == (1, "")
+        assert "PST-510" in said.err
+        assert "begin anew, with --from earliest" in said.err
+
+
 def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], output: Output) -> None:
     """What would be ignored is refused, and so are a begin that is none and a directory that is not there."""
     output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
     assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
-    assert "expected earliest, latest, or a record" in penstock("files", output.root, "--follow", "--from", "x").err
+    assert "expected earliest, latest, a record" in penstock("files", output.root, "--follow", "--from", "x").err
     assert "--from=''" in penstock("files", output.root, "--follow", "--from", "").err, (
         "a variable that is not set is no word for all"
     )

@@ -101,6 +101,38 @@ def test_begin_at_a_record_of_one_sink(output: Output) -> None:
     assert stream(output, source(output, "b").begin("1"))[1][0][-1] == "b 0 0"
 
 
+def test_begin_behind_an_event(output: Output) -> None:
+    """A reader that keeps no checkpoint begins behind any event it was given: of every sink it has what comes after, nothing twice."""
+    publish(output, "a", "b", files=3)
+    reader = source(output)
+    begin = reader.begin()
+    told = list(reader.told(begin, reader.plan(begin)))
+    texts = [event.path for event, _ in told]
+    publish(output, "c")
+    publish(output, "a", batch=1)
+    for number, (_, after) in enumerate(told, 1):
+        again = source(output)
+        start = again.begin(json.dumps(after))
+        given = [event.path for event in again.events(start, again.plan(start))]
+        assert sorted(given) == sorted([*texts[number:], "part-a-0-3.txt", "part-c-0-0.txt"])
+
+
+@pytest.mark.parametrize("change", ["cut", "altered", "other"])
+def test_a_place_that_is_none_is_refused(output: Output, change: str) -> None:
+    """What was kept and is not whole, was changed, or is of something else is refused, not guessed at; of a copy put back it is told."""
+    publish(output, "a", files=3)
+    reader = source(output)
+    kept = json.dumps(reader.plan(reader.begin()))
+    broken = {"cut": kept[:-9] + "}", "altered": kept.replace("[3,", "[2,"), "other": '{"topic": {"0": 1}}'}[change]
+    with pytest.raises(OptionError, match="is no place in the events of an output.*as `after`"):
+        source(output).begin(broken)
+    shutil.rmtree(output.root / "_penstock")
+    publish(output, "a")
+    emptied = source(output)
+    with pytest.raises(EventsLost, match="emptied"):
+        emptied.plan(emptied.begin(kept))
+
+
 def test_a_run_of_what_is_there_ends(output: Output) -> None:
     """What is published after an AvailableNow run began is of the next one, a sink that came since, too."""
     publish(output, "a", files=2)

@@ -212,6 +212,27 @@ def test_a_row_of_the_future_ends_no_day(days: Output) -> None:
     assert events(sink) == []
 
 
+def test_a_clock_that_was_ahead_completes_no_day_for_years(days: Output) -> None:
+    """Rows and the clock were of 2031, and the clock was set right: later days are late to it, and complete only when they are over."""
+    clock = days.time
+    clock.seconds = datetime(2026, 1, 30, 10, tzinfo=timezone.utc).timestamp()
+    sink = days.sink(**READY | {"rollBatches": "1"})
+    run(days, sink, 0, "30T10:00")
+    clock.seconds = datetime(2031, 1, 1, tzinfo=timezone.utc).timestamp()
+    days.batch(sink, 1, {0: ["ahead|2031-01-01T00:00:00Z"]}, mark="1")
+    assert events(sink)[-1] == "ready dt=2026-01-30", "by the clock of that batch it was over"
+    clock.seconds = datetime(2026, 1, 31, 10, tzinfo=timezone.utc).timestamp()
+    run(days, sink, 2, "31T10:00")
+    assert events(sink)[-2:] == ["reopened dt=2026-01-31", "published dt=2026-01-31"]
+    assert marked(days) == ["dt=2026-01-30"]
+    run(days, sink, 3, "31T11:00")
+    assert marked(days) == ["dt=2026-01-30"]
+    clock.seconds = datetime(2026, 2, 1, 10, tzinfo=timezone.utc).timestamp()
+    run(days, sink, 4, "31T23:59")
+    assert marked(days) == ["dt=2026-01-30", "dt=2026-01-31"]
+    assert not any("ready dt=2031" in event for event in events(sink))
+
+
 def test_a_day_with_directories_below_it(days: Output) -> None:
     """The bucket of time is the directory of the day: all countries of it are closed, and it is told once."""
     days.schema = pa.schema([*SCHEMA, ("country", pa.string())])

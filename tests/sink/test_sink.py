@@ -116,16 +116,38 @@ def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) 
     assert output.visible()["p1.txt"] == "2\n"
 
 
-def test_clock_that_steps_back_closes_nothing_early(output: Output, time: FakeClock) -> None:
-    """A driver whose clock went back an hour neither closes the part nor fails; forward an hour it closes it."""
-    sink = output.sink(rollInterval="10m", fileName="p{seq}")
+def test_clock_that_steps_back_a_little_closes_nothing_early(output: Output, time: FakeClock) -> None:
+    """A driver whose clock went back by less than its limits neither closes the part nor fails; forward it closes it."""
+    sink = output.sink(rollInterval="10m", rollInactivity="10m", fileName="p{seq}")
     output.batch(sink, 0, {0: ["1"]})
-    time.seconds -= 3600
+    time.seconds -= 590
     output.batch(sink, 1, {0: ["2"]})
     assert output.visible() == {}
-    time.seconds += 7200
+    time.seconds += 1200
     output.batch(sink, 2, {0: ["3"]}, final=True)
     assert output.lines() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("ahead", [3600, 40 * 365 * 86_400])
+@pytest.mark.parametrize("between", [True, False], ids=["between batches", "with a batch"])
+def test_rows_of_a_clock_that_was_ahead_are_not_hidden_until_it_is_there(
+    output: Output, time: FakeClock, ahead: int, between: bool
+) -> None:
+    """A part that a clock of next year has opened, or written to, is closed when the clock is right again, whatever its bucket gets."""
+    sink = output.sink(rollInterval="10m", rollInactivity="5m", bucketBy="b={value}")
+    output.batch(sink, 0, {0: ["old"]})
+    time.seconds += 60
+    output.batch(sink, 1, {0: ["x"]})
+    time.seconds += ahead
+    output.batch(sink, 2, {0: ["wrong"]})
+    assert output.lines() == ["old", "x"]
+    time.seconds -= ahead
+    if between:
+        sink.roll("d1")
+    else:
+        output.batch(sink, 3, {0: ["y"]})
+    assert output.lines() == ["old", "wrong", "x"]
+    assert len(sink.ledger.head().open) == (not between)
 
 
 def test_batch_without_rows_leaves_its_record_alone(output: Output) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
+from penstock import clock
+from penstock.options import SINK
+from penstock.sink import keeper
 from penstock.sink.sink import Batch
 from penstock.testing import FakeClock
 from tests.support.output import QUERY, Output
@@ -250,3 +254,40 @@ def test_restarted_with_other_options(output: Output, options: dict[str, str], b
     output.batch(sink, 2, {0: ["f"]}, owner="d2", final=True)
     assert output.lines() == ["a0", "a1", "a2", "a3", "a4", "b", "c", "d", "e", "f"]
     assert sink.ledger.head().open == ()
+
+
+class Falling(FakeClock):
+    """A clock that falls back by a year while it is slept on for the first time; what measures time goes on."""
+
+    fallen_seconds = 0.0
+
+    def now_ns(self) -> int:
+        """Return the time that the machine shows."""
+        return super().now_ns() - round(self.fallen_seconds * clock.SECOND_NS)
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        super().sleep(seconds)
+        self.fallen_seconds = 365 * 86_400
+        assert self.seconds < 1_001_000, "the keeper waits for the year to pass"
+
+
+def test_a_keeper_goes_on_when_the_clock_falls_back(output: Output) -> None:
+    """Nothing comes any more, and the machine's clock is set back by a year: what is open is visible when the limit has passed."""
+    sink = output.sink(rollInactivity="60s")
+    with clock.use(falling := Falling()):
+        output.batch(sink, 0, {0: ["1"]})
+        fact = keeper.fact_of(sink, "d1")
+        own = psutil.Process()
+        with fact.locked() as state:
+            options = sink.options.given_of(SINK)
+            state |= {
+                "options": options,
+                "sink": "s",
+                "owner": "d1",
+                "busy": False,
+                "jvm": [own.pid, own.create_time()],
+            }
+        keeper.run(fact.name)
+    assert falling.seconds - 1_000_000 < 130
+    assert output.lines() == ["1"]

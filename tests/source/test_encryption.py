@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as parquet_encryption
 import pytest
 from pyarrow import orc
 
@@ -23,7 +26,7 @@ from penstock.source.inferred import format_by_names
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
 from tests.support.damage import damages
-from tests.support.keys import OTHER, OTHER_KEY, READER_KEY, encrypted
+from tests.support.keys import OTHER, OTHER_KEY, READER, READER_KEY, encrypted
 
 VARIABLE = "PENSTOCK_TEST_KEY"
 COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -111,6 +114,107 @@ def test_nothing_leaves_of_a_damaged_file(
         assert not came, what
     path.write_bytes(good)
     assert rows(path, form) == (ROWS[:2] if form == "parquet" else [{"n": 1, "text": "a"}])
+
+
+CHUNK_BYTES = (64 << 10) + 16
+
+
+def chunks_of(data: bytes) -> tuple[bytes, bytes, list[bytes]]:
+    """Return the header of a file of age, the nonce behind it, and its chunks."""
+    begin = data.index(b"\n", data.index(b"\n---") + 1) + 1
+    body = data[begin + 16 :]
+    return (
+        data[:begin],
+        data[begin : begin + 16],
+        [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)],
+    )
+
+
+@pytest.mark.parametrize("held", [1 << 25, 0], ids=["in memory", "in a file"])
+def test_chunks_that_somebody_exchanged(held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole chunks that lie elsewhere, twice or not at all, those of another file, two files in one: not a row of them leaves."""
+    monkeypatch.setattr("penstock.storage._scratch._MEMORY_BYTES", held)
+    text = b"".join(b'{"n": %d, "text": "line %d"}\n' % (n, n) for n in range(9000))
+    good, other = encrypted(text), encrypted(text)
+    header, nonce, chunks = chunks_of(good)
+    others_header, others_nonce, others = chunks_of(other)
+    assert len(chunks) > 3
+    whole = b"".join(chunks)
+    exchanged = {
+        "the first two change places": header + nonce + chunks[1] + chunks[0] + b"".join(chunks[2:]),
+        "one in the middle is gone": header + nonce + chunks[0] + b"".join(chunks[2:]),
+        "the last is gone": header + nonce + b"".join(chunks[:-1]),
+        "the first comes twice": header + nonce + chunks[0] + whole,
+        "the last of another file": header + nonce + b"".join(chunks[:-1]) + others[-1],
+        "the header of another file": others_header + nonce + whole,
+        "header and nonce of another file": others_header + others_nonce + whole,
+        "two files in one": good + other,
+        "a line break behind it": good + b"\n",
+        "zeros behind it": good + bytes(512),
+        "cut between two chunks": header + nonce + chunks[0],
+        "cut behind the header": header + nonce,
+    }
+    path = tmp_path / "a.json.age"
+    for what, data in exchanged.items():
+        path.write_bytes(data)
+        aside = Aside()
+        assert rows(path, policy=Policy(files=True), aside=aside) == [], what
+        (line,) = [line for about in aside.handed_on() for line in about.to_pylist()]
+        assert "line 1" not in repr(line), what
+        with pytest.raises(BadFile) as caught:
+            rows(path)
+        assert "line 1" not in str(caught.value), what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", ["none", "gzip"])
+def test_nothing_leaves_of_damaged_lines_that_are_only_carried(inner: str, tmp_path: Path) -> None:
+    """Lines that an ingest hands on as bytes are held back as rows are, for several recipients, compressed inside or not."""
+    lines = b"no-one-must-read-this\n" * 5
+    path = tmp_path / ("a.txt.age" if inner == "none" else "a.txt.gz.age")
+    good = encrypted(lines if inner == "none" else gzip.compress(lines), READER, OTHER)
+    for what, broken in damages(good):
+        path.write_bytes(broken)
+        aside, came = Aside(), []
+        how = reading(path, "text", pa.schema([("value", pa.string())]), policy=Policy(files=True), aside=aside)
+        with suppress(WrongKey):
+            came.extend(how.text([Split(version(path), 0, len(broken))]))
+        assert not b"".join(came), what
+        assert "must-read" not in repr([about.to_pylist() for about in aside.handed_on()]), what
+
+
+@pytest.mark.parametrize("footer", ["clear", "encrypted"])
+@pytest.mark.parametrize("cipher", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
+def test_parquet_that_its_own_modules_encrypt(footer: str, cipher: str, tmp_path: Path) -> None:
+    """It is not damaged: the error says what it is and what to do; set aside it is a path; clear columns beside a clear footer are read."""
+    keys = parquet_encryption.CryptoFactory(lambda _: Wrapping())
+    how = parquet_encryption.EncryptionConfiguration(
+        footer_key="footer",
+        column_keys={"column": ["text"]},
+        plaintext_footer=footer == "clear",
+        encryption_algorithm=cipher,
+    )
+    properties = keys.file_encryption_properties(parquet_encryption.KmsConnectionConfig(), how)
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, COLUMNS, encryption_properties=properties) as writer:
+        writer.write_table(pa.Table.from_pylist(ROWS, COLUMNS), row_group_size=500)
+    with pytest.raises(BadFile, match="own modules.*write it anew in clear, or as a file of age"):
+        rows(path, "parquet")
+    aside = Aside()
+    assert rows(path, "parquet", policy=Policy(files=True), aside=aside) == []
+    assert [path_of(line) for about in aside.handed_on() for line in about.to_pylist()] == [os.fsencode(path)]
+    if footer == "clear":
+        assert rows(path, "parquet", pa.schema([("n", pa.int64())])) == [{"n": row["n"]} for row in ROWS]
+
+
+class Wrapping(parquet_encryption.KmsClient):  # type: ignore[misc]
+    """A server of keys that wraps none."""
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: str, _: str) -> bytes:
+        return base64.b64decode(wrapped)
 
 
 def test_a_damaged_file_is_set_aside_and_one_for_others_never(tmp_path: Path) -> None:

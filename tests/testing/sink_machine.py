@@ -22,7 +22,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from penstock import clock, unique
 from penstock.cli import state as tools
-from penstock.errors import CheckpointMismatch, CommitError, Fenced, NotThere, PenstockError, StorageError, UsageError
+from penstock.errors import (
+    CheckpointMismatch,
+    CommitError,
+    Fenced,
+    NotThere,
+    OptionError,
+    PenstockError,
+    StorageError,
+    UsageError,
+)
 from penstock.options import SINK, parse
 from penstock.sink.decide import Rules, decide
 from penstock.sink.sink import Batch, Begun, Committed, Sink, TaskResult
@@ -223,13 +232,23 @@ class SinkMachine(RuleBasedStateMachine):
             self._start(f"keeper of {driver.name}", work, stop)
             self._look()
 
-    @rule(clean=st.booleans(), stop=_stops)
-    def tool(self, stop: Stop | None, *, clean: bool) -> None:
-        """Somebody runs `penstock clean --yes` or `penstock finish` beside it all."""
+    @rule(clean=st.booleans(), part=st.sampled_from([None, 0, 1]), stop=_stops)
+    def tool(self, stop: Stop | None, *, clean: bool, part: int | None = None) -> None:
+        """Somebody runs `penstock clean --yes`, `penstock finish` or `penstock finish --part` beside it all."""
+
+        def work() -> object:
+            if clean:
+                return tools.clean(ROOT, yes=True)
+            return tools.finish(ROOT, None, None if part is None else self._open_part(part))
+
         if not self._crowded():
-            work = (lambda: tools.clean(ROOT, yes=True)) if clean else (lambda: tools.finish(ROOT, None))
             self._start("clean" if clean else "finish", work, stop)
             self._look()
+
+    def _open_part(self, number: int) -> str:
+        """Return the name of a part that is open, as `penstock status` shows it; one that is not if there are none."""
+        names = [part["part"] for sink in tools.status(ROOT).facts["sinks"] for part in sink["open"]]
+        return names[number % len(names)] if names else "none"
 
     @rule(seconds=st.sampled_from([-3600, 40, 3600]))
     def jump(self, seconds: int) -> None:
@@ -369,6 +388,8 @@ class SinkMachine(RuleBasedStateMachine):
         if type(actor.error) is CheckpointMismatch:  # it stood still, and others have gone on with its checkpoint
             driver = next((driver for driver in self._all if driver.actor is actor), None)
             return driver is not None and driver.batch is not None and driver.batch.number < driver.query.planned
+        if isinstance(actor.error, OptionError):  # --part of what is closed by now
+            return "is not open in" in str(actor.error)
         return type(actor.error) in {Fenced, CommitError, NotThere, StorageError, UsageError}
 
     def _crowded(self) -> bool:

@@ -275,4 +275,4 @@ def test_any_schedule_finds_it_too(
     """Nobody has to tell Hypothesis where to look. With this seed it sees both soon; with any other it may take it 2,000 ways."""
     change(monkeypatch)
     with pytest.raises((AssertionError, PenstockError)):
-        walked(EVERYDAY | {"derandomize": False, "max_examples": 2000, "phases": [Phase.generate]}, seed=25)
+        walked(EVERYDAY | {"derandomize": False, "max_examples": 2000, "phases": [Phase.generate]}, seed=4)

@@ -168,7 +168,7 @@ def files(
         bool, typer.Option("--follow", help="A line a finished file, as they are published, until stopped.")
     ] = False,
     start: Annotated[
-        Text, _flag("--from", "W", "With --follow: earliest (default), latest, or a record: 12, or SINK:12.")
+        Text, _flag("--from", "W", "With --follow: earliest (default), latest, a record: 12, SINK:12, or an `after`.")
     ] = None,
     sink: Annotated[Text, typer.Option(metavar="ID", help="With --follow: of this sink only.")] = None,
     as_json: Annotated[

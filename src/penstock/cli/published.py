@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
-from penstock.cli.process import Stop, stop_signals
+from penstock.cli.process import stop_signals
 from penstock.errors import OptionError
 from penstock.options.parsers import event_starting
 from penstock.sink import eventrows
@@ -21,9 +20,8 @@ from penstock.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.sink.events import Event
-
 _FOLLOW_SECONDS = 0.5
+_REMEDY = "begin anew, with --from earliest or --from latest, or restore the output from a copy"
 _EVENTS = 1000  # at a time, so that memory does not depend on the history
 
 
@@ -38,30 +36,26 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
     """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well."""
     storage, root = locate(dst, name="DST")
-    published = Published(storage, root, sink)
+    published = Published(storage, root, sink, remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"))
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:
             behind = published.plan(at, _EVENTS)
-            printed += _print(published.events(at, behind), root, stop, as_json=as_json)
             if behind == at:
                 clock.sleep(_FOLLOW_SECONDS)
-            at = behind
-    return Answer({"ok": True, "path": root, "events": printed})
+            for event, after in published.told(at, behind):
+                if stop.requested:
+                    break
+                _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
+                at, printed = after, printed + 1
+            else:
+                at = behind
+    return Answer({"ok": True, "path": root, "events": printed, "after": at})
 
 
-def _print(events: list[Event], root: str, stop: Stop, *, as_json: bool) -> int:
-    """Print events until a stop is asked for; return how many."""
-    count = 0
-    for event in events:
-        if stop.requested:
-            break
-        facts = as_facts(eventrows.facts(event, root))
-        typer.echo(json.dumps(facts) if as_json else printable(_line(facts)))
-        count += 1
-    sys.stdout.flush()
-    return count
+def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:
+    typer.echo(json.dumps(facts | {"after": after}) if as_json else printable(_line(facts)))
 
 
 def as_facts(known: dict[str, Any]) -> dict[str, Any]:

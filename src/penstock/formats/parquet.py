@@ -9,6 +9,7 @@ Memory is bounded by a batch and the pages it comes from when reading, and by on
 
 from __future__ import annotations
 
+import re
 from io import SEEK_END
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ __all__ = [
     "parquet_schema",
     "spark_schema",
 ]
+
+_ENCRYPTED = re.compile("decrypt", re.IGNORECASE)  # what Arrow says of a file that Parquet's own modules encrypt
 
 
 def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
@@ -154,8 +157,15 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary fi
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         if not _is_arrows(error):
             raise
-        msg = f"not a readable Parquet file: {error}"
+        msg = f"not a readable Parquet file: {error}{_hint(error)}"
         raise BadFile(msg) from error
+
+
+def _hint(error: Exception) -> str:
+    """Return what to do with a file that Arrow cannot read though it is whole, "" for any other."""
+    if not _ENCRYPTED.search(str(error)):
+        return ""
+    return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
 
 
 def _is_arrows(error: Exception) -> bool:
@@ -182,7 +192,7 @@ def _group(opened: pq.ParquetFile, index: int, names: dict[str, str], batch_rows
     except (pa.ArrowException, OSError) as error:
         if not _is_arrows(error):
             raise
-        msg = f"row group {index} cannot be read: {error}"
+        msg = f"row group {index} cannot be read: {error}{_hint(error)}"
         raise BadFile(msg) from error
     _check_rows(f"row group {index}", rows, opened.metadata.row_group(index).num_rows)
 

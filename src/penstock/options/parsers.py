@@ -229,11 +229,14 @@ def log_starting(value: str, name: str) -> str:
 
 
 def event_starting(value: str, name: str) -> str:
-    """Return `earliest`, `latest`, or a record of a ledger as it was written: `12`, or `orders:12` of the sink `orders`."""
+    """Return `earliest`, `latest`, a record of a ledger as it was written, `12` or `orders:12` of the sink `orders`, or an offset, JSON."""
     if value.lower() in {"earliest", "latest"}:
         return value.lower()
-    if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}:)?[1-9]\d{0,11}", value):
-        msg = f"{name}={value!r}: expected earliest, latest, or a record such as 12, or orders:12 of the sink orders"
+    if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}:)?[1-9]\d{0,11}|\s*\{.*\}\s*", value):
+        msg = (
+            f"{name}={value!r}: expected earliest, latest, a record such as 12, or orders:12 of the sink orders, or what an event has "
+            "as `after`"
+        )
         raise OptionError(msg)
     return value
 

@@ -231,7 +231,9 @@ def _settled(
     head: State, batch: Batch | None, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules
 ) -> Ready:
     """Return what is to be said of buckets of time where these parts stay open."""
-    return _seen(head, batch, results, rules).settled((part.bucket for part in left), rules.announced)
+    return _seen(head, batch, results, rules).settled(
+        (part.bucket for part in left), rules.announced, results[0].time_ns // 1000
+    )
 
 
 def _seen(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> Ready:
@@ -250,7 +252,7 @@ def _grows(batch: Batch | None, rules: Rules) -> bool:
 
 def _ends_now(key: Key, part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
     """Tell whether a part ends with this batch, whatever its age."""
-    if first.final or key in first.ends or seen.ends(part.bucket, rules.announced):
+    if first.final or key in first.ends or seen.ends(part.bucket, rules.announced, first.time_ns // 1000):
         return True
     return batch is not None and rules.limits.ends_with(part.first_batch, batch.number)
 

@@ -58,9 +58,7 @@ if TYPE_CHECKING:
 PUBLISHED = "published"
 _Outcome = TypeVar("_Outcome")
 _TRIES = 5
-_REMEDY = (
-    "begin anew with a new checkpoint, and with startingFrom=earliest or latest, or restore the ledger from a copy"
-)
+REMEDY = "begin anew with a new checkpoint, and with startingFrom=earliest or latest, or restore the ledger from a copy"
 
 
 class EventPosition(NamedTuple):
@@ -121,7 +119,7 @@ class _View(NamedTuple):
 class EventLog:
     """The events of one sink's ledger, for one reader."""
 
-    def __init__(self, ledger: Ledger, sink: str, place: str, remedy: str = _REMEDY) -> None:
+    def __init__(self, ledger: Ledger, sink: str, place: str, remedy: str = REMEDY) -> None:
         self._ledger = ledger
         self._sink = sink
         self._remedy = remedy  # what messages advise where events are lost

@@ -12,6 +12,9 @@ or is killed, parts stay open until the next start of the query, or `penstock fi
 Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`
 notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a batch that
 failed it waits for the next one, or for the end.
+
+When a part will be too old is told by the clock, and waited for by one that is never set: where the first falls back, the keeper looks anew
+when it would have, and closes what a clock that was ahead has written (see `rolling`).
 """
 
 from __future__ import annotations
@@ -151,15 +154,16 @@ def _end_query(state: dict[str, Any], is_over: Callable[[], bool]) -> None:
 def run(name: str) -> None:
     """Keep one sink until its query has ended, its JVM is gone, or there is nothing open any more."""
     fact = HostFact(name)
-    look_ns = 0
+    look_ns, waited = 0, 0.0  # by either clock, whichever is there first
     while True:
         with fact.locked() as state:
             if "sink" not in state:
                 state.clear()
                 return
             over = state.get("ended") or not _same(state["jvm"])
-            if over or (not state["busy"] and clock.now_ns() >= look_ns):
+            if over or (not state["busy"] and (clock.now_ns() >= look_ns or clock.monotonic() >= waited)):
                 look_ns = _act(state, over=over)
+                waited = clock.monotonic() + (look_ns - clock.now_ns()) / clock.SECOND_NS
             if look_ns < 0:
                 state.clear()
                 return

@@ -12,21 +12,25 @@ Failures, beside those of `events`:
 3. *A sink that is gone* was removed with what was not given yet, perhaps. Rule: `EventsLost`, by its name.
 4. *A busy sink starves another.* Rule: the limit of a batch is shared out among the sinks that have something new.
 5. *An offset that was altered.* Rule: it has a checksum, as those of the other source have.
+6. *A reader that keeps no checkpoint* is killed, and begins with the record of the last event that it has dealt with: of another sink than
+   that one's, all that was published meanwhile is in front of its begin. Rule: each event can be told with the offset behind it, of all
+   sinks, and a reader may begin with an offset.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import DamagedState, EventsLost, NotThere, OptionError
 from penstock.query import offset
-from penstock.sink.events import EventLog, EventPosition
+from penstock.sink.events import REMEDY, EventLog, EventPosition
 from penstock.sink.existing import sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.sink.events import Event
     from penstock.storage import Storage
@@ -35,17 +39,18 @@ _BEGIN = "begin"  # in the offset before the first one
 
 
 class Published:
-    """The events of the output `root`, or of the one sink `only`, for one reader."""
+    """The events of the output `root`, or of the one sink `only`, for one reader; `remedy` is what he can do where some are lost."""
 
-    def __init__(self, storage: Storage, root: str, only: str | None = None) -> None:
+    def __init__(self, storage: Storage, root: str, only: str | None = None, *, remedy: str = REMEDY) -> None:
         self._storage = storage
         self._root = root
         self._only = only
+        self._remedy = remedy
         self._logs: dict[str, EventLog] = {}
         self._planned: tuple[dict[str, Any], dict[str, Any], list[Event]] | None = None
 
     def begin(self, starting: str = "earliest") -> dict[str, Any]:
-        """Return the offset before the first batch: `earliest`, `latest`, or a record, `12` or `orders:12`. Raises `OptionError`."""
+        """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. `OptionError`."""
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
             msg = f"path={self._root!r} is not there; expected the directory of an output"
@@ -53,6 +58,8 @@ class Published:
         return _offset(self._beginning(starting)) | {_BEGIN: True}
 
     def _beginning(self, starting: str) -> dict[str, EventPosition]:
+        if starting.lstrip().startswith("{"):
+            return _given(starting)
         sinks = self.sinks()
         if starting == "earliest":
             return dict.fromkeys(sinks, EventPosition())
@@ -117,6 +124,13 @@ class Published:
             ]
         return [event for event in events if event.is_shown]
 
+    def told(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[tuple[Event, dict[str, Any]]]:
+        """Yield the events of a batch, each with the offset behind it: who begins there is given all that comes after, and it not again."""
+        positions = _positions(start)
+        for event in self.events(start, end):
+            positions[event.sink] = event.behind
+            yield event, _offset(positions)
+
     def sinks(self) -> list[str]:
         """Return the sinks that have a ledger there; none if nothing was written yet."""
         try:
@@ -129,17 +143,16 @@ class Published:
         sinks = self.sinks()
         gone = sorted(sink for sink in positions.keys() - set(sinks) if self._only in {None, sink})
         if gone:
-            msg = (
-                f"sink {gone[0]!r} of {self._root!r} is gone, with what was not given of it; begin anew with a new checkpoint, or restore "
-                "the output from a copy"
-            )
+            msg = f"sink {gone[0]!r} of {self._root!r} is gone, with what was not given of it; {self._remedy}"
             raise EventsLost(msg)
         return sinks
 
     def _log(self, sink: str) -> EventLog:
         if sink not in self._logs:
             directory = f"{self._root}/{STATE_DIRECTORY}/{sink}/ledger"
-            self._logs[sink] = EventLog(Ledger(self._storage, directory, sink), sink, f"the ledger {directory!r}")
+            self._logs[sink] = EventLog(
+                Ledger(self._storage, directory, sink), sink, f"the ledger {directory!r}", self._remedy
+            )
         return self._logs[sink]
 
 
@@ -149,6 +162,18 @@ def _such(sinks: list[str]) -> str:
 
 def _offset(positions: Mapping[str, EventPosition]) -> dict[str, Any]:
     return offset.summed({"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}})
+
+
+def _given(text: str) -> dict[str, EventPosition]:
+    """Return what an offset says that a user has kept; `OptionError` if it is none."""
+    try:
+        return _positions(json.loads(text))
+    except (ValueError, DamagedState) as error:
+        msg = (
+            f"startingFrom={text!r} is no place in the events of an output: expected what an event has as `after` (penstock files --follow "
+            "--json), whole and unaltered"
+        )
+        raise OptionError(msg) from error
 
 
 def _positions(form: Mapping[str, Any]) -> dict[str, EventPosition]:

@@ -14,7 +14,9 @@ The failures, and the rule that kills each:
 2. *Late rows.* Rows come for a bucket whose time was over before their batch. Rule: the record that commits them says `reopened`, in
    front of its files, and takes `_SUCCESS` away before it shows any of them; the bucket waits again, its parts roll as others do, and
    the record that closes the last of them says `ready` once more.
-3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver.
+3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver. And if that clock
+   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark never goes back, but nothing is
+   complete before the clock of the batch, or of the roll, is past its end.
 4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
    record: O(buckets of time that are not complete).
 5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 READY, REOPENED = "ready", "reopened"
 SUCCESS = "_SUCCESS"
+ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
 
 
 @dataclass(frozen=True)
@@ -110,22 +113,26 @@ class Ready:
         seen = [time for time in (self.watermark, *times) if time is not None]
         return Ready(max(seen, default=None), {**self.waiting, **added}, marks, self.total + len(marks))
 
-    def _over(self, end_us: int, announced: Announced) -> bool:
-        return self.watermark is not None and end_us + announced.delay_us <= self.watermark
+    def _over(self, end_us: int, announced: Announced, now_us: int | None = None) -> bool:
+        """Tell whether what ends then is over: by the watermark, and by the clock if that is given."""
+        if self.watermark is None:
+            return False
+        latest_us = self.watermark if now_us is None else min(self.watermark, now_us + ZONES_AHEAD_US)
+        return end_us + announced.delay_us <= latest_us
 
-    def ends(self, bucket: str, announced: Announced | None) -> bool:
+    def ends(self, bucket: str, announced: Announced | None, now_us: int) -> bool:
         """Tell whether a part in this bucket ends because its bucket of time is over; one that late rows came to rolls by itself."""
         time = None if announced is None else self._time_of(bucket)
         if announced is None or time is None:
             return False
-        return not self.waiting[time].late and self._over(self.waiting[time].end_us, announced)
+        return not self.waiting[time].late and self._over(self.waiting[time].end_us, announced, now_us)
 
-    def settled(self, open_buckets: Iterable[str], announced: Announced | None) -> Ready:
+    def settled(self, open_buckets: Iterable[str], announced: Announced | None, now_us: int) -> Ready:
         """Return it with those buckets ready whose time is over, and of which no part is open."""
         if announced is None:
             return self
         held = {self._time_of(bucket) for bucket in open_buckets}
-        over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced)]
+        over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced, now_us)]
         marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
         waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
         return replace(self, waiting=waiting, marks=self.marks + marks, total=self.total + len(marks))

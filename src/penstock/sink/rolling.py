@@ -4,6 +4,9 @@ Size and rows are the task's business (`parts`): it closes a part before the rec
 the driver's: a batch sees one time, taken when it began, so that all its tasks, and a replay of a task, agree. A part
 whose time is up is closed *without* the rows of the new batch, which open another: it should have been closed before
 they came. A part is never closed for time when it has no rows, because a part without rows does not exist.
+
+*A clock that was ahead*, by a year, and was set right: what it has opened and written to would be young for a year, and hidden for as
+long where its bucket gets no more rows. Rule: a part that lies further in the future than a limit of time is as long is closed, too.
 """
 
 from __future__ import annotations
@@ -47,17 +50,18 @@ class Limits:
         return Limits(_NEVER, None, _NEVER, _NEVER, None)
 
     def expires_ns(self, part: OpenPart) -> int:
-        """Return the time at which the part's age or idleness closes it."""
+        """Return the time at which the part's age or idleness closes it, by a clock that is right."""
         return min(part.opened_ns + self.interval_ns, part.written_ns + self.inactivity_ns)
 
     def expired(self, part: OpenPart, now_ns: int) -> bool:
-        """Tell whether age or idleness closes the part at `now_ns`."""
-        return self.expires_ns(part) <= now_ns
+        """Tell whether age or idleness closes the part at `now_ns`, or a clock that was ahead has opened it or written to it."""
+        return self.expiring(now_ns)(part)
 
     def expiring(self, now_ns: int) -> Callable[[OpenPart], bool]:
         """Return `expired` of one moment, for many parts."""
-        opened_ns, written_ns = now_ns - self.interval_ns, now_ns - self.inactivity_ns
-        return lambda part: part.opened_ns <= opened_ns or part.written_ns <= written_ns
+        old_ns, idle_ns = now_ns - self.interval_ns, now_ns - self.inactivity_ns
+        ahead_ns, later_ns = now_ns + self.interval_ns, now_ns + self.inactivity_ns
+        return lambda part: not (old_ns < part.opened_ns < ahead_ns and idle_ns < part.written_ns < later_ns)
 
     def ends_with(self, first_batch: int, batch: int) -> bool:
         """Tell whether a part that was opened in `first_batch` is closed at the end of `batch`."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import TemplateError
 from penstock.sink.names import directives
-from penstock.sink.ready import Progress
+from penstock.sink.ready import ZONES_AHEAD_US, Progress
 
 if TYPE_CHECKING:
     from penstock.sink.buckets import BucketTemplate
@@ -34,8 +34,7 @@ _SPANS = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
-_ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
-LOCAL_BEHIND_US = 12 * 3_600_000_000  # or that far behind it
+LOCAL_BEHIND_US = 12 * 3_600_000_000  # a local time may be that far behind UTC
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class TimesSeen:
     def rows(self, rows: pa.RecordBatch) -> None:
         """See the times of rows; none counts as later than now."""
         times = self.buckets.times(rows)
-        now = self.time_ns // 1000 + (0 if self.buckets.zone else _ZONES_AHEAD_US)
+        now = self.time_ns // 1000 + (0 if self.buckets.zone else ZONES_AHEAD_US)
         latest = now if times is None else pc.max(times).as_py()
         if latest is not None:
             self._watermark = max(self._watermark or min(latest, now), min(latest, now))
