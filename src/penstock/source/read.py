@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_right
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -48,7 +48,7 @@ from penstock.formats.registry import record_format
 from penstock.formats.strings import checked
 from penstock.formats.trials import refused
 from penstock.source import advice, follow
-from penstock.source.ahead import OPEN_FILES, OpenedAhead
+from penstock.source.ahead import OPEN_FILES, WINDOW_BYTES, WINDOWS_AHEAD, OpenedAhead, WindowsAhead
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.source.rescue import rescuing, with_paths
@@ -268,6 +268,18 @@ class Reading:
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {self.again}"
             raise FileChanged(msg) from error
 
+    @contextmanager
+    def _ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
+        """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins."""
+        if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
+            yield handle
+            return
+        with (
+            self.storage.workers(WINDOWS_AHEAD + 1) as workers,
+            closing(WindowsAhead(handle, split.end, workers, at)) as file,
+        ):
+            yield file
+
     def _check(self, handle: ReadHandle, file: FileVersion, path: str) -> None:
         """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
         now = handle.info()
@@ -308,7 +320,7 @@ class Reading:
         return Keys(secret(self.key, "decryptionKey"), f"decryptionKey={self.key!r}")
 
     @contextmanager
-    def _contents(self, handle: ReadHandle, size: int, path: str, keys: Keys | None) -> Iterator[_Contents]:
+    def _contents(self, handle: ReadableFile, size: int, path: str, keys: Keys | None) -> Iterator[_Contents]:
         """Give what is in an open file: itself, or what is encrypted in it, once all of that is known to be right.
 
         `BadFile` if it is damaged, `WrongKey`.
@@ -467,7 +479,11 @@ class Reading:
         keys = self._keys(path)
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
-            with _named(path, self.again), self._contents(handle, split.file.size, path, keys) as contents:
+            with (
+                self._ahead(handle, split, at=split.start) as file,
+                _named(path, self.again),
+                self._contents(file, split.file.size, path, keys) as contents,
+            ):
                 yield from self._pieces_of(contents, split)
             self._check(handle, split.file, path)
 
@@ -477,9 +493,13 @@ class Reading:
         while tries:
             tries -= 1
             about: list[_Piece | pa.RecordBatch] = []  # lines about records in front of the next piece, or of the end
-            with follow.opened(self.storage, self.root, split) as handle, _named(path, self.again):
+            with (
+                follow.opened(self.storage, self.root, split) as handle,
+                self._ahead(handle, replace(split, start=at), at=at) as file,
+                _named(path, self.again),
+            ):
                 try:
-                    for item in self._pieces_of(_Contents(handle, split.file.size), replace(split, start=at)):
+                    for item in self._pieces_of(_Contents(file, split.file.size), replace(split, start=at)):
                         about.append(item)
                         if not isinstance(item, _Piece):
                             continue
@@ -534,8 +554,7 @@ class Reading:
         columns = None
         if header:
             columns = form.columns(fmt, self._text(header, 0, written) if decodes else header)
-        waits = not self.storage.of_this_host and split.end - split.start > BLOCK_BYTES
-        for offset, data in _one_ahead(blocks, self.storage) if waits else blocks:
+        for offset, data in blocks:
             if decodes and self._sifts and self.policy.text:
                 yield from self._legible(split.file, offset, data, written, columns)
                 continue
@@ -694,7 +713,10 @@ class Reading:
         with self._open(split.file, path) as handle:
             self._check(handle, split.file, path)
             try:
-                with self._contents(handle, split.file.size, path, keys) as contents:
+                with (
+                    self._ahead(handle, split) as ahead,
+                    self._contents(ahead, split.file.size, path, keys) as contents,
+                ):
                     file, size = contents.file, contents.size
                     span = (0, size) if contents.streams else (split.start, split.end)
                     rows = rescuing(form, fmt, file, size, span, path, account) if fmt.is_strict else None
@@ -888,15 +910,6 @@ def _check_range(split: Split, *, whole: bool) -> None:
             "checkpoint"
         )
         raise BadFile(msg)
-
-
-def _one_ahead(blocks: Iterator[tuple[int, bytes]], storage: Storage) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks; the next one is on its way from a server while its reader works on this one, and none is asked for in vain."""
-    with storage.workers(1) as workers:
-        coming = workers.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = workers.submit(next, blocks, None)
-            yield block
 
 
 def _chunks(handle: ReadableFile, size: int) -> Iterator[bytes]:
