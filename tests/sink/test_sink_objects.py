@@ -57,22 +57,47 @@ def counted() -> Counted:
     return Counted()
 
 
+def as_paid(asked: Counter[str]) -> dict[str, int]:
+    """Return the requests that S3 puts on the bill, by kind: a copy is three (begin, copy, finish)."""
+    return {
+        "writes": asked["put"] + 3 * asked["copy"],
+        "listings": asked["objects"] + asked["behind"] + asked["has_below"],
+        "reads": asked["head"] + asked["begin"] + asked["get"],
+        "deletions": asked["remove"],
+    }
+
+
 def test_requests_of_a_batch(counted: Counted) -> None:
-    """A batch of a task that ends a part asks the store for so much, however many batches came before; a part more is five requests."""
+    """A batch of a task that ends a part asks for what `docs/storage-s3.md` says, however many batches came before."""
     storage = ObjectStorage(system=counted)
     sink = Sink(storage, "/out", parse(SINK, {"path": "/out", "rollBatches": "1"}, what="sink"), "sink")
-    totals = []
+    paid = []
     for number in range(6):
         batch = Batch("query", number, "")
         counted.taken()
         begun = sink.begin("driver", batch)
         result = sink.write(begun, "query", number, 0, pa.schema([("value", pa.string())]), [b"one\ntwo\n"])
         sink.commit(batch, [result])
-        totals.append(counted.taken())
+        paid.append(as_paid(counted.taken()))
     assert len(names_at(storage, "/out")) == 7
-    steady = totals[3:]
-    assert max(sum(total.values()) for total in steady) <= 30, steady
-    assert all(total == steady[0] for total in steady)
+    assert paid[3:] == [{"writes": 7, "listings": 5, "reads": 7, "deletions": 3}] * 3
+
+
+def test_requests_of_a_part_more(counted: Counted) -> None:
+    """Each part more that a task ends is so many requests, whatever the number of parts."""
+    schema, paid = pa.schema([("k", pa.string())]), []
+    options = {"path": "/out", "rollBatches": "1", "bucketBy": "k={k}", "format": "parquet"}
+    sink = Sink(ObjectStorage(system=counted), "/out", parse(SINK, options, what="sink"), "sink")
+    for number, parts in enumerate((1, 1, 1, 2, 3, 7)):
+        batch = Batch("query", number, "")
+        counted.taken()
+        begun = sink.begin("driver", batch)
+        rows = pa.record_batch({"k": [f"{part}" for part in range(parts)]})
+        sink.commit(batch, [sink.write(begun, "query", number, 0, schema, [rows])])
+        paid.append(as_paid(counted.taken()))
+    more = {"writes": 4, "listings": 1, "reads": 4, "deletions": 1}
+    for parts, kinds in zip((2, 3, 7), paid[3:], strict=True):
+        assert kinds == {kind: count + (parts - 1) * more[kind] for kind, count in paid[2].items()}
 
 
 def test_requests_of_an_idle_source(counted: Counted) -> None:
