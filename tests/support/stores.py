@@ -185,6 +185,7 @@ def _unfit(server: StoreServer, data: Path) -> list[str]:
         "s3proxy.authorization": "aws-v2-or-v4",
         "s3proxy.identity": KEY,
         "s3proxy.credential": SECRET,
+        "s3proxy.ignore-unknown-headers": "true",  # else it deletes nothing that obstore asks for
         "jclouds.provider": "filesystem",
         "jclouds.identity": KEY,
         "jclouds.credential": SECRET,
@@ -192,7 +193,18 @@ def _unfit(server: StoreServer, data: Path) -> list[str]:
     }
     file = server.directory / "s3proxy.conf"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return [*command, "org.gaul.s3proxy.Main", "--properties", str(file)]
+    quiet = server.directory / "logback.xml"
+    quiet.write_text(
+        '<configuration><root level="OFF"/></configuration>'
+    )  # left alone, it tells each step of each request
+    return [
+        command[0],
+        f"-Dlogback.configurationFile={quiet}",
+        *command[1:],
+        "org.gaul.s3proxy.Main",
+        "--properties",
+        str(file),
+    ]
 
 
 def _make_container(server: StoreServer, name: str) -> None:
