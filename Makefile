@@ -69,8 +69,8 @@ $(STORES)/minio:
 test-stores: warm $(STORES)/versitygw $(STORES)/minio ## stores of objects as real servers: those of Go and Node, which are fetched and built once
 	@command -v npm >/dev/null || { echo 'npm is needed, for Azurite; make test has moto alone'; exit 1; }
 	@test -x $(STORES)/node_modules/.bin/azurite-blob || npm install --silent --no-fund --no-audit --prefix $(STORES) azurite
-	@PENSTOCK_STORES=$(abspath $(STORES)):$(abspath $(STORES))/node_modules/.bin PENSTOCK_REQUIRE_STORES=moto,versitygw,minio,azurite \
-		$(BIN)/python -m pytest -n 0 tests/storage/test_s3.py tests/cli/test_s3.py tests/spark/test_s3.py $(ARGS)
+	@PENSTOCK_STORES=$(abspath $(STORES)):$(abspath $(STORES))/node_modules/.bin PENSTOCK_REQUIRE_STORES=moto,versitygw,minio,azurite,s3mock,s3proxy \
+		$(BIN)/python -m pytest -n 0 tests/storage/test_s3.py tests/storage/test_s3_faults.py tests/cli/test_s3.py tests/cli/test_s3_unfit.py tests/spark/test_s3.py $(ARGS)
 
 test-fast: $(INSTALLED) ## in a minute: what needs no Spark and takes no time
 	@$(BIN)/python -m pytest -m "not spark and not hdfs and not slow and not soak" $(PYTEST_SPLIT) $(ARGS)

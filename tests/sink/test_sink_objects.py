@@ -19,11 +19,13 @@ from penstock.errors import FileChanged
 from penstock.formats import ReadFormat
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
-from penstock.source.ahead import OPEN_FILES, OpenedAhead
+from penstock.source import ahead
+from penstock.source.ahead import OPEN_FILES, OpenedAhead, WindowsAhead
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.read import Reading
 from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
+from penstock.storage._in_turn import InTurn
 from penstock.testing import FakeClock, ObjectStore
 
 REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
@@ -55,22 +57,47 @@ def counted() -> Counted:
     return Counted()
 
 
+def as_paid(asked: Counter[str]) -> dict[str, int]:
+    """Return the requests that S3 puts on the bill, by kind: a copy is three (begin, copy, finish)."""
+    return {
+        "writes": asked["put"] + 3 * asked["copy"],
+        "listings": asked["objects"] + asked["behind"] + asked["has_below"],
+        "reads": asked["head"] + asked["begin"] + asked["get"],
+        "deletions": asked["remove"],
+    }
+
+
 def test_requests_of_a_batch(counted: Counted) -> None:
-    """A batch of a task that ends a part asks the store for so much, however many batches came before; a part more is five requests."""
+    """A batch of a task that ends a part asks for what `docs/storage-s3.md` says, however many batches came before."""
     storage = ObjectStorage(system=counted)
     sink = Sink(storage, "/out", parse(SINK, {"path": "/out", "rollBatches": "1"}, what="sink"), "sink")
-    totals = []
+    paid = []
     for number in range(6):
         batch = Batch("query", number, "")
         counted.taken()
         begun = sink.begin("driver", batch)
         result = sink.write(begun, "query", number, 0, pa.schema([("value", pa.string())]), [b"one\ntwo\n"])
         sink.commit(batch, [result])
-        totals.append(counted.taken())
+        paid.append(as_paid(counted.taken()))
     assert len(names_at(storage, "/out")) == 7
-    steady = totals[3:]
-    assert max(sum(total.values()) for total in steady) <= 30, steady
-    assert all(total == steady[0] for total in steady)
+    assert paid[3:] == [{"writes": 7, "listings": 5, "reads": 7, "deletions": 3}] * 3
+
+
+def test_requests_of_a_part_more(counted: Counted) -> None:
+    """Each part more that a task ends is so many requests, whatever the number of parts."""
+    schema, paid = pa.schema([("k", pa.string())]), []
+    options = {"path": "/out", "rollBatches": "1", "bucketBy": "k={k}", "format": "parquet"}
+    sink = Sink(ObjectStorage(system=counted), "/out", parse(SINK, options, what="sink"), "sink")
+    for number, parts in enumerate((1, 1, 1, 2, 3, 7)):
+        batch = Batch("query", number, "")
+        counted.taken()
+        begun = sink.begin("driver", batch)
+        rows = pa.record_batch({"k": [f"{part}" for part in range(parts)]})
+        sink.commit(batch, [sink.write(begun, "query", number, 0, schema, [rows])])
+        paid.append(as_paid(counted.taken()))
+    more = {"writes": 4, "listings": 1, "reads": 4, "deletions": 1}
+    for parts, kinds in zip((2, 3, 7), paid[3:], strict=True):
+        assert kinds == {kind: count + (parts - 1) * more[kind] for kind, count in paid[2].items()}
 
 
 def test_requests_of_an_idle_source(counted: Counted) -> None:
@@ -273,11 +300,11 @@ def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -
 
 def test_an_object_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
     """Another object under its key, of one length and one second, is FileChanged: each range names the tag that was planned."""
-    read, split = reading(counted, b"%063d\n" % 7 * (320 << 10))
+    read, split = reading(counted, b"%063d\n" % 7 * (768 << 10))
     batches = read.batches([split])
     next(batches)
     counted.store.remove("in/a")
-    counted.store.put("in/a", b"%063d\n" % 8 * (320 << 10), "")
+    counted.store.put("in/a", b"%063d\n" % 8 * (768 << 10), "")
     with pytest.raises(FileChanged, match="/in/a' was replaced or removed while it was read"):
         list(batches)
 
@@ -342,3 +369,52 @@ def test_an_object_that_is_gone_fails_where_it_is_read(counted: Counted) -> None
     assert list(reads.batches(splits[:30]))
     batches = reads.batches(splits[:20] + splits[:20])  # one that is read twice
     assert sum(batch.num_rows for batch in batches) == 40
+
+
+def windows_of(
+    data: bytes, at: int | None = None, end: int | None = None
+) -> tuple[WindowsAhead, list[tuple[int, int]]]:
+    """Return what asks for windows of these bytes, and what it has asked for."""
+    asked: list[tuple[int, int]] = []
+
+    class File:
+        def read(self, offset: int, length: int) -> bytes:
+            asked.append((offset, length))
+            return data[offset : offset + length]
+
+    return WindowsAhead(File(), len(data) if end is None else end, InTurn(), at), asked
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_hold_what_the_file_does(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Reads here and there, on and back, short and long, across what was asked for ahead: each gives the bytes of the file."""
+    monkeypatch.setattr(ahead, "WINDOW_BYTES", 64)
+    draw = random.Random(seed)  # noqa: S311 - which places are drawn is no secret
+    data = draw.randbytes(3_000)
+    file, _ = windows_of(data, draw.choice([None, 0, 700]), draw.choice([None, 2_000]))
+    place = 0
+    for _ in range(400):
+        place = draw.choice([place, place, place, place + 64, max(place - 100, 0), draw.randrange(3_000)]) % 3_000
+        length = draw.choice([1, 30, 64, 65, 200, 900])
+        assert file.read(place, length) == data[place : place + length]
+        place += length
+
+
+def test_windows_are_asked_for_once_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads on has two on their way; who reads tables has as many as were of use; nothing is asked for behind the end of a split."""
+    monkeypatch.setattr(ahead, "WINDOW_BYTES", 100)
+    data = bytes(2_000)
+    file, asked = windows_of(data, at=0, end=950)
+    file.read(0, 10)
+    assert asked == [(0, 100), (100, 100), (200, 100)]
+    for at in range(10, 960, 47):
+        file.read(at, 47)
+    assert sorted(asked) == [*((at, 100) for at in range(0, 900, 100)), (900, 50), (950, 47)]
+    file, asked = windows_of(data)
+    for at, length in ((1_990, 10), (0, 30), (300, 20), (600, 20)):  # a footer, and columns in places
+        file.read(at, length)
+    assert asked == [(1_990, 10), (0, 30), (300, 20), (600, 20)]
+    asked.clear()
+    for at in range(620, 1_220, 20):
+        file.read(at, 20)
+    assert asked == [(620 + 100 * number, 100) for number in range(8)]

@@ -1,8 +1,10 @@
 """Drivers that write to one store of objects and are killed, with the store or without it: `python -m tests.soak.objects --minutes 5`.
 
 Without Spark: a driver is a process that goes on with batches where the ledger is, as Spark would after a restart. It is killed by SIGKILL
-at any moment, alone or with MinIO, which is started anew. At times two drivers run at once, of which one is fenced. In the end every line
-of every batch that the ledger has is in a finished object exactly once, and `penstock verify` finds nothing wrong.
+at any moment, alone or with MinIO, which is started anew. At times two drivers run at once, of which one is fenced; at times one stands
+still (SIGSTOP) while another one goes on with its batch, and then goes on itself. Half of them meet the store through a relay that loses
+replies and refuses requests as too many. In the end every line of every batch that the ledger has is in a finished object exactly once, and
+`penstock verify` finds nothing wrong.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +28,7 @@ from penstock.errors import CommitError, StorageError
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import locate
-from tests.support.stores import StoreServer, running
+from tests.support.stores import Relay, StoreServer, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 TASKS, LINES = 3, 40
 _SCHEMA = pa.schema([("value", pa.string())])
 _DOWN_SECONDS = 2.0  # of a store that was killed
+_STOPPED, _TWO, _STORE_TOO, _RELAYED = 0.2, 0.3, 0.25, 0.5  # how often
+_LOSES, _STORMS = 100, 40  # of the relay: of so many replies one is lost, of so many requests one is refused
 
 
 def opened(root: str) -> Sink:
@@ -71,29 +76,56 @@ def drive(root: str, owner: str) -> None:
         print(f"{owner}: {type(error).__name__}", file=sys.stderr)  # noqa: T201 - a program of its own
 
 
-def _start(root: str, number: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.soak.objects", "--drive", root, "--owner", f"driver-{number}"]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+class _Kills:
+    """Drivers that are started, and how they end."""
 
+    def __init__(self, root: str, store: StoreServer, relay: Relay, chance: random.Random) -> None:
+        self._root, self._store, self._relay, self._chance = root, store, relay, chance
+        self._drivers = 0
 
-def _kills(root: str, store: StoreServer, chance: random.Random, until: float) -> Iterator[str]:
-    """Kill a driver, two, or the store, again and again; yield what was killed."""
-    number = 0
-    while time.monotonic() < until:
-        count = 1 + (chance.random() < 0.3)
-        drivers = [_start(root, number + extra) for extra in range(count)]
-        number += count
-        time.sleep(chance.uniform(1.0, 6.0))
-        store_too = chance.random() < 0.25
+    def until(self, end: float) -> Iterator[str]:
+        """Let drivers work and end, again and again; yield what happened to them."""
+        while time.monotonic() < end:
+            yield self._stopped() if self._chance.random() < _STOPPED else self._killed()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        owner, self._drivers = f"driver-{self._drivers}", self._drivers + 1
+        command = [sys.executable, "-m", "tests.soak.objects", "--drive", self._root, "--owner", owner]
+        relayed = {"AWS_ENDPOINT_URL": self._relay.endpoint} if self._chance.random() < _RELAYED else {}
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | relayed)
+
+    def _killed(self) -> str:
+        """Kill a driver, or two that run at once, alone or with the store."""
+        count = 1 + (self._chance.random() < _TWO)
+        drivers = [self._start() for _ in range(count)]
+        time.sleep(self._chance.uniform(1.0, 6.0))
+        store_too = self._chance.random() < _STORE_TOO
         if store_too:
-            store.kill()
+            self._store.kill()
         for driver in drivers:
-            driver.kill()
-            driver.wait()
+            _kill(driver)
         if store_too:
-            time.sleep(chance.uniform(0, _DOWN_SECONDS))
-            store.start()
-        yield f"{count} driver{'s' * (count > 1)}{' and the store' * store_too}"
+            time.sleep(self._chance.uniform(0, _DOWN_SECONDS))
+            self._store.start()
+        return f"{count} driver{'s' * (count > 1)}{' and the store' * store_too}"
+
+    def _stopped(self) -> str:
+        """Have a driver stand still while another one works, and go on behind that."""
+        first = self._start()
+        time.sleep(self._chance.uniform(1.0, 4.0))
+        first.send_signal(signal.SIGSTOP)
+        second = self._start()
+        time.sleep(self._chance.uniform(2.0, 4.0))
+        _kill(second)
+        first.send_signal(signal.SIGCONT)
+        time.sleep(self._chance.uniform(0.1, 2.0))
+        _kill(first)
+        return "a driver that had stood still"
+
+
+def _kill(driver: subprocess.Popen[bytes]) -> None:
+    driver.kill()
+    driver.wait()
 
 
 def check(root: str) -> tuple[int, int]:
@@ -126,14 +158,18 @@ def main() -> int:
     if chosen.drive:
         drive(chosen.drive, chosen.owner)
         return 0
-    with tempfile.TemporaryDirectory() as directory, running(chosen.server, Path(directory)) as store:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(chosen.server, Path(directory)) as store,
+        Relay(store, loses=_LOSES, storms=_STORMS) as relay,
+    ):
         os.environ.update(store.environment)
         root = f"{store.make('soak')}/out"
-        killed = Counter(
-            _kills(root, store, random.Random(chosen.seed), time.monotonic() + 60 * chosen.minutes)  # noqa: S311 - which moments is no secret
-        )
+        kills = _Kills(root, store, relay, random.Random(chosen.seed))  # noqa: S311 - which moments is no secret
+        ends = Counter(kills.until(time.monotonic() + 60 * chosen.minutes))
         batches, lines = check(root)
-    print(f"seed {chosen.seed}: {dict(killed)}; {batches} batches, {lines} lines, each once")  # noqa: T201 - a program of its own
+    relayed = f"{relay.requests} requests by the relay"
+    print(f"seed {chosen.seed}: {dict(ends)}; {relayed}; {batches} batches, {lines} lines, each once")  # noqa: T201 - a program of its own
     return 0
 
 

@@ -185,7 +185,7 @@ def test_what_is_too_long_for_one_copy_is_copied_in_parts(
 def test_files_behind_a_name_are_listed(found: StoreServer, storage: Storage, root: str) -> None:
     """Files at any depth, by the order of their paths, from behind one of them, which need not be there; more than one page of them."""
     count = found.page + 100
-    names = [f"d{number // 90}/{number:04}" for number in range(count)]
+    names = [f"d{number // 90:02}/{number:04}" for number in range(count)]
     with storage.workers(16) as workers:
         list(workers.map(lambda name: storage.put_if_absent(f"{root}/{name}", b"x"), [*names, "a", "e é"]))
     listed = list(storage.behind(root, "a"))

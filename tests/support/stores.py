@@ -6,11 +6,17 @@
     azurite     `npm install -g azurite`: Azure; it loses what it has acknowledged when it is killed
 
 The last three are looked for on the path, and in PENSTOCK_STORES. A server that was asked for and is not there is `NoStore`.
+
+Two more take conditional puts and do not keep what these promise; `penstock doctor` has to find that. They are jars (`tests.support.jars`):
+
+    s3mock      Adobe's, for unit tests
+    s3proxy     S3 over a directory, by jclouds
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,11 +27,12 @@ import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from penstock.storage import _objects_native
+from tests.support.jars import SHORT_LIVED, NoJars, fetched, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +41,10 @@ if TYPE_CHECKING:
     import pytest
 
 KINDS = ("moto", "versitygw", "minio", "azurite")
+UNFIT = {
+    "s3mock": ("com.adobe.testing", "s3mock", "4.11.0"),
+    "s3proxy": ("org.gaul", "s3proxy", "2.9.0"),
+}
 KEY, SECRET = "test", "testtestsecret"
 _AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # everybody's
 _START_SECONDS = 60.0
@@ -141,6 +152,8 @@ def _command(server: StoreServer) -> tuple[list[str], dict[str, str]]:
     place = f"127.0.0.1:{server.port}"
     if server.kind == "moto":
         return [sys.executable, "-c", _MOTO, str(server.port)], {"MOTO_S3_DEFAULT_MAX_KEYS": str(server.page)}
+    if server.kind in UNFIT:
+        return _unfit(server, data), {}
     program = _program(server.kind)
     if server.kind == "versitygw":
         keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
@@ -150,6 +163,48 @@ def _command(server: StoreServer) -> tuple[list[str], dict[str, str]]:
         return [program, "server", "--quiet", "--address", place, str(data)], keys
     options = ["--location", str(data), "--silent", "--skipApiVersionCheck"]
     return [program, "--blobHost", "127.0.0.1", "--blobPort", str(server.port), *options], {}
+
+
+def _unfit(server: StoreServer, data: Path) -> list[str]:
+    try:
+        classes = fetched(*UNFIT[server.kind])
+        command = [java(), "-Xmx400m", *SHORT_LIVED, f"-Djava.io.tmpdir={server.directory}", "-cp", f"{classes}/*"]
+    except NoJars as error:
+        raise NoStore(str(error)) from error
+    if server.kind == "s3mock":
+        arguments = {
+            "server.port": _free_port(),
+            "http.port": server.port,
+            "com.adobe.testing.s3mock.httpPort": server.port,
+        }
+        roots = dict.fromkeys((f"com.adobe.testing.s3mock.{part}.root" for part in ("domain", "store")), data)
+        options = [f"--{name}={value}" for name, value in {**arguments, **roots}.items()]
+        return [*command, "com.adobe.testing.s3mock.S3MockApplication", *options]
+    settings = {
+        "s3proxy.endpoint": server.endpoint,
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": KEY,
+        "s3proxy.credential": SECRET,
+        "s3proxy.ignore-unknown-headers": "true",  # else it deletes nothing that obstore asks for
+        "jclouds.provider": "filesystem",
+        "jclouds.identity": KEY,
+        "jclouds.credential": SECRET,
+        "jclouds.filesystem.basedir": data,
+    }
+    file = server.directory / "s3proxy.conf"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    quiet = server.directory / "logback.xml"
+    quiet.write_text(
+        '<configuration><root level="OFF"/></configuration>'
+    )  # left alone, it tells each step of each request
+    return [
+        command[0],
+        f"-Dlogback.configurationFile={quiet}",
+        *command[1:],
+        "org.gaul.s3proxy.Main",
+        "--properties",
+        str(file),
+    ]
 
 
 def _make_container(server: StoreServer, name: str) -> None:
@@ -198,7 +253,7 @@ def running(kind: str, directory: Path) -> Iterator[StoreServer]:
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": server.endpoint,
         }
-    if kind != "moto":
+    if kind != "moto" and kind not in UNFIT:
         _program(kind)
     server.start()
     try:
@@ -223,14 +278,19 @@ def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
 class Relay:
     """A server in front of a store, which refuses keys that are not its own, and is not all that it should be.
 
-    `careless`: it takes conditional puts, and makes them without their condition. `busy`: it refuses so many requests as too many (503).
-    `loses`: of so many replies one is lost, though the store has done what was asked.
+    `careless`: it takes conditional puts, and makes them without their condition. `busy`: it refuses so many requests as too many (503);
+    `storms`: it does so with each request of such a number. `loses`: of so many replies one is lost, though the store has done what was
+    asked. `away`: it hangs up on whoever asks, and the store hears nothing. `refuses`: what it says, and with which status, to requests
+    of a kind: list, get, put, delete.
     """
 
     server: StoreServer
     careless: bool = False
     busy: int = 0
+    storms: int = 0
     loses: int = 0
+    away: bool = False
+    refuses: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     requests: int = 0
 
     @property
@@ -241,18 +301,25 @@ class Relay:
         """Pass a request on, and its answer back."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         self.requests += 1
-        authorization = handler.headers.get("Authorization")
-        if authorization is not None and f"Credential={KEY}/" not in authorization:
-            return _reply(handler, 403, _error("InvalidAccessKeyId", "The key id is not known."))
-        if self.busy:
-            self.busy -= 1
-            return _reply(handler, 503, _error("SlowDown", "Please reduce your request rate."))
+        if self.away:
+            handler.close_connection = True
+            return None
+        refusal = self._refusal(handler)
+        if refusal is not None and "?delete" in handler.path and refusal[0] != 503:
+            return _reply(handler, 200, _not_deleted(body, *refusal[1:]))
+        if refusal is not None:
+            status, code, words = refusal
+            return _reply(handler, status, _error(code, words))
         dropped = {"if-none-match"} if self.careless else set()
-        with closing(HTTPConnection("127.0.0.1", self.server.port, timeout=30)) as connection:
-            headers = {name: value for name, value in handler.headers.items() if name.lower() not in dropped}
-            connection.request(handler.command, handler.path, body, headers)
-            answer = connection.getresponse()
-            data = answer.read()
+        headers = {name: value for name, value in handler.headers.items() if name.lower() not in dropped}
+        try:
+            with closing(HTTPConnection("127.0.0.1", self.server.port, timeout=30)) as connection:
+                connection.request(handler.command, handler.path, body, headers)
+                answer = connection.getresponse()
+                data = answer.read()
+        except (OSError, HTTPException):  # the store was killed
+            handler.close_connection = True
+            return None
         if self.loses and self.requests % self.loses == 0:
             handler.close_connection = True
             return None
@@ -263,12 +330,25 @@ class Relay:
         }
         return _reply(handler, answer.status, data, kept)
 
+    def _refusal(self, handler: BaseHTTPRequestHandler) -> tuple[int, str, str] | None:
+        """Return status, code and words of what is refused."""
+        authorization = handler.headers.get("Authorization")
+        if authorization is None:  # who asks for the time does not say who he is
+            return None
+        if f"Credential={KEY}/" not in authorization:
+            return 403, "InvalidAccessKeyId", "The key id is not known."
+        if self.busy or (self.storms and self.requests % self.storms == 0):
+            self.busy = max(self.busy - 1, 0)
+            return 503, "SlowDown", "Please reduce your request rate."
+        return self.refuses.get(_kind(handler))
+
     def __enter__(self) -> Relay:
         """Serve."""
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # head and body in one, which saves the 40 ms that a kernel waits for more
 
             def _pass_on(self) -> None:
                 relay.answer(self)
@@ -277,7 +357,7 @@ class Relay:
 
             def log_message(self, *arguments: object) -> None: ...
 
-        self._listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._listener = _Listener(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._listener.serve_forever, daemon=True)
         self._thread.start()
         return self
@@ -289,8 +369,32 @@ class Relay:
         self._thread.join()
 
 
+class _Listener(ThreadingHTTPServer):
+    """Says nothing of clients that are killed, or hang up."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def _kind(handler: BaseHTTPRequestHandler) -> str:
+    """Return the right that a request needs."""
+    if handler.command == "GET" and ("list-type=" in handler.path or "prefix=" in handler.path):
+        return "list"
+    if "?delete" in handler.path:
+        return "delete"
+    return {"GET": "get", "HEAD": "get", "DELETE": "delete"}.get(handler.command, "put")
+
+
 def _error(code: str, message: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+
+def _not_deleted(asked: bytes, code: str, message: str) -> bytes:
+    """Return what S3 says to those who delete a list of keys and may not: that all went well, but for each of these."""
+    keys = re.findall("<Key>(.*?)</Key>", asked.decode())
+    errors = "".join(f"<Error><Key>{key}</Key><Code>{code}</Code><Message>{message}</Message></Error>" for key in keys)
+    return f"<DeleteResult>{errors}</DeleteResult>".encode()
 
 
 def _reply(handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:

@@ -1,6 +1,8 @@
-"""Files of a store that are opened before they are asked for, in the order in which they will be.
+"""What is asked of a server before its reader needs it: files that are opened ahead, and ranges of large ones.
 
-To open one is a request, which brings a small object whole; a task that reads thousands of them would wait for each.
+To open a file of a store is a request, which brings a small object whole; a task that reads thousands of them would wait for each. And a
+task that works on what it has read while nothing is on its way, and then waits for the next range while it works on nothing, takes as
+long as both together.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor, Future
 
+    from penstock.formats.families import ReadableFile
     from penstock.storage import ReadHandle, Storage
 
 OPEN_FILES = 16  # each has the first 256 KiB of its object
+WINDOW_BYTES = 8 << 20  # as much as a store's handle asks for at once
+WINDOWS_AHEAD = 2  # on their way while a reader works on the one before
 
 
 class OpenedAhead:
@@ -48,3 +53,72 @@ class OpenedAhead:
     def _fill(self) -> None:
         while len(self._coming) < OPEN_FILES and (path := next(self._paths, None)) is not None:
             self._coming.append((path, self._workers.submit(self._storage.open, path)))
+
+
+class WindowsAhead:
+    """An open file for one reader, of which windows are asked for side by side before they are read.
+
+    Who says that he reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. Who says nothing may read in places, as libraries
+    of tables do: windows begin where a read goes on behind the one before, and no more are on their way than were used since. So what is
+    asked for in vain is never more than what was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
+    back by more than a window. An error is raised where its bytes are read.
+    """
+
+    def __init__(self, file: ReadableFile, end: int, workers: Executor, at: int | None = None) -> None:
+        self._file = file
+        self._end = end
+        self._workers = workers
+        self._first = end if at is None else at  # where window 0 begins; at the end: nobody reads on yet
+        self._ahead = -1 if at is None else WINDOWS_AHEAD
+        self._used = -1  # the last window that was read of
+        self._windows: dict[int, Future[bytes]] = {}
+        self._behind = -1  # where the last read ended
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
+        goes_on = offset == self._behind or length >= 2 * WINDOW_BYTES
+        self._behind = offset + length
+        if not self._is_near(offset):
+            if not goes_on or offset >= self._end:
+                return self._file.read(offset, length)
+            self.close()
+            self._first, self._ahead, self._used = offset, -1, -1
+        stop = min(offset + length, self._end)
+        pieces = self._taken(offset, stop)
+        if stop < offset + length:
+            pieces.append(self._file.read(stop, offset + length - stop))
+        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Ask for nothing more; what is on its way comes in vain."""
+        for window in self._windows.values():
+            window.cancel()
+        self._windows.clear()
+
+    def _is_near(self, offset: int) -> bool:
+        """Tell whether a place is in a window that is held or on its way, or in the next one or two."""
+        if not self._first <= offset < self._end:
+            return False
+        number = (offset - self._first) // WINDOW_BYTES
+        return min(self._windows, default=0) <= number <= max(self._windows, default=-1) + 2
+
+    def _taken(self, start: int, stop: int) -> list[bytes | memoryview]:
+        low, high = (start - self._first) // WINDOW_BYTES, (stop - 1 - self._first) // WINDOW_BYTES
+        for number in [number for number in self._windows if number < low - 1]:
+            self._windows.pop(number).cancel()
+        if high > self._used:
+            self._used, self._ahead = high, min(self._ahead + 1, WINDOWS_AHEAD)
+        for number in range(low, high + 1 + self._ahead):
+            self._ask(number)
+        pieces: list[bytes | memoryview] = []
+        for number in range(low, high + 1):
+            begin, data = self._first + number * WINDOW_BYTES, self._windows[number].result()
+            inside = slice(max(start - begin, 0), min(stop - begin, len(data)))
+            pieces.append(data if inside == slice(0, len(data)) else memoryview(data)[inside])
+        return pieces
+
+    def _ask(self, number: int) -> None:
+        begin = self._first + number * WINDOW_BYTES
+        if begin < self._end and number not in self._windows:
+            length = min(WINDOW_BYTES, self._end - begin)
+            self._windows[number] = self._workers.submit(self._file.read, begin, length)

@@ -19,7 +19,7 @@ from penstock.errors import BadFile, FileChanged
 from penstock.formats.aside import about_records
 from penstock.formats.charsets import UTF_8_CHARSET, Charset, by_mark, charset, to_utf8
 from penstock.formats.families import separator
-from penstock.formats.lines import BLOCK_BYTES, record_starts, value_ends, without_bom
+from penstock.formats.lines import record_starts, value_ends, without_bom
 from penstock.formats.trials import refused
 from penstock.source import follow
 from penstock.source.pieces import FilePiece, PieceOrigin, without_end
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.formats.families import Found, ReadableFile, RecordFormat
     from penstock.source.cursor import FileVersion, Split
     from penstock.source.planned import PlannedFiles
-    from penstock.storage import Storage
 
 _CUTS_MAX = 3  # of a file, while one range of it is read
 
@@ -68,7 +67,11 @@ class Cutting:
             return
         keys = files.keys(files.full_path(file))
         with files.open(file) as handle:
-            with files.naming(file), files.contents(handle, file, keys) as contents:
+            with (
+                files.ahead(handle, split, at=split.start) as opened,
+                files.naming(file),
+                files.contents(opened, file, keys) as contents,
+            ):
                 yield from self._pieces_of(contents, split)
             files.check(handle, file)
 
@@ -81,9 +84,13 @@ class Cutting:
             about: list[
                 FilePiece | pa.RecordBatch
             ] = []  # lines about records in front of the next piece, or of the end
-            with follow.opened(files.storage, files.root, split) as handle, files.naming(split.file):
+            with (
+                follow.opened(files.storage, files.root, split) as handle,
+                files.ahead(handle, replace(split, start=at), at=at) as opened,
+                files.naming(split.file),
+            ):
                 try:
-                    for item in self._pieces_of(Contents(handle, split.file.size), replace(split, start=at)):
+                    for item in self._pieces_of(Contents(opened, split.file.size), replace(split, start=at)):
                         about.append(item)
                         if not isinstance(item, FilePiece):
                             continue
@@ -147,7 +154,7 @@ class Cutting:
         if decodes and header:
             header = self._text(header, 0, written)
         columns = form.columns(fmt, header) if header else None
-        for offset, data in self._ahead(blocks, split):
+        for offset, data in blocks:
             if decodes and self.sifts_text:
                 yield from self._legible(split.file, offset, data, written, columns)
             else:
@@ -157,12 +164,6 @@ class Cutting:
     def _decodes(self, known: Charset | None) -> bool:
         """Tell whether blocks of a file must be made UTF-8, or looked at whether they are, before records are made of them."""
         return self.gives_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
-
-    def _ahead(self, blocks: Iterator[tuple[int, bytes]], split: Split) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks of a split; of a large one that comes from a server the next is on its way while one is worked on."""
-        storage = self.files.storage
-        waits = not storage.of_this_host and split.end - split.start > BLOCK_BYTES
-        return _one_ahead(blocks, storage) if waits else blocks
 
     def _legible(
         self, file: FileVersion, offset: int, data: bytes, how: Charset, columns: tuple[str, ...] | None
@@ -237,12 +238,3 @@ def _check_range(split: Split, *, whole: bool) -> None:
             "checkpoint"
         )
         raise BadFile(msg)
-
-
-def _one_ahead(blocks: Iterator[tuple[int, bytes]], storage: Storage) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks; the next one is on its way from a server while its reader works on this one, and none is asked for in vain."""
-    with storage.workers(1) as workers:
-        coming = workers.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = workers.submit(next, blocks, None)
-            yield block

@@ -6,7 +6,7 @@ its last: whoever reads has that version, or `FileChanged`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, unreadable
 from penstock.formats.encryption import Keys, inner_name, is_encrypted
 from penstock.formats.families import RecordFormat
 from penstock.source import advice, follow
+from penstock.source.ahead import WINDOW_BYTES, WINDOWS_AHEAD, WindowsAhead
 from penstock.source.archive import archived_version
 from penstock.source.cursor import is_version
 from penstock.storage import Scratch, entry_at, secret
@@ -140,6 +141,18 @@ class PlannedFiles:
         planned = entry_at(self.storage, target)
         return planned is not None and planned.identity == opened.identity
 
+    @contextmanager
+    def ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
+        """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins."""
+        if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
+            yield handle
+            return
+        with (
+            self.storage.workers(WINDOWS_AHEAD + 1) as workers,
+            closing(WindowsAhead(handle, split.end, workers, at)) as file,
+        ):
+            yield file
+
     def decrypts(self, path: str) -> bool:
         """Tell whether a file of this name is decrypted; without a key nothing is."""
         return self.key is not None and is_encrypted(path)
@@ -151,7 +164,7 @@ class PlannedFiles:
         return Keys(secret(self.key, "decryptionKey"), f"decryptionKey={self.key!r}")
 
     @contextmanager
-    def contents(self, handle: ReadHandle, file: FileVersion, keys: Keys | None) -> Iterator[Contents]:
+    def contents(self, handle: ReadableFile, file: FileVersion, keys: Keys | None) -> Iterator[Contents]:
         """Give what is in an open file: itself, or what is encrypted in it, once all of that is known to be right.
 
         `BadFile` if it is damaged, `WrongKey`.

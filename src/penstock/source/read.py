@@ -362,7 +362,7 @@ class Reading:
         keys = files.keys(path)
         with files.open(file) as handle:
             try:
-                with files.contents(handle, file, keys) as contents:
+                with files.ahead(handle, split) as ahead, files.contents(ahead, file, keys) as contents:
                     opened, size = contents.file, contents.size
                     span = (0, size) if contents.streams else (split.start, split.end)
                     rows = rescuing(form, fmt, opened, size, span, path, account) if fmt.is_strict else None

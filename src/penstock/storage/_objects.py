@@ -70,10 +70,7 @@ def _doing(call: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.EACCES:
             refuse(error, call, path)
-        msg = (
-            f"cannot {call} {path!r}: {error.strerror}; check the keys that this process finds, and what they may do there (get, put, "
-            "delete, list)"
-        )
+        msg = f"cannot {call} {path!r}: {error.strerror}; {_objects_native.way_in(error.strerror)}"
         raise AccessRefused(msg) from error
 
 

@@ -54,7 +54,20 @@ _COPIED_PART_BYTES = 512 << 20
 _TAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
+_NOT_DELETED = re.compile(
+    r"request failed for key .*?: (.*) \(code: ([A-Za-z]+)\)"
+)  # of a list of keys, which as a whole is 200
 _NOT_LET = re.compile("status code: 40[13]")
+_OVER = {
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+}  # some say so by 400
+_DENIED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", *_OVER}
+_SKEWED = re.compile(r"\((RequestTimeTooSkewed|RequestExpired)\)$")
+_BAD_REQUEST = re.compile("status code: 400|400 Bad Request")
 _BUSY = re.compile("status code: (429|5[0-9][0-9])")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
 _QUERY = re.compile(r"\?[^\s\"')]*")  # of a URL: Azure has keys there
@@ -210,10 +223,7 @@ def _check_answer(bucket: str, place: _Place, trial: Any) -> None:  # noqa: ANN4
         msg = f"{bucket}: there is no such bucket at {place.endpoint}; make it, or check its name and the address of the store"
         raise OptionError(msg) from error
     except PermissionError as error:
-        msg = (
-            f"{bucket}: the store at {place.endpoint} refuses to list it: {error.strerror}; check the keys that this process finds, and "
-            "what they may do there (get, put, delete, list)"
-        )
+        msg = f"{bucket}: the store at {place.endpoint} refuses to list it: {error.strerror}; {way_in(error.strerror)}"
         raise AccessRefused(msg) from error
     except OSError as error:
         if _BUSY.search(str(error.__cause__)):
@@ -256,15 +266,39 @@ def _number_of(error: Exception) -> int:
         return errno.ENOENT
     if _NOT_LET.search(text):  # listings come as generic errors
         return errno.EACCES
-    code = _REFUSED.search(text)
-    return errno.ENOSPC if code and code[1] in _FULL else errno.EIO
+    code, _ = _refusal(text)
+    if code in _DENIED:
+        return errno.EACCES
+    return errno.ENOSPC if code in _FULL else errno.EIO
+
+
+def _refusal(text: str) -> tuple[str, str]:
+    """Return the code with which a store refuses, and its words; both empty where it has none."""
+    if refusal := _REFUSED.search(text):
+        return refusal[1], refusal[2] or "refused"
+    refusal = _NOT_DELETED.search(text)
+    return (refusal[2], refusal[1]) if refusal else ("", "")
+
+
+def _number_of_boto3(status: int, code: str) -> int:
+    if code in _TAKEN:
+        return errno.EEXIST
+    return errno.EACCES if status in {401, 403} or code in _DENIED else errno.EIO
+
+
+def way_in(words: str | None) -> str:
+    """Return what is to be done about a store that does not let us, by what it says."""
+    if _SKEWED.search(words or ""):
+        return "set this machine's clock, by which requests are signed"
+    return "check the keys that this process finds, and what they may do there (get, put, delete, list)"
 
 
 def _words(error: Exception) -> str:
     """Return what the store says, or else the first line of what obstore does, without what may be secret."""
     text = str(error)
-    if refusal := _REFUSED.search(text):
-        return f"{refusal[2] or 'refused'} ({refusal[1]})"
+    code, words = _refusal(text)
+    if code:
+        return f"{words} ({code})"
     lines = text.strip().splitlines() or [type(error).__name__]
     first = lines[0] if len(lines[0]) > len("Generic error") else " ".join(lines[:2])
     return _QUERY.sub("?...", first).strip()
@@ -348,9 +382,15 @@ class _Bucket:
     def head(self, key: str) -> ObjectStatus:
         import obstore
 
-        with _numbered():
-            answer = obstore.get(self._store, key, options={"head": True})
-            return _stored(answer.meta, answer.attributes)
+        try:
+            with _numbered():
+                answer = obstore.get(self._store, key, options={"head": True})
+                return _stored(answer.meta, answer.attributes)
+        except OSError as error:
+            if error.errno == errno.EIO and _BAD_REQUEST.search(str(error.__cause__)):
+                with _numbered():  # the answer to a look has no words in it
+                    obstore.get(self._store, key, options={"range": (0, 1)})
+            raise
 
     def begin(self, key: str, length: int) -> tuple[ObjectStatus, bytes]:
         import obstore
@@ -438,8 +478,9 @@ class _Bucket:
                 yield client
         except botocore.exceptions.ClientError as error:
             details = error.response.get("Error", {})
-            number = errno.EACCES if details.get("Code") == "AccessDenied" else errno.EIO
-            number = errno.EEXIST if details.get("Code") in _TAKEN else number
+            number = _number_of_boto3(
+                error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0), details.get("Code", "")
+            )
             raise OSError(number, f"{details.get('Message', 'refused')} ({details.get('Code', 'no code')})") from error
         except botocore.exceptions.BotoCoreError as error:
             raise OSError(errno.EIO, _words(error)) from error

@@ -1,0 +1,268 @@
+"""Stores of objects that are not well, or not ours alone: what is told before anything starts, and what comes through all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import AccessRefused, CommitError, PublishConflict, StorageError
+from penstock.ingestion.job import check
+from penstock.options import SINK, SOURCE, parse
+from penstock.sink.sink import Batch, Sink
+from penstock.source.scan import Scan
+from penstock.storage import ObjectStorage, locate, names_at
+from penstock.verify import verify
+from tests.support.stores import Relay, StoreServer, running, use
+
+if TYPE_CHECKING:
+    from penstock.sink.sink import Begun, TaskResult
+
+pytestmark = pytest.mark.slow  # a server to start
+
+_numbers = count()
+LINES = pa.schema([("value", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with running("moto", tmp_path_factory.mktemp("moto")) as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def relay(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """Return a relay in front of a store, which this process takes for the store."""
+    use(server, monkeypatch)
+    with Relay(server) as relay:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.endpoint)
+        yield relay
+
+
+@pytest.fixture
+def place() -> str:
+    """Return an address that no other test has."""
+    return f"s3://bucket/{next(_numbers)}"
+
+
+def opened(root: str, **options: str) -> Sink:
+    """Return the sink of an output."""
+    storage, path = locate(root)
+    return Sink(storage, path, parse(SINK, {"path": path, "rollBatches": "1", **options}, what="sink"), "sink")
+
+
+def staged(sink: Sink, owner: str, number: int, tasks: int = 2) -> tuple[Batch, Begun, list[TaskResult]]:
+    """Begin a batch, and write its lines."""
+    batch = Batch("query", number, str(number))
+    begun = sink.begin(owner, batch)
+    results = [
+        sink.write(begun, "query", number, task, LINES, [f"{number} {task}\n".encode()]) for task in range(tasks)
+    ]
+    return batch, begun, results
+
+
+def committed(sink: Sink, owner: str, number: int) -> None:
+    """Write a batch whole."""
+    batch, _, results = staged(sink, owner, number)
+    sink.commit(batch, results)
+
+
+def lines_below(root: str) -> Counter[str]:
+    """Return how often each line is visible."""
+    storage, path = locate(root)
+    names = [entry.name for entry in storage.list(path) if entry.is_file and entry.name[0] not in "._"]
+    return Counter(line for name in names for line in storage.read(f"{path}/{name}").decode().splitlines())
+
+
+def expected(batches: int) -> Counter[str]:
+    """Return the lines of so many batches."""
+    return Counter(f"{number} {task}" for number in range(batches) for task in range(2))
+
+
+# -- what is told before Spark starts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("right", ["list", "get", "put", "delete"])
+def test_a_right_that_is_missing_is_told_before_spark_starts(
+    relay: Relay, place: str, tmp_path: Path, right: str
+) -> None:
+    """Keys that may do all but one thing: an ingest says so, in the store's words and by the object, when it has started nothing."""
+    locate(place)[0].put_if_absent(f"{place}/in/a.txt", b"one\n")
+    relay.refuses = {right: (403, "AccessDenied", "Access Denied.")}
+    with pytest.raises(AccessRefused, match=r"Access Denied|403|refuse") as raised:
+        check(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint")
+    assert "get, put, delete, list" in str(raised.value)
+    relay.refuses = {}
+    check(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint")
+
+
+@pytest.mark.parametrize("status", [403, 400])
+def test_a_clock_that_is_wrong_is_told_as_that(relay: Relay, place: str, status: int) -> None:
+    """A store refuses requests that are signed at another time than its own: what is said is to set the clock, not to look at keys."""
+    storage, path = locate(place)
+    relay.refuses = dict.fromkeys(
+        ("list", "get", "put"), (status, "RequestTimeTooSkewed", "The times differ by too much.")
+    )
+    with pytest.raises(AccessRefused, match=r"The times differ by too much.*set this machine's clock"):
+        storage.stat(path)
+    relay.refuses.pop("list")
+    with pytest.raises(AccessRefused, match=r"The times differ by too much.*set this machine's clock"):
+        storage.put_if_absent(f"{path}/a", b"x")
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"])
+def test_credentials_that_expire_are_refused_as_such(relay: Relay, place: str, code: str) -> None:
+    """S3 says of a session that is over that the request is bad (400), not that it is forbidden: it is `AccessRefused`, and at once."""
+    storage, path = locate(place)
+    storage.put_if_absent(f"{path}/a", b"x")
+    relay.refuses = dict.fromkeys(("list", "get", "put", "delete"), (400, code, "The provided token has expired."))
+    began = time.monotonic()
+    for call in (
+        storage.stat,
+        storage.read,
+        storage.delete,
+        lambda path: list(storage.list(path)),
+        lambda path: storage.put_if_absent(path, b""),
+    ):
+        with pytest.raises(AccessRefused, match=r"has expired|400"):
+            call(f"{path}/a")
+    assert time.monotonic() - began < 10
+    relay.refuses = {}
+    assert storage.read(f"{path}/a") == b"x"
+
+
+# -- what comes through ---------------------------------------------------------------------------------------------------
+
+
+def test_credentials_expire_in_mid_batch(relay: Relay, place: str) -> None:
+    """Keys that are over between a batch's tasks and its commit: nothing of it is visible, and with new ones it is there once."""
+    sink = opened(place)
+    committed(sink, "driver", 0)
+    batch, _, results = staged(sink, "driver", 1)
+    relay.refuses = dict.fromkeys(("list", "get", "put"), (400, "ExpiredToken", "The provided token has expired."))
+    with pytest.raises(AccessRefused):
+        sink.commit(batch, results)
+    relay.refuses = {}
+    assert lines_below(place) == expected(1)
+    again = opened(place)
+    committed(again, "driver-2", 1)
+    assert lines_below(place) == expected(2)
+    assert verify(place).ok
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(relay: Relay, place: str) -> None:
+    """For a second nobody answers, in the middle of a batch: who puts, reads and lists waits, and every line is there once."""
+    sink = opened(place)
+    committed(sink, "driver", 0)
+    relay.away = True
+    back = threading.Timer(1.0, lambda: setattr(relay, "away", False))
+    back.start()
+    committed(sink, "driver", 1)
+    assert not relay.away
+    back.join()
+    assert lines_below(place) == expected(2)
+    assert verify(place).ok
+
+
+def test_storms_of_refusals_and_lost_replies(relay: Relay, place: str) -> None:
+    """Every fifth request is too many, and of thirteen replies one is lost: batches of a sink come through, each line once."""
+    sink = opened(place)
+    committed(sink, "driver", 0)
+    relay.storms, relay.loses = 5, 13
+    for number in range(1, 4):
+        committed(sink, "driver", number)
+    relay.storms = relay.loses = 0
+    assert lines_below(place) == expected(4)
+    assert verify(place).ok
+
+
+def test_a_driver_that_stood_still_is_fenced(relay: Relay, place: str) -> None:
+    """One stops with a batch that is staged, another one goes on with that and the next: the first one commits nothing."""
+    stopped, other = opened(place), opened(place)
+    committed(stopped, "driver", 0)
+    batch, _, results = staged(stopped, "driver", 1)
+    for number in (1, 2):
+        committed(other, "driver-2", number)
+    with pytest.raises(CommitError):
+        stopped.commit(batch, results)
+    other.finish()
+    assert lines_below(place) == expected(3)
+    assert verify(place).ok
+
+
+# -- objects of others ----------------------------------------------------------------------------------------------------
+
+
+def test_objects_that_others_put_below_the_output(relay: Relay, place: str) -> None:
+    """Marks of directories, a stranger's files and what he put among the state: nothing of it is touched, and the sink goes on."""
+    key = place.removeprefix("s3://bucket/")
+    with closing(relay.server.client()) as client:
+
+        def put(name: str, data: bytes = b"theirs") -> None:
+            client.put_object(Bucket="bucket", Key=f"{key}/{name}", Body=data)
+
+        put("", b"")
+        put("_penstock/", b"")
+        sink = opened(place)
+        committed(sink, "driver", 0)
+        strange = {
+            "notes.txt",
+            "_penstock/notes.txt",
+            "_penstock/sink/notes.txt",
+            "_penstock/sink/ledger/notes.txt",
+            "sub/notes.txt",
+        }
+        for name in strange:
+            put(name)
+        for number in (1, 2):
+            committed(opened(place), f"driver-{number}", number)
+        ours = lines_below(place) - Counter(["theirs"])
+        assert ours == expected(3)
+        keys = {entry["Key"].removeprefix(f"{key}/") for entry in client.list_objects_v2(Bucket="bucket")["Contents"]}
+    assert keys >= strange
+
+
+def test_somebody_elses_object_has_the_name_of_a_part(
+    relay: Relay, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is taken is passed over; one that is taken behind the decision is told by its key, and never replaced."""
+    sink, (storage, path) = opened(place), locate(place)
+    batch, _, results = staged(sink, "driver", 0)
+    storage.put_if_absent(f"{path}/part-sink-0-0.txt", b"theirs\n")
+    sink.commit(batch, results)
+    batch, _, results = staged(sink, "driver", 1)
+    publish = ObjectStorage.publish
+
+    def late(self: ObjectStorage, source: str, target: str, **options: bool) -> None:
+        storage.put_if_absent(target, b"theirs, too\n")
+        publish(self, source, target, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStorage, "publish", late)
+        with pytest.raises(PublishConflict, match=rf"{path}/part-sink-\d+-\d+\.txt") as raised:
+            sink.commit(batch, results)
+    theirs = next(name for name in names_at(storage, path) if f"{path}/{name}'" in str(raised.value))
+    assert storage.read(f"{path}/{theirs}") == b"theirs, too\n"
+    storage.delete(f"{path}/{theirs}")
+    opened(place).finish()
+    assert lines_below(place) - Counter(["theirs"]) == expected(2)
+
+
+def test_keys_that_nobody_can_read_are_told(relay: Relay, place: str) -> None:
+    """Two slashes, or a dot between them, are keys to S3 and none to the library: a listing that meets one says so."""
+    storage, path = locate(f"{place}/in")
+    storage.put_if_absent(f"{path}/a.txt", b"one\n")
+    with closing(relay.server.client()) as client:
+        client.put_object(Bucket="bucket", Key=f"{path.removeprefix('s3://bucket/')}/b//c.txt", Body=b"two\n")
+    scan = Scan.of(storage, path, parse(SOURCE, {"path": path, "recursiveFileLookup": "true"}, what="source"))
+    with pytest.raises(StorageError, match="no key of an object store"):
+        scan.refresh()
