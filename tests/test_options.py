@@ -189,6 +189,23 @@ def test_bad_sink_values(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("rollSize", "at most 4096p, such as 128m"),
+        ("mergeBelow", "at most 4096p"),
+        ("rollRows", "at most 999999999999999999, such as 1000"),
+        ("rollBatches", "at most 999999999999999999"),
+    ],
+)
+@pytest.mark.parametrize("value", [str(2**63 - 1), "0" + "9" * 5000])
+def test_no_limit_as_other_systems_write_it_is_told_as_too_large(name: str, expected: str, value: str) -> None:
+    """F31: the largest number of 64 bits stands for no limit in other sinks; here it is too large, and that is what is said."""
+    with pytest.raises(OptionError, match=f"{name}='[0-9]+' is too large: expected {expected}") as caught:
+        parse(SINK, {"path": "/x", name: value}, what="sink")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("earliest", "earliest"),

@@ -11,8 +11,10 @@ import re
 
 from penstock.errors import OptionError
 
-# More than 18 digits is no number anybody means, and Python refuses to read thousands of them.
-_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+# More than 18 digits is no number that is needed, and Python refuses to read thousands of them.
+_DIGITS_MAX = 18
+_SHOWN_MAX = 40  # characters of a number that is refused
+_SIZE = re.compile(r"([0-9]+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*/\s*(s|m|min|h)", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
 _KIBI, _SIXTY = 1024, 60
@@ -29,7 +31,10 @@ def parse_size(text: str, *, name: str) -> int:
     if match is None:
         msg = f"{name}={text!r} is not a size: expected a whole number with an optional unit (k, m, g, t), such as 128m or 1g"
         raise OptionError(msg)
-    return int(match[1]) * int(_KIBI ** _SIZE_POWERS[match[2].lower()])
+    if len(match[1].lstrip("0")) > _DIGITS_MAX:  # the largest number of 64 bits often stands for no limit
+        msg = f"{name}={text[:_SHOWN_MAX]!r} is too large: expected at most 4096p, such as 128m"
+        raise OptionError(msg)
+    return int(match[1].lstrip("0") or "0") * int(_KIBI ** _SIZE_POWERS[match[2].lower()])
 
 
 def parse_duration(text: str, *, name: str) -> float:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadFile, OptionError, StorageError
+from penstock.errors import BadFile, NoSpace, OptionError, StorageError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import Account
 from penstock.formats.registry import names, table_format
@@ -319,6 +319,36 @@ def test_errors_of_the_storage_come_through(name: str) -> None:
         file.broken_from = broken_from
         with pytest.raises(StorageError, match="the disk is gone"):
             list(form.rows(ReadFormat(name, NUMBERS), file, len(data), (0, len(data))))
+
+
+class FullDisk:
+    """A file on a disk that is full behind so many bytes, and stays so."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, data: Any) -> int:
+        self.room -= len(data)
+        if self.room < 0:
+            msg = "the disk is full"
+            raise NoSpace(msg)
+        return len(data)
+
+
+@table
+@pytest.mark.parametrize("group_bytes", [4000, 1 << 20])
+def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: int) -> None:
+    """F32: in a group, at the end and behind it: what the storage raises comes through, again too, and the process lives on."""
+    form = table_format(name)
+    whole = len(written(form, numbers(500), group_bytes=group_bytes))
+    for room in (0, 2, whole // 3, whole // 2, whole - 20, whole - 1):
+        writer = form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5)
+        with pytest.raises(NoSpace, match="the disk is full"):
+            writer.write(numbers(500))
+            writer.close()
+        with pytest.raises(NoSpace):
+            writer.close()
+        del writer
 
 
 @table

@@ -23,11 +23,14 @@ from penstock.errors import (
     PublishConflict,
     StorageError,
 )
+from penstock.sink.byteparts import BytePart
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
 from penstock.sink.sink import Batch, Sink
+from penstock.sink.tableparts import ArrowPart
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock, ObjectStore
+from tests.support.extras import WITH_AVRO
 from tests.support.output import QUERY, Output
 
 
@@ -250,6 +253,29 @@ def test_full_disk_fails_the_batch_whole(output: Output, point: str) -> None:
     assert output.lines() == ["a"]
     output.batch(sink, 1, {0: ["b"]})
     assert output.lines() == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["text", "json", "csv", "parquet", "orc", *WITH_AVRO])
+def test_full_disk_at_each_write_of_a_file_of_its_own(
+    output: Output, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """F32: whichever write finds no space, of whatever format: the task says so, its process lives on, and the replay has each row."""
+    monkeypatch.setattr(BytePart, "stage_bytes", 1)
+    monkeypatch.setattr(ArrowPart, "stage_bytes", 1)
+    writes = 0
+    while writes < 50:
+        writes += 1
+        sink = output.sink(format=name, rollRows="2", fileName="p{seq}")
+        failpoints.arm(f"storage.write=nospace@{writes}")
+        try:
+            output.batch(sink, 0, {0: ["a", "b", "c"]}, owner=f"d{writes}", final=True)
+        except NoSpace:
+            assert output.visible() == {}
+        else:
+            break
+    failpoints.arm("")
+    assert 1 < writes < 50
+    assert [file.rows for file in sink.ledger.history()] == [2, 1]
 
 
 def test_twin_task_is_never_visible(output: Output) -> None:

@@ -66,6 +66,7 @@ class GroupWriter(ABC):
         if self._is_open:
             self._flush()
             self._end()
+            self._file.check()
             self._unwritten_bytes = 0
             self._is_open = False
 
@@ -97,6 +98,7 @@ class GroupWriter(ABC):
             return
         before = self._file.written
         self._put(self._buffered)
+        self._file.check()
         self._unwritten_bytes += self._buffered_bytes
         if self._file.written > before:
             self._encoded_of_bytes += self._unwritten_bytes
@@ -111,18 +113,32 @@ def pieces_of(batch: pa.RecordBatch, rows: int = 65536) -> Iterator[pa.RecordBat
 
 
 class _Counted:
-    """The file object that a library writes to: counts, and keeps the file open."""
+    """The file object that a library writes to: counts, and keeps the file open.
+
+    It never raises into the library: an error there, while it ends an ORC file, ends the process. The first error is kept, what is
+    written behind it goes nowhere, and `check` raises it once the library has returned, as what it was.
+    """
 
     closed = False
 
     def __init__(self, file: WritableFile) -> None:
         self._file = file
+        self._error: BaseException | None = None
         self.written = 0
 
     def write(self, data: pa.Buffer | bytes) -> int:
-        self._file.write(data)
+        if self._error is None:
+            try:
+                self._file.write(data)
+            except BaseException as error:  # noqa: BLE001 - also an interrupt: it is raised as soon as it can be
+                self._error = error
         self.written += len(data)
         return len(data)
+
+    def check(self) -> None:
+        """Raise what has gone wrong in writing, if anything has."""
+        if self._error is not None:
+            raise self._error
 
     def tell(self) -> int:
         return self.written

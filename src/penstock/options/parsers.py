@@ -16,6 +16,7 @@ from penstock.units import parse_duration, parse_size
 
 Parser = Callable[[str, str], Any]
 _KEY_LENGTH_MAX = 200
+_SHOWN_MAX = 40  # digits of a number that is refused
 _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
 
 
@@ -56,6 +57,9 @@ def flag(value: str, name: str) -> bool:
 
 def count(value: str, name: str) -> int:
     """Return a whole number of at least 1."""
+    if re.fullmatch("0*[1-9][0-9]{18,}", value.strip()):  # the largest number of 64 bits often stands for no limit
+        msg = f"{name}={value[:_SHOWN_MAX]!r} is too large: expected at most {'9' * 18}, such as 1000"
+        raise OptionError(msg)
     if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) == 0:
         msg = f"{name}={value!r} is not a count: expected a whole number of at least 1, such as 1000"
         raise OptionError(msg)
