@@ -188,11 +188,15 @@ def test_pattern_that_leaves_the_file_out(query: Query) -> None:
 def rest_of(path: Path, at: dict[str, Any], **options: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the rows of the next batch as a new driver with these options plans and reads it, and its end."""
     checked = parse(SOURCE, {"path": str(path), "settle": "0"} | options, what="source")
-    how = configured.reading(checked, str(parsed("value binary" if options.get("format") == "binary" else "value string")))
+    how = configured.reading(
+        checked, str(parsed("value binary" if options.get("format") == "binary" else "value string"))
+    )
     planner = configured.planner(checked, how)
     end = json.loads(json.dumps(planner.latest(at or planner.initial())))
     tasks = planner.tasks(end) if end != at else []
-    return [v for task in tasks for b in configured.rows(checked, how, tuple(task)) for v in b.column(0).to_pylist()], end
+    return [
+        v for task in tasks for b in configured.rows(checked, how, tuple(task)) for v in b.column(0).to_pylist()
+    ], end
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,9 @@ def rest_of(path: Path, at: dict[str, Any], **options: str) -> tuple[list[Any], 
 )
 def test_rest_by_options_that_cut_elsewhere(query: Query, other: dict[str, str]) -> None:
     """Failure 14: by another separator, encoding or block size records around the cut were left out, or read twice, without a word."""
-    with pytest.raises(OptionError, match="its first 90 bytes were read in earlier batches.*set format, encoding, lineSep"):
+    with pytest.raises(
+        OptionError, match="its first 90 bytes were read in earlier batches.*set format, encoding, lineSep"
+    ):
         rest_of(query.path, query.at, **other)
     assert rest_of(query.path, query.at)[0] == RECORDS[9:]
 
