@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import clock
-from penstock.errors import FileChanged
+from penstock.errors import FileChanged, OptionError
 from penstock.formats import ReadFormat
+from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.query.offset import summed
-from penstock.source import begun
+from penstock.source import begun, configured
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
@@ -182,6 +183,50 @@ def test_pattern_that_leaves_the_file_out(query: Query) -> None:
     query._planner = query._new()
     query.rest()
     assert query.rows == RECORDS
+
+
+def rest_of(path: Path, at: dict[str, Any], **options: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the rows of the next batch as a new driver with these options plans and reads it, and its end."""
+    checked = parse(SOURCE, {"path": str(path), "settle": "0"} | options, what="source")
+    how = configured.reading(
+        checked, str(parsed("value binary" if options.get("format") == "binary" else "value string"))
+    )
+    planner = configured.planner(checked, how)
+    end = json.loads(json.dumps(planner.latest(at or planner.initial())))
+    tasks = planner.tasks(end) if end != at else []
+    return [
+        v for task in tasks for b in configured.rows(checked, how, tuple(task)) for v in b.column(0).to_pylist()
+    ], end
+
+
+@pytest.mark.parametrize(
+    "other", [{"lineSep": "1"}, {"encoding": "UTF-16LE"}, {"format": "binary"}, {"format": "binary", "blockSize": "80"}]
+)
+def test_rest_by_options_that_cut_elsewhere(query: Query, other: dict[str, str]) -> None:
+    """Failure 14: by another separator, encoding or block size records around the cut were left out, or read twice, without a word."""
+    with pytest.raises(
+        OptionError, match="its first 90 bytes were read in earlier batches.*set format, encoding, lineSep"
+    ):
+        rest_of(query.path, query.at, **other)
+    assert rest_of(query.path, query.at)[0] == RECORDS[9:]
+
+
+def test_rest_by_options_that_cut_at_the_same_place(query: Query) -> None:
+    """An encoding in which the rest is read, as the message of a bad record asks for, and a separator that is there all the same."""
+    for other in ({"encoding": "ISO-8859-1"}, {"lineSep": "\n"}, {"encodingErrors": "replace"}, {"splitSize": "10"}):
+        assert rest_of(query.path, query.at, **other)[0] == RECORDS[9:]
+
+
+def test_rest_by_blocks_of_another_size(tmp_path: Path) -> None:
+    """Failure 14: of 1,000 bytes, 300 of which were read, blocks of 200 bytes left 100 out, and blocks of 70 gave 20 twice."""
+    (tmp_path / "f").write_bytes(bytes(1000))
+    blocks = {"format": "binary", "blockSize": "100"}
+    rows, at = rest_of(tmp_path, {}, **blocks, maxBytesPerTrigger="250")
+    assert [len(row) for row in rows] == [100] * 3
+    for size in ("200", "70"):
+        with pytest.raises(OptionError, match="blockSize"):
+            rest_of(tmp_path, at, format="binary", blockSize=size)
+    assert [len(row) for row in rest_of(tmp_path, at, format="binary", blockSize="150")[0]] == [150] * 4 + [100]
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_the_end_of_what_was_salvaged_can_be_read_from(root: str) -> None:
             assert len(list(reader)) == len([number for _, number in given if number > sequence]), at
 
 
-@pytest.mark.parametrize("offset", [-1, -5, -(1 << 70), 0, 119, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 70])
+@pytest.mark.parametrize("offset", [-1, -5, -(1 << 70), 1, 119, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 70])
 @pytest.mark.parametrize("segment", [-1, 0, 1, 2, 10**30])
 def test_a_position_of_no_file_is_refused(root: str, segment: int, offset: int) -> None:
     """Negative, or larger than any file: it is none of the log, whatever the system would say of it."""
@@ -268,3 +268,20 @@ def test_what_is_no_position_is_refused_in_words(root: str, wrong: Any) -> None:
         with pytest.raises(OptionError, match="not a position"):
             Position.parse(text)
     assert list(Reader(root, start=Position.parse("1:120"))) == [b"a"]
+
+
+def test_the_begin_of_a_segment_is_offset_zero(root: str) -> None:
+    """M3, M9: where its first record is nobody need know: `Position(2, 0)` is read from, and purged up to; of no segment it is none."""
+    with Writer(root, segment_size=1000, storage=unsynced()) as writer:
+        at = [writer.append(b"%03d" % number * 40) for number in range(20)]
+        writer.flush()
+    for segment in sorted({position.segment for position in at}):
+        behind = sum(position.segment >= segment for position in at)
+        for mode in ("tail", "strict", "salvage"):
+            with Reader(root, start=Position(segment, 0), mode=mode) as reader:
+                assert reader.position in at
+                assert len(list(reader)) == behind
+    assert Log(root).purge(before=Position(3, 0)) == [1, 2]
+    for nowhere in (Position(1, 0), Position(9, 0)):
+        with pytest.raises(PositionError):
+            Reader(root, start=nowhere)

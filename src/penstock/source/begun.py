@@ -1,6 +1,6 @@
 """A file that was cut over batches: whether what is there now may give the rest of what was read before.
 
-The failure and its rule are number 10 in `plan`.
+The failures and their rules are numbers 10 and 14 in `plan`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.errors import FileChanged, StorageError
+from penstock.errors import FileChanged, OptionError, StorageError
 from penstock.source import advice
 from penstock.source.cursor import FileVersion, is_version
 from penstock.storage import entry_at
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 SEEN_BYTES = 64 << 10  # at the beginning and at the end of what was read
+_GIVE_UP = "give the rest up (`penstock replan CHECKPOINT DST --give-up-rest`): then what is there under this name is read as a new file, whole"
 
 
 class BegunFiles:
@@ -57,11 +58,8 @@ class BegunFiles:
     def check_rest(self, cut: FileVersion, cursor: Cursor, now: FileVersion | None) -> str:
         """Raise `FileChanged` unless `now` begins with what was read of `cut`, up to the cursor; return words that say what that was."""
         at = cursor.at
-        begun = f"{self._path(cut)!r}: its first {at} bytes were read in earlier batches"
-        choice = (
-            f"{advice.put_back(cut)}, or give the rest up (`penstock replan CHECKPOINT DST --give-up-rest`): then what is there "
-            "under this name is read as a new file, whole"
-        )
+        begun = self._begun(cut, at)
+        choice = f"{advice.put_back(cut)}, or {_GIVE_UP}"
         if now is None:
             msg = f"{begun}; it is gone, and with it the rest of {cut.size - at} bytes; {choice}"
             raise FileChanged(msg)
@@ -69,6 +67,29 @@ class BegunFiles:
             msg = f"{begun}; what is there now does not begin with the same bytes, so where the rest is cannot be told; {choice}"
             raise FileChanged(msg)
         return begun
+
+    def check_options(self, cut: FileVersion, cursor: Cursor) -> None:
+        """Raise `OptionError` if by the options of now the rest begins with another record than the one behind those that were read.
+
+        Nothing is said of a file that is not that version, or cannot be read: who reads the rest finds out.
+        """
+        if cursor.digest is None or self.digest(cut, cursor.at) == cursor.digest:
+            return
+        try:
+            with self._storage.open(self._path(cut)) as handle:
+                if not is_version(self._storage, handle.info(), cut):
+                    return
+        except (StorageError, FileChanged):
+            return
+        msg = (
+            f"{self._begun(cut, cursor.at)}; by the options of now, or because it was rewritten with its old size and time, its rest does "
+            "not begin with the record behind these: some would be left out, or read twice; set format, encoding, lineSep and blockSize as "
+            f"they were until the file is read to its end, or {_GIVE_UP}"
+        )
+        raise OptionError(msg)
+
+    def _begun(self, cut: FileVersion, at: int) -> str:
+        return f"{self._path(cut)!r}: its first {at} bytes were read in earlier batches"
 
     def _path(self, file: FileVersion) -> str:
         return f"{self._root}/{file.path}" if file.path else self._root

@@ -37,6 +37,9 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    such a run since it drew its line, and never while files behind the cursor wait for their batch.
 13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset tells of it,
    and nobody who asks the checkpoint what became of it gets an answer. Rule: such news is a batch of its own, with an empty plan.
+14. A file was cut over batches, and the query goes on with another separator, encoding or block size. The rest is the records that begin
+   behind the cut, and by the new options others do: those in between are left out, or read twice, without a word. Rule: the digest of
+   rule 10 says where the first record of the rest begins; a driver that takes up a cut file compares it, and refuses another place.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
 again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
@@ -318,6 +321,7 @@ class Planner:
         self._cursor = cursor
         self._arrivals, self._looked = self._looked or self._new_arrivals(), None
         self._cut_waits = False
+        self._cut_by_others = cursor.cut is not None
 
     def _new_arrivals(self) -> Arrivals:
         return Arrivals(self._storage, self._root, self._options, quiet=self._dry)
@@ -355,6 +359,9 @@ class Planner:
             return
         now = self._arrivals.version(cut.path) or self._begun.now(cut)
         if now is not None and is_version(self._storage, now, cut):
+            if self._cut_by_others:
+                self._begun.check_options(cut, self._cursor)
+                self._cut_by_others = False
             return
         if now is not None and now.modified_ns > self._storage.now_ns() - self._options["settle"]:
             self._cut_waits = True

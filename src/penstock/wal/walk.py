@@ -67,6 +67,8 @@ class Walk:
 
     def seek(self, position: Position) -> LogBatch | None:
         """Go to a position, from nowhere; return what is left of its group, None if it is an end. Raises as `Reader.seek` does."""
+        if position.offset == 0:
+            position = Position(position.segment, form.FIRST_ENTRY)
         if position.offset < 0:
             self.refuse(position, "offsets begin at 0")
         if position.offset > _OFFSET_MAX:
