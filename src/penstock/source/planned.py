@@ -147,8 +147,10 @@ class PlannedFiles:
         if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
+        # A file system's server keeps one stream filled for who reads on: windows that are asked for in turn come out of it.
+        count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
         with (
-            self.storage.workers(WINDOWS_AHEAD + 1) as workers,
+            self.storage.workers(count) as workers,
             closing(WindowsAhead(handle, split.end, workers, at)) as file,
         ):
             yield file
