@@ -33,7 +33,7 @@ from penstock.errors import BadFile, BadRecord, OptionError
 from penstock.formats import csvcut, families, lines
 from penstock.formats.known import csv as known_csv
 from penstock.options import SOURCE, parse
-from penstock.source import configured, cutting, pieces, transcoding
+from penstock.source import configured, pieces, transcoding
 
 _NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"}
 _USUAL = ("utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "latin-1")
@@ -330,7 +330,6 @@ class Case:
     def _small_blocks(self) -> ExitStack:
         sizes = [
             (pieces, "BLOCK_BYTES"),
-            (cutting, "BLOCK_BYTES"),
             (families, "BLOCK_BYTES"),
             (known_csv, "BLOCK_BYTES"),
             (transcoding, "_CHUNK_BYTES"),
