@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -112,12 +113,15 @@ def told(read: Callable[[], Any]) -> Any:
     return repr(sifted.rows.to_pylist()), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
 
 
-@pytest.mark.parametrize("seed", range(effort(6, 400)))
-def test_lines_of_one_form_are_read_as_the_exact_reader_reads_them(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(effort(3, 300)))
+@pytest.mark.parametrize("unknown", [None, "rescue", "fail"])
+def test_lines_of_one_form_are_read_as_the_exact_reader_reads_them(seed: int, unknown: str | None) -> None:
     """Rows, places of what is bad and what no column has are those of the other readers, block after block, damaged or not."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     accounts = Account(), Account()
     fmt = ReadFormat("json", SCHEMA, zone="Europe/Berlin")
+    if unknown:
+        fmt = replace(fmt, schema=pa.schema([*SCHEMA, ("rest", pa.string())]), rescued="rest", unknown=unknown)
     framed, others = (decoder(fmt, account) for account in accounts)
     for _ in range(6):
         data = block(chance, chance.choice([1, 12, 100]), chance.choice([0, 0.01, 0.05, 0.1]))

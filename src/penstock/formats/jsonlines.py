@@ -186,7 +186,7 @@ def _table_of(characters: bytes) -> Mask:
     return np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
 
 
-_MAY_TRAIL = _table_of(_WHITE.encode())
+_MAY_TRAIL = _table_of(_WHITE.encode() + BOM[-1:])
 _MAY_LEAD = _table_of(_WHITE.encode() + BOM[:1])
 _MAY_FOLLOW = _table_of(b",}] \t\r\n")
 _MAY_PRECEDE = _table_of(b":,[ \t\r\n")

@@ -61,7 +61,6 @@ class JsonReader:
         self._not_dense = self._not_quick = 0  # blocks for which they are not asked
         self._unknown_pieces = 0
         self.exact_bytes = 0
-        self.bytes = 0
 
     def read(self, data: bytes, account: Account) -> pa.RecordBatch:
         """Return the rows of `data`, lines each ended by a line feed, and enter the keys no column has into the account.
@@ -72,6 +71,7 @@ class JsonReader:
         return self._unframed(data, account) if framed is None else framed
 
     def _framed(self, data: bytes, account: Account) -> pa.RecordBatch | None:
+        """Return the same where most lines have one form, and the others can be read, too. Raises `MalformedError`."""
         starts = cache(partial(_starts, data))
         most = self.framed(data, starts)
         if most is None or not len(most.doubtful):
@@ -81,7 +81,7 @@ class JsonReader:
         return merged(most.rows, others, most.doubtful)
 
     def _unframed(self, data: bytes, account: Account) -> pa.RecordBatch:
-        self.bytes += len(data)
+        """Return the same, by the other readers."""
         dense = self._densely(data)
         if dense is not None:
             return dense

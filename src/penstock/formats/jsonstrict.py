@@ -128,7 +128,10 @@ class _Plain(JsonReader):
 
     def most_plain(self, data: bytes, starts: npt.NDArray[np.int64]) -> Most | None:
         """Return the same of most lines, of which each begins at one of `starts`."""
-        return None if self._doubt is None else self._doubt.most(data, starts, unknown=False, names=True)
+        framed = self.framed(data, lambda: starts)
+        if framed is not None or self._doubt is None:
+            return framed
+        return self._doubt.most(data, starts, unknown=False, names=True)
 
     def read_piece(self, lines: Lines) -> pa.RecordBatch | None:
         """Return the same of some lines."""
