@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BadFile, DependencyError, OptionError, StorageError, WrongKey
+from penstock.errors import BadFile, DependencyError, NoSpace, OptionError, StorageError, WrongKey
 from penstock.formats.encryption import Keys, check_recipients, encrypt, recipients_in, room
 from penstock.storage import Scratch
 from tests.support.damage import flipped
@@ -132,6 +132,28 @@ def test_errors_of_either_end_come_through() -> None:
             keys().decrypt(refuse, len(data), lambda _: None)
         with pytest.raises(type(error)):
             keys().decrypt(lambda at, size: data[at : at + size], len(data), refuse)
+
+
+@pytest.mark.parametrize("size", [10, 70_000, 200_000])
+def test_the_write_that_finds_the_disk_full_may_be_the_last(size: int) -> None:
+    """F32: the library writes what it still holds when it ends, and drops what that raises: the file would be cut, without a word."""
+    data = encrypted(bytes(size))
+    for way in (
+        lambda write: encrypt([bytes(size)], [READER], write),
+        lambda write: keys().decrypt(lambda at, length: data[at : at + length], len(data), write),
+    ):
+        pieces: list[bytes] = []
+        way(pieces.append)
+        for last in range(len(pieces)):
+            left = iter(range(last))
+
+            def write(_: bytes, left: Iterator[int] = left) -> None:
+                if next(left, None) is None:
+                    msg = "the disk is full"
+                    raise NoSpace(msg)
+
+            with pytest.raises(NoSpace):
+                way(write)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,9 +30,11 @@ from penstock.sink.ledger import Look, State
 from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
 from penstock.storage import LocalStorage
-from penstock.testing import FakeClock, ObjectStore
+from penstock.testing import FakeClock, ObjectStore, visible
 from tests.support.extras import WITH_AVRO
+from tests.support.keys import READER
 from tests.support.output import QUERY, Output
+from tests.support.scene import rows
 
 
 @pytest.fixture(autouse=True)
@@ -255,9 +258,10 @@ def test_full_disk_fails_the_batch_whole(output: Output, point: str) -> None:
     assert output.lines() == ["a", "b"]
 
 
-@pytest.mark.parametrize("name", ["text", "json", "csv", "parquet", "orc", *WITH_AVRO])
+@pytest.mark.parametrize("to", [{}, {"encryptTo": READER, "encryptionKey": "none"}], ids=["clear", "age"])
+@pytest.mark.parametrize("name", ["text", "parquet", "orc", *WITH_AVRO])
 def test_full_disk_at_each_write_of_a_file_of_its_own(
-    output: Output, monkeypatch: pytest.MonkeyPatch, name: str
+    output: Output, monkeypatch: pytest.MonkeyPatch, name: str, to: dict[str, str]
 ) -> None:
     """F32: whichever write finds no space, of whatever format: the task says so, its process lives on, and the replay has each row."""
     monkeypatch.setattr(BytePart, "stage_bytes", 1)
@@ -265,7 +269,7 @@ def test_full_disk_at_each_write_of_a_file_of_its_own(
     writes = 0
     while writes < 50:
         writes += 1
-        sink = output.sink(format=name, rollRows="2", fileName="p{seq}")
+        sink = output.sink(format=name, rollRows="2", fileName="p{seq}", **to)
         failpoints.arm(f"storage.write=nospace@{writes}")
         try:
             output.batch(sink, 0, {0: ["a", "b", "c"]}, owner=f"d{writes}", final=True)
@@ -275,6 +279,7 @@ def test_full_disk_at_each_write_of_a_file_of_its_own(
             break
     failpoints.arm("")
     assert 1 < writes < 50
+    assert rows(visible(output.storage, str(output.root))) == Counter("abc")
     assert [file.rows for file in sink.ledger.history()] == [2, 1]
 
 

@@ -108,6 +108,7 @@ def encrypt(chunks: Iterable[bytes | memoryview], recipients: Sequence[str], wri
     except (pyrage.EncryptError, OSError):
         _raise_first(source, target)
         raise
+    _raise_first(source, target)
 
 
 class Keys:
@@ -156,6 +157,7 @@ class Keys:
         except (pyrage.DecryptError, OSError) as error:  # the second for chunks, which it reads as a file is read
             _raise_first(source, target)
             raise self._refusal(error) from error
+        _raise_first(source, target)
 
     def _refusal(self, error: Exception) -> BadFile | WrongKey:
         reason = " ".join(str(error).split())
@@ -212,7 +214,7 @@ class _Pushed:
 
 
 def _raise_first(source: _Pulled, target: _Pushed) -> None:
-    """Raise what an end has raised, and pyrage has made a text of."""
+    """Raise what an end has raised: pyrage makes a text of it, and of that of the last write, which it does at its own end, nothing."""
     for error in (source.error, target.error):
         if error is not None:
             raise error

@@ -84,6 +84,10 @@ class Output:
         self._handle.close()
         return size, self._hash.hexdigest()
 
+    def complete(self) -> None:
+        """Close without syncing: nothing is written to it any more, and it is read."""
+        self._handle.close()
+
     def discard(self) -> None:
         """Close without syncing, whatever state it is in."""
         self._discarded = True
@@ -106,7 +110,7 @@ class Staging:
         self._prefix = f"{base:012d}-{batch}-{writer}"
         self._syncs = storage.workers(_SYNCS_MAX)
         self._sealing: list[Future[Any]] = []
-        self._outputs: list[Output] = []
+        self._outputs: dict[str, Output] = {}
         self._pack: WriteHandle | None = None
         self._pack_name = ""
 
@@ -114,7 +118,7 @@ class Staging:
         """Create a staged file of its own."""
         name = f"{self._prefix}-{unique.token()}.part"
         output = Output(self._storage.create(f"{self._directory}/{name}", unique=True), name)
-        self._outputs.append(output)
+        self._outputs[name] = output
         return output
 
     def seal(self, output: Output) -> Future[tuple[int, str]]:
@@ -141,6 +145,7 @@ class Staging:
 
         Of one that is encrypted nothing is yielded before all of it is known to be right. `OptionError` without a key, `WrongKey`.
         """
+        self._complete(segment.file)
         data = segment_bytes(self._storage, self._directory, segment)
         return iter((self._decrypted(segment, b"".join(data)),)) if segment.key else data
 
@@ -167,9 +172,24 @@ class Staging:
     @contextmanager
     def open(self, segment: Segment) -> Iterator[ReadHandle]:
         """Open the file that a segment is all of, once it is known to be what was staged."""
+        self._complete(segment.file)
         check_segment(self._storage, self._directory, segment)
         with self._storage.open(f"{self._directory}/{segment.file}") as handle:
             yield handle
+
+    def _complete(self, name: str) -> None:
+        """See to it that a file can be read: one that was written here is still open, which some storages do not show.
+
+        A pack has rows of other parts, too: it is made durable, and what comes next goes to another one.
+        """
+        if self._storage.reads_open:
+            return
+        if self._pack is not None and name == self._pack_name:
+            self._pack.sync()
+            self._pack.close()
+            self._pack = None
+        elif name in self._outputs:
+            self._outputs[name].complete()
 
     def finish(self, *, durable: bool = True) -> None:
         """Wait until everything staged is durable (the pack only if asked); raises what any sync raised."""
@@ -185,7 +205,7 @@ class Staging:
     def discard(self) -> None:
         """Close what is open after a failure; the files mean nothing and are swept later."""
         self._syncs.shutdown(cancel_futures=True)
-        for output in self._outputs:
+        for output in self._outputs.values():
             output.discard()
         if self._pack is not None:
             with suppress(StorageError):
