@@ -136,6 +136,7 @@ class ParquetWriter(GroupWriter):
             version="2.6",
             coerce_timestamps="us",
         )
+        self._file.check()  # it has written what files begin with
         if self._stored.spark is not None:
             self._writer.add_key_value_metadata({SPARK_KEY: self._stored.spark.encode()})
 

@@ -130,6 +130,7 @@ class _AvroWriter(GroupWriter):
         kind = _CODECS[codec]
         compression = getattr(_avro_rs.Codec, kind) if kind else None
         self._writer = _avro_rs.AvroBuffSink(cast("BinaryIO", self._file), self._stored.file.empty_table(), compression)
+        self._file.check()  # it has written what files begin with
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
         rows = [self._stored.rows(batch) for batch in batches]

@@ -220,6 +220,7 @@ class _OrcWriter(GroupWriter):
         from pyarrow import orc
 
         self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[codec], stripe_size=group_bytes)
+        self._file.check()  # it has written what files begin with
         self._is_begun = False
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
