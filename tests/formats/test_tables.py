@@ -342,12 +342,14 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
     form = table_format(name)
     whole = len(written(form, numbers(500), group_bytes=group_bytes))
     for room in (0, 2, whole // 3, whole // 2, whole - 20, whole - 1):
-        writer = form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5)
+        writer = None
         with pytest.raises(NoSpace, match="the disk is full"):
+            writer = form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5)
             writer.write(numbers(500))
             writer.close()
-        with pytest.raises(NoSpace):
-            writer.close()
+        if writer is not None:  # some begin a file as soon as they are made
+            with pytest.raises(NoSpace):
+                writer.close()
         del writer
 
 
