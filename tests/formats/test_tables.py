@@ -342,15 +342,19 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
     form = table_format(name)
     whole = len(written(form, numbers(500), group_bytes=group_bytes))
     for room in (0, 2, whole // 3, whole // 2, whole - 20, whole - 1):
-        writer = None
+        writers: list[Any] = []
+
+        def write(room: int = room, writers: list[Any] = writers) -> None:
+            writers.append(form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5))
+            writers[0].write(numbers(500))
+            writers[0].close()
+
         with pytest.raises(NoSpace, match="the disk is full"):
-            writer = form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5)
-            writer.write(numbers(500))
-            writer.close()
-        if writer is not None:  # some begin a file as soon as they are made
+            write()
+        for writer in writers:  # none that begins its file as soon as it is made, and could not
             with pytest.raises(NoSpace):
                 writer.close()
-        del writer
+        writers.clear()
 
 
 @table
