@@ -412,6 +412,20 @@ def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests
     assert "\n" not in JsonLines().format(record)
 
 
+def test_nobody_reads_the_lines_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log into a pipe that was closed (`| head -1`) ends nothing, and puts no stack for each line on stderr."""
+    written: list[str] = []
+
+    def write(line: str) -> None:
+        written.append(line)
+        raise BrokenPipeError
+
+    with logged(write, Secrets(), as_json=True):
+        for _ in range(3):
+            logging.getLogger("penstock.run").info("a line")
+    assert (len(written), capsys.readouterr().err) == (1, "")
+
+
 spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("command")]
 
 

@@ -50,12 +50,12 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
 
 def _unknown(error: Exception) -> str:
     """Return what Spark says of what we do not know: without the state of the query behind it, and with what was at the bottom of it."""
-    said = str(error).partition(_STATE_OF_QUERY)[0].rstrip()
+    words = str(error).partition(_STATE_OF_QUERY)[0].rstrip()
     cause: BaseException = error
     while (deeper := getattr(cause, "_cause", None)) is not None:
         cause = deeper
     first = str(cause).strip().partition("\n")[0]
-    return said if first in said else f"{said}; caused by: {first}"
+    return words if first in words else f"{words}; caused by: {first}"
 
 
 def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:

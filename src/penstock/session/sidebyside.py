@@ -42,8 +42,9 @@ def side_by_side(spark: SparkSession, *formats: str) -> None:
     ):  # a Spark that has it otherwise, or a format that it does not find, as it says itself
         for name in formats:
             variables = variables_of(spark, name)
-            for key in ADDED:
-                variables.putIfAbsent(key, "")
+            if not variables.containsKey(ADDED[-1]):  # the last one that is put: all are there
+                for key in ADDED:
+                    variables.putIfAbsent(key, "")
 
 
 def variables_of(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - the map of the JVM

@@ -65,11 +65,16 @@ class _LineHandler(logging.Handler):
         super().__init__()
         self._write = write
         self._secrets = secrets
+        self._is_broken = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write a record. Where nobody reads any more (`| head`), pipelines go on, and nothing is said of each line."""
+        if self._is_broken:
+            return
         try:
             self._write(self._secrets.masked(self.format(record)))
+        except BrokenPipeError:
+            self._is_broken = True
         except Exception:  # noqa: BLE001 - as every handler of logging: a log never ends what it tells of
             self.handleError(record)
 
