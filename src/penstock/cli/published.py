@@ -45,8 +45,8 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
             behind = published.plan(at, _EVENTS)
             if behind == at:
                 clock.sleep(_FOLLOW_SECONDS)
-            told = takewhile(lambda _: not stop.requested, published.told(at, behind))
-            for event, after in told:
+            ahead = takewhile(lambda _: not stop.requested, published.told(at, behind))
+            for event, after in ahead:
                 _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
                 at, printed = after, printed + 1
             at = _reached(at, behind, stop)
