@@ -1,9 +1,10 @@
 """`python -m benchmarks.topics [CONTENDER...]`: topics of Kafka into Parquet: as an ingest, as a stream, and by Spark's own connector.
 
-A broker of its own on this machine has a million records of about 100 bytes in four partitions. Each contender is a process with a session
-of its own, in turns; it takes the topic three times (`RUNS`), the first of which does not count. Wall and processor seconds are those of the best
-run, processor seconds those of the session's processes, JVM and workers, without the broker. Spark's own connector is not made for this
-version of Spark: where its jars of 4.2.0 can be had and work it is shown, into our sink and into Spark's own Parquet files.
+A broker of its own on this machine has a million records (`RECORDS`) of about 100 bytes in four partitions. Each contender is a process
+with a session of its own, in turns; it takes the topic three times (`RUNS`), the first of which does not count. Wall and processor
+seconds are those of the best run, processor seconds those of the session's processes, JVM and workers, without the broker. Spark's own
+connector is not made for this version of Spark: where its jars of 4.2.0 can be had and work it is shown, into our sink and into Spark's
+own Parquet files.
 """
 
 from __future__ import annotations

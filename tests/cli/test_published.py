@@ -44,6 +44,10 @@ class Follower:
                 if line.endswith(b"\n"):  # one without an end is cut off, and none
                     self.lines.append(json.loads(line))
 
+    def wait_for(self, lines: int) -> None:
+        """Wait until it has printed so many lines."""
+        wait_for(lambda: len(self.lines) >= lines, f"{lines} lines")
+
     def kill(self) -> None:
         """End it as `kill -9` does; what it has printed by then is read."""
         self.process.kill()
@@ -103,6 +107,7 @@ def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
     output: Output, follow: Callable[..., Follower]
 ) -> None:
     """Two sinks publish, the follower is killed at moments of chance; begun behind its last line each file is told once, of both."""
+    output.root.mkdir()
     told: list[dict[str, Any]] = []
     sinks = [output.sink(sink_id=name, rollRows="1") for name in ("a", "b")]
     for number in range(3):
@@ -111,7 +116,7 @@ def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
             lines = [f"{number} {line}" for line in range(20)]
             output.batch(sink, number, {0: lines}, query=sink.sink_id, mark=str(number))
         enough = random.Random(number).randint(1, 39)  # noqa: S311 - repeatable
-        wait_for(lambda follower=follower, enough=enough: len(follower.lines) >= enough, "some of it")
+        follower.wait_for(enough)
         if number < 2:
             follower.kill()
             told += follower.lines

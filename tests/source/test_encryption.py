@@ -175,7 +175,8 @@ def test_nothing_leaves_of_damaged_lines_that_are_only_carried(inner: str, tmp_p
     good = encrypted(lines if inner == "none" else gzip.compress(lines), READER, OTHER)
     for what, broken in damages(good):
         path.write_bytes(broken)
-        aside, came = Aside(), []
+        aside = Aside()
+        came: list[Any] = []
         how = reading(path, "text", pa.schema([("value", pa.string())]), policy=Policy(files=True), aside=aside)
         with suppress(WrongKey):
             came.extend(how.text([Split(version(path), 0, len(broken))]))

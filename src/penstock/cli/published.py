@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
-from penstock.cli.process import stop_signals
+from penstock.cli.process import Stop, stop_signals
 from penstock.errors import OptionError
 from penstock.options.parsers import event_starting
 from penstock.sink import eventrows
@@ -44,14 +45,17 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
             behind = published.plan(at, _EVENTS)
             if behind == at:
                 clock.sleep(_FOLLOW_SECONDS)
-            for event, after in published.told(at, behind):
-                if stop.requested:
-                    break
+            ahead = takewhile(lambda _: not stop.requested, published.told(at, behind))
+            for event, after in ahead:
                 _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
                 at, printed = after, printed + 1
-            else:
-                at = behind
+            at = _reached(at, behind, stop)
     return Answer({"ok": True, "path": root, "events": printed, "after": at})
+
+
+def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
+    """Return where all is printed: behind the batch, or behind its last event, `at`, in front of which a stop came."""
+    return at if stop.requested else behind
 
 
 def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:
