@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import random
 from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -343,12 +344,11 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
     whole = len(written(form, numbers(500), group_bytes=group_bytes))
     for room in (0, 2, whole // 3, whole // 2, whole - 20, whole - 1):
         writer = form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5)
-        with pytest.raises(NoSpace, match="the disk is full"):
+        with suppress(NoSpace):  # or it is kept till the end
             writer.write(numbers(500))
-            writer.close()
-        with pytest.raises(NoSpace):
-            writer.close()
-        del writer
+        for _ in range(2):
+            with pytest.raises(NoSpace, match="the disk is full"):
+                writer.close()
 
 
 @table
