@@ -190,7 +190,7 @@ def test_what_was_planned_is_another_thing_when_it_is_read(
 
 
 def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
-    """HZ-13: it was planned as an empty one, which gave nothing; with data it is another version, also with the same time or an older one."""
+    """HZ-13: it was planned as empty, and gave nothing; with data it is another version, also of the same time or an older one."""
     for seconds in (2000, 1000, 999):
         folder.at = {}
         path = folder.put("a", b"")
