@@ -113,7 +113,8 @@ class DatabaseSink:
         self._mode, self._keys = options["mode"], options["keyColumns"] or ()
         self._table = table_name(options["table"], option="table")
         self._batches = table_name(options["batchTable"], option="batchTable")
-        self._rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
+        rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
+        self._rejected = rejected if options["badRows"] == "quarantine" else None
         batches = ".".join(self._batches)
         behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
         self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
@@ -152,7 +153,8 @@ class DatabaseSink:
 
     def check(self, database: Database) -> None:
         """Raise `OptionError` for a name or a type that the database cannot hold."""
-        for name in (*self._table, *self._batches, self._rejected[-1], *self._schema.names):
+        rejected = () if self._rejected is None else self._rejected[-1:]
+        for name in (*self._table, *self._batches, *rejected, *self._schema.names):
             database.check_name(name)
         database.types(self._schema)
 
@@ -188,7 +190,7 @@ class DatabaseSink:
         state = self._state(db) or self._entered(db)
         if batch is not None:
             self._place(state, batch)
-        if self._options["badRows"] == "quarantine":
+        if self._rejected is not None:
             if not db.columns(self._rejected):  # who has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
             check_columns(db.columns(self._rejected), REJECTED, self._rejected)
@@ -260,8 +262,9 @@ class DatabaseSink:
             raise TableMismatch(msg) from error
 
     def _loading(self, db: Database, batch: int) -> Loading:
-        quarantine = self._rejected if self._options["badRows"] == "quarantine" else None
-        return Loading(db, self._table, self._schema, self._mode, self._keys, Rejects(quarantine, self._sink_id, batch))
+        return Loading(
+            db, self._table, self._schema, self._mode, self._keys, Rejects(self._rejected, self._sink_id, batch)
+        )
 
     def _commit(self, db: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]) -> Applied:
         failpoints.hit("db.commit.begun")
@@ -281,7 +284,7 @@ class DatabaseSink:
         values = (batch.query, batch.number, batch.fingerprint, self._sink_id, driver, state.batch)
         if db.execute(sql, *values) != [(batch.number,)]:
             raise self._gone()
-        quarantine = [self._rejected] if self._options["badRows"] == "quarantine" else []
+        quarantine = [] if self._rejected is None else [self._rejected]
         db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 SEEN_BYTES = 64 << 10  # at the beginning and at the end of what was read
-_GIVE_UP = "give the rest up (`penstock replan CHECKPOINT DST --give-up-rest`): then what is there under this name is read as a new file, whole"
+_GIVE_UP = (
+    "give the rest up (`penstock replan CHECKPOINT DST --give-up-rest`): then what is there under this name is read as a new "
+    "file, whole"
+)
 
 
 class BegunFiles:

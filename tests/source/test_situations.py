@@ -1,0 +1,201 @@
+"""Situations of other file sources' test suites, by options as users give them: each record once, or a named failure. Without Spark."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from penstock.errors import BadFile, FileChanged
+from penstock.formats.ddl import parsed
+from penstock.options import SOURCE, parse
+from penstock.source import configured
+
+SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of zstd that holds no data
+ODD_NAMES = [
+    *(
+        b"sp ace",
+        b"per%20cent",
+        b"com,ma",
+        b"ha#sh",
+        b"qu?est",
+        b"co:lon",
+        b"new\nline",
+        b"non\xffutf",
+        b"-dash",
+        b"x" * 255,
+        b"--",
+    ),
+    *(
+        b"br{a}ce",
+        b"st*ar",
+        b"[set]",
+        b"back\\slash",
+        b'quo"te',
+        b"tab\tx",
+        b"trail ",
+        b"k=v",
+        b"~",
+        "e\u0301".encode(),
+        "\u00e9".encode(),
+    ),
+]
+
+
+class Folder:
+    """A directory of input; `run` plans and reads batches as a driver and its tasks would, each driver with options of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds = 1000
+        self.at: dict[str, Any] = {}
+
+    def put(self, name: str | bytes, data: bytes) -> Path:
+        """Write a file that is a second younger than the one before."""
+        path = Path(os.fsdecode(os.path.join(os.fsencode(self.path), os.fsencode(name))))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self.seconds += 1
+        os.utime(path, (self.seconds, self.seconds))
+        return path
+
+    def planned(self, ddl: str = "value string", **options: str) -> Callable[[], list[Any]]:
+        """Plan one batch with a new driver; return what reads it."""
+        checked = parse(SOURCE, {"path": str(self.path), "settle": "0"} | options, what="source")
+        how = configured.reading(checked, str(parsed(ddl)))
+        planner = configured.planner(checked, how)
+        start = self.at or planner.initial()
+        self.at = json.loads(json.dumps(planner.latest(start)))
+        tasks = planner.tasks(self.at) if self.at != start else []
+        read = configured.rows
+        return lambda: [v for task in tasks for b in read(checked, how, tuple(task)) for v in b.column(0).to_pylist()]
+
+    def run(self, batches: int = 1, **options: str) -> list[list[Any]]:
+        """Return the rows of so many batches."""
+        return [self.planned(**options)() for _ in range(batches)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    (tmp_path / "in").mkdir()
+    return Folder(tmp_path / "in")
+
+
+def test_files_of_any_name_are_read(folder: Folder) -> None:
+    """HZ-25: not only planned: what has a name that the file system takes is opened by it, and read once, over any batches."""
+    for number, name in enumerate(ODD_NAMES):
+        folder.put(name, b"%d\n" % number)
+    rows = folder.run(len(ODD_NAMES), maxFilesPerTrigger="1")
+    assert rows == [[str(number)] for number in range(len(ODD_NAMES))]
+    assert folder.run() == [[]]
+
+
+def test_members_frames_and_names_in_capitals(folder: Folder) -> None:
+    """HZ-24: whatever is behind the first member counts, empty members and frames without data too, and lines go over their ends."""
+    folder.put("a.gz", gzip.compress(b"1\n2") + gzip.compress(b"") + gzip.compress(b"\n3\n"))
+    folder.put("b.BZ2", bz2.compress(b"4\n5") + bz2.compress(b"6\n"))
+    folder.put("c.zst", zstandard.compress(b"7\n") + SKIPPABLE + zstandard.compress(b"8\n"))
+    folder.put("d.deflate", zlib.compress(b"9\n"))
+    folder.put("e.gz", b"")
+    folder.put("f.gz", gzip.compress(b""))
+    assert folder.run() == [["1", "2", "3", "4", "56", "7", "8", "9"]]
+
+
+@pytest.mark.parametrize("behind", [b"garbage", bytes(100), gzip.compress(b"3\n")[:-3]])
+def test_what_is_no_member_behind_one_is_named(folder: Folder, behind: bytes) -> None:
+    """HZ-24: bytes behind a member that are none, zeros too, are a bad file: lines that were read before them do not stand alone."""
+    folder.put("a.gz", gzip.compress(b"1\n2\n") + behind)
+    with pytest.raises(BadFile, match=r"a\.gz': not a whole gzip file"):
+        folder.run()
+
+
+def test_half_a_file_and_then_other_options(folder: Folder) -> None:
+    """APX-7, APX-8: half of the records are read, then tasks, ranges and limits are others: exactly the rest comes, and later files."""
+    for name in "abcd":
+        folder.put(name, b"%(n)b1\n%(n)b2\n%(n)b3\n" % {b"n": name.encode()})
+    expected = [f"{name}{number}" for name in "abcdefgh" for number in (1, 2, 3)]
+    half = [row for rows in folder.run(3, maxBytesPerTrigger="6") for row in rows]
+    assert half == expected[:6]
+    for name in "efgh":
+        folder.put(name, b"%(n)b1\n%(n)b2\n%(n)b3\n" % {b"n": name.encode()})
+    rest = [row for rows in folder.run(3, tasks="2", splitSize="1", maxFilesPerTrigger="3") for row in rows]
+    assert sorted(rest) == expected[6:]
+    assert folder.run() == [[]]
+
+
+def test_blocks_of_two_bytes_in_batches_of_twenty(folder: Folder) -> None:
+    """APX-21, APX-22, APX-24: of 12 files of 11 bytes come 72 blocks, in batches of 20 bytes, and 12 without a block size."""
+    for number in range(12):
+        folder.put(f"f{number:02}", b"%011d" % number)
+    blocks = {"ddl": "value binary", "format": "binary", "blockSize": "2", "maxBytesPerTrigger": "20"}
+    batches = folder.run(9, **blocks)
+    assert max(map(len, batches)) == 11  # 20 bytes are six blocks of a file and five of the next
+    assert sum(map(len, batches)) == 72
+    assert b"".join(block for batch in batches for block in batch) == b"".join(
+        b"%011d" % number for number in range(12)
+    )
+    folder.at = {}
+    assert [len(rows) for rows in folder.run(ddl="value binary", format="binary")] == [12]
+
+
+def test_records_over_blocks_of_eight_bytes(folder: Folder) -> None:
+    """APX-38: nine lines of two files, one of which has no end, whatever the ranges; as blocks of 8 the short last ones are kept."""
+    folder.put("a", b"1234\n567890\nabcde\nfgh\ni\njklmop")
+    folder.put("b", b"qr\nstuvw\nxyz\n")
+    lines = ["1234", "567890", "abcde", "fgh", "i", "jklmop", "qr", "stuvw", "xyz"]
+    for size in ("1", "3", "8", "1m"):
+        folder.at = {}
+        assert folder.run(splitSize=size) == [lines]
+    folder.at = {}
+    blocks = [b"1234\n567", b"890\nabcd", b"e\nfgh\ni\n", b"jklmop", b"qr\nstuvw", b"\nxyz\n"]
+    assert folder.run(ddl="value binary", format="binary", blockSize="8", splitSize="3") == [blocks]
+
+
+def swapped(path: Path, by: Callable[[Path], object]) -> None:
+    """Put another thing in the place of a file."""
+    path.unlink()
+    by(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(b"1\n"),
+        lambda path: path.unlink(),
+        lambda path: swapped(path, Path.mkdir),
+        lambda path: swapped(path, os.mkfifo),
+        lambda path: swapped(path, lambda there: there.symlink_to("nothing")),
+        lambda path: path.rename(path.with_name("b")),
+    ],
+    ids=["grows", "vanishes", "directory", "pipe", "dangling link", "renamed"],
+)
+@pytest.mark.parametrize("data", [b"", b"1\n2\n"])
+def test_what_was_planned_is_another_thing_when_it_is_read(
+    folder: Folder, change: Callable[[Path], object], data: bytes
+) -> None:
+    """HZ-13, HZ-14, HZ-17: an empty file, too, is one that was planned: what became of it between plan and read is told by name."""
+    path = folder.put("a", data)
+    read = folder.planned()
+    change(path)
+    with pytest.raises(FileChanged, match="/in/a' (was planned and is gone|changed after it was planned)"):
+        read()
+
+
+def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
+    """HZ-13: it was planned as empty, and gave nothing; with data it is another version, also of the same time or an older one."""
+    for seconds in (2000, 1000, 999):
+        folder.at = {}
+        path = folder.put("a", b"")
+        os.utime(path, (1000, 1000))
+        assert folder.run() == [[]]
+        path.write_bytes(b"1\n")
+        os.utime(path, (seconds, seconds))
+        assert folder.run(2) == [["1"], []]
