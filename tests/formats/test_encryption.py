@@ -7,7 +7,7 @@ import pickle
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,10 +138,11 @@ def test_errors_of_either_end_come_through() -> None:
 def test_the_write_that_finds_the_disk_full_may_be_the_last(size: int) -> None:
     """F32: the library writes what it still holds when it ends, and drops what that raises: the file would be cut, without a word."""
     data = encrypted(bytes(size))
-    for way in (
+    ways: tuple[Callable[[Callable[[bytes], object]], None], ...] = (
         lambda write: encrypt([bytes(size)], [READER], write),
         lambda write: keys().decrypt(lambda at, length: data[at : at + length], len(data), write),
-    ):
+    )
+    for way in ways:
         pieces: list[bytes] = []
         way(pieces.append)
         for last in range(len(pieces)):
