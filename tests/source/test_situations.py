@@ -199,3 +199,22 @@ def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
         path.write_bytes(b"1\n")
         os.utime(path, (seconds, seconds))
         assert folder.run(2) == [["1"], []]
+
+
+def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> None:
+    """HZ-22: what was archived since is not seen by itself; moved back, as the documentation says, it is read, and what stayed as well."""
+    archive = folder.path.with_name("archive")
+    options = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}
+    folder.put("a", b"a\n")
+    assert folder.run(**options) == [["a"]]
+    older = folder.at
+    for name in ("b", "c"):
+        folder.put(name, name.encode())
+        assert folder.run(**options) == [[name]]
+    assert folder.run(**options) == [[]]  # finds nothing, and cleans the last batch
+    assert not list(folder.path.glob("[abc]"))
+    folder.put("d", b"d")
+    for name in ("b", "c"):
+        (archive / name).rename(folder.path / name)
+    folder.at = older
+    assert folder.run(2, **options) == [["b", "c", "d"], []]
