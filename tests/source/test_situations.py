@@ -204,7 +204,7 @@ def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
 def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> None:
     """HZ-22: what was archived since is not seen by itself; moved back, as the documentation says, it is read, and what stayed as well."""
     archive = folder.path.with_name("archive")
-    options = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}
+    options: dict[str, Any] = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}
     folder.put("a", b"a\n")
     assert folder.run(**options) == [["a"]]
     older = folder.at
