@@ -58,8 +58,16 @@ _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed o
 # Of whole numbers, by the bits of their type: so many digits fit, and one more where the first is less than this.
 _DIGITS_MAX = {8: (2, ord("1")), 16: (4, ord("3")), 32: (9, ord("2")), 64: (18, ord("9"))}
 _NUMBER_MAX = 300  # characters, of which none can be too large for a double
-_TRUE, _FALSE, _NULL = (pa.scalar(word, pa.binary()) for word in (b"true", b"false", b"null"))
 _LOCAL_MICROS = pa.timestamp("us")
+
+
+def _scalar(data: bytes, kind: pa.DataType) -> pa.Scalar:
+    """Return a text as Arrow's. `pa.scalar` and `to_numpy` would import pandas for it where that is installed, which takes 0.3 s."""
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
+    return pa.Array.from_buffers(kind, 1, [None, offsets, pa.py_buffer(data)])[0]
+
+
+_TRUE, _FALSE, _NULL = (_scalar(word, pa.binary()) for word in (b"true", b"false", b"null"))
 _OUTSIDE = re.compile(rb"([ \t]*:[ \t]*)(?:([^\s,{}\[\]]+)([ \t]*[,}][ \t]*))?")
 _BEGIN, _COMMA, _END = (re.compile(rb"[ \t]*" + mark + rb"[ \t]*") for mark in (rb"\{", b",", rb"\}"))
 _MINUS, _POINT, _ZERO = b"-.0"
@@ -183,7 +191,7 @@ class FrameReader:
             if text is not None and _is_literal(field.type):
                 right = _plain(text, field.type)
                 if not right.all():
-                    good &= right | pc.equal(text, _NULL).to_numpy(zero_copy_only=False)
+                    good &= right | _flags(pc.equal(text, _NULL))
             elif text is not None and field.name in self._misfits:
                 good[strange_of(text, field.type, self._times)] = False
 
@@ -215,7 +223,7 @@ class FrameReader:
             return parse(text, field.type, field.name, self._times)
         is_null = pc.equal(text, _NULL)
         if is_null.true_count:
-            text = pc.if_else(is_null, None, text)
+            text = pc.if_else(is_null, pa.nulls(1, text.type)[0], text)
         if types.is_boolean(field.type):
             return pc.equal(text, _TRUE)
         return text.cast(pa.string()).cast(field.type)
@@ -311,7 +319,7 @@ def _alike(table: pa.Table, frame: _Frame) -> Flags:
     """Tell which rows have everything that all lines of the form have."""
     good = np.ones(table.num_rows, np.bool_)
     for place, piece in frame.same.items():
-        _keep(good, pc.equal(_piece(table, place), pa.scalar(piece, pa.string())))
+        _keep(good, pc.equal(_piece(table, place), _scalar(piece, pa.string())))
     for literal in frame.literals.values():
         text = _piece(table, literal.place)
         _keep(good, pc.starts_with(text, literal.prefix))
@@ -319,9 +327,17 @@ def _alike(table: pa.Table, frame: _Frame) -> Flags:
     return good
 
 
+def _flags(right: pa.Array) -> Flags:
+    """Return truth values, none of them null, for numpy."""
+    if not len(right):
+        return np.zeros(0, np.bool_)
+    bits = np.frombuffer(right.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=right.offset + len(right), bitorder="little")[right.offset :].view(np.bool_)
+
+
 def _keep(good: Flags, right: pa.Array) -> None:
     if right.true_count < len(good):
-        good &= right.to_numpy(zero_copy_only=False)
+        good &= _flags(right)
 
 
 def _uncuttable(data: bytes, starts: Callable[[], Positions]) -> Positions:
@@ -363,8 +379,7 @@ def _inside(table: pa.Table, literal: _Literal) -> pa.Array:
 def _plain(text: pa.Array, kind: pa.DataType) -> Flags:
     """Tell which values are numbers or words as nearly all of the type are."""
     if types.is_boolean(kind):
-        words: Flags = pc.or_(pc.equal(text, _TRUE), pc.equal(text, _FALSE)).to_numpy(zero_copy_only=False)
-        return words
+        return _flags(pc.equal(text, _TRUE)) | _flags(pc.equal(text, _FALSE))
     return _plain_numbers(text, kind)
 
 
