@@ -8,14 +8,13 @@ long as both together.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor, Future
 
-    from penstock.formats.families import ReadableFile
-    from penstock.storage import ReadHandle, Storage
+    from penstock.storage import Opener, ReadableFile, ReadHandle
 
 OPEN_FILES = 16  # each has the first 256 KiB of its object
 WINDOW_BYTES = 8 << 20  # as much as a store's handle asks for at once
@@ -23,26 +22,22 @@ WINDOWS_AHEAD = 2  # on their way while a reader works on the one before
 
 
 class OpenedAhead:
-    """A storage for one reader, which opens `paths` in their order; any other file is opened when it is asked for.
+    """Opens `paths` for one reader, in their order, before it asks for them; any other file when it asks for it.
 
-    An error is raised where its file is asked for. Everything else is the storage's own.
+    An error is raised where its file is asked for.
     """
 
-    def __init__(self, storage: Storage, paths: Iterable[str], workers: Executor) -> None:
-        self._storage = storage
+    def __init__(self, opens: Opener, paths: Iterable[str], workers: Executor) -> None:
+        self._opens = opens
         self._paths = iter(paths)
         self._workers = workers
         self._coming: deque[tuple[str, Future[ReadHandle]]] = deque()
         self._fill()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a storage has
-        """Return what the storage has."""
-        return getattr(self._storage, name)
-
     def open(self, path: str) -> ReadHandle:
         """Return the file, which may have been opened a while ago; those in front of it are not asked for any more."""
         if all(path != known for known, _ in self._coming):
-            return self._storage.open(path)
+            return self._opens(path)
         while True:
             known, opened = self._coming.popleft()
             if known == path:
@@ -52,7 +47,7 @@ class OpenedAhead:
 
     def _fill(self) -> None:
         while len(self._coming) < OPEN_FILES and (path := next(self._paths, None)) is not None:
-            self._coming.append((path, self._workers.submit(self._storage.open, path)))
+            self._coming.append((path, self._workers.submit(self._opens, path)))
 
 
 class WindowsAhead:

@@ -23,9 +23,9 @@ from penstock.storage import Scratch, entry_at, secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.formats.families import Format, ReadableFile
+    from penstock.formats.families import Format
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import Entry, ReadHandle, Storage
+    from penstock.storage import Entry, Opener, ReadableFile, ReadHandle, Storage
 
 
 class Contents(NamedTuple):
@@ -48,7 +48,7 @@ class PlannedFiles:
 
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
     there. `key` is where the key is that opens encrypted files, never the key. `again` is what messages tell to do once a file is
-    mended.
+    mended. `opens` opens a path otherwise than the storage does: a while ago, or in another place.
     """
 
     storage: Storage
@@ -58,6 +58,7 @@ class PlannedFiles:
     archive: str | None
     key: str | None
     again: str
+    opens: Opener | None = None
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -105,12 +106,13 @@ class PlannedFiles:
                 raise FileChanged(msg) from error
 
     def _opened(self, file: FileVersion, path: str) -> ReadHandle:
+        opens = self.opens or self.storage.open
         try:
-            return self.storage.open(path)
+            return opens(path)
         except NotThere as error:
             archived = archived_version(self.storage, self.archive, file) if self.archive else None
             if archived is not None:
-                return self.storage.open(archived)
+                return opens(archived)
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {self.again}"
             raise FileChanged(msg) from error
 

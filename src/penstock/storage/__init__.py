@@ -19,6 +19,7 @@ from penstock.storage._base import (
     Entry,
     Hold,
     Link,
+    Opener,
     ReadHandle,
     Storage,
     WriteHandle,
@@ -26,7 +27,7 @@ from penstock.storage._base import (
     names_at,
 )
 from penstock.storage._contest import check_fit, contest, mark_fit
-from penstock.storage._file import SeekableFile
+from penstock.storage._file import MemoryFile, ReadableFile, SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
     HostFact,
@@ -58,9 +59,12 @@ __all__ = [
     "InTurn",
     "Link",
     "LocalStorage",
+    "MemoryFile",
     "ObjectStorage",
+    "Opener",
     "Probe",
     "ReadHandle",
+    "ReadableFile",
     "Scratch",
     "SeekableFile",
     "Storage",

@@ -16,9 +16,8 @@ from penstock.storage import Scratch, secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.formats.families import ReadableFile
     from penstock.sink.sink import Sink
-    from penstock.storage import Storage
+    from penstock.storage import ReadableFile, Storage
 
 KEY_OPTION = "--key"
 

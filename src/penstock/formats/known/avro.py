@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.account import Account
-    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat
+    from penstock.storage import ReadableFile
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
