@@ -56,7 +56,7 @@ def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
         (left,) = clean("s3://bucket/cleaned", yes=yes).facts["files"]
         assert (left["path"], left["what"]) == (f"{root}/k=a/part-1.txt", "upload that nobody finished")
     assert clean("s3://bucket/cleaned", yes=True).facts["files"] == []
-    assert len(list(storage.abandoned("s3://bucket", 1 << 62))) == 1
+    assert len(list(storage.abandoned("s3://bucket/elsewhere", 1 << 62))) == 1
 
 
 def test_the_doctor_races_puts(store: StoreServer) -> None:

@@ -1,8 +1,8 @@
-"""What is asked of a server before its reader needs it: files that are opened ahead, and ranges of large ones.
+"""Requests to a server before a reader needs their answers: files that are opened ahead, and ranges of large files.
 
-To open a file of a store is a request, which brings a small object whole; a task that reads thousands of them would wait for each. And a
-task that works on what it has read while nothing is on its way, and then waits for the next range while it works on nothing, takes as
-long as both together.
+Opening a file of a store is a request, which brings all of a small object; a task that reads thousands of them would wait for each. And
+a task that first works while nothing is on its way, and then waits for the next range while it does no work, takes as long as both
+together.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class OpenedAhead:
 class WindowsAhead:
     """An open file for one reader, of which windows are asked for side by side before they are read.
 
-    Who says that he reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. Who says nothing may read in places, as libraries
-    of tables do: windows begin where a read goes on behind the one before, and no more are on their way than were used since. So what is
-    asked for in vain is never more than what was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
+    A reader that says it reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. One that says nothing may read in places,
+    as libraries of tables do: windows begin where a read goes on after the one before, and no more are on their way than were used since.
+    So never more is asked for in vain than was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
     back by more than a window. An error is raised where its bytes are read.
     """
 

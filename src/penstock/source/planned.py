@@ -134,7 +134,7 @@ class PlannedFiles:
     def is_inside(self, path: str, opened: Entry) -> bool:
         """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
 
-        Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
+        Otherwise whoever may put files there could swap one for a link to a file that he may not read. What is at the resolved path
         must be what is open: a link that is swapped in just for the opening does not help him.
         """
         root, target = self.storage.resolve(self.root), self.storage.resolve(path)
@@ -149,7 +149,7 @@ class PlannedFiles:
         if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
-        # A file system's server keeps one stream filled for who reads on: windows that are asked for in turn come out of it.
+        # A file system's server keeps one stream filled for a reader that goes on: windows that are asked for in turn come out of it.
         count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
         with (
             self.storage.workers(count) as workers,

@@ -13,7 +13,7 @@ So a child of a process that has used a store is refused. No process of ours tha
 a mistyped address. And a bucket that is not there looks like an object that is not. So the first call of a process is a listing
 with little patience, whose errors are told by what is to be done about them.
 
-*Time* is what the store says in the `Date` of any answer, also of one that refuses who did not say who he is.
+*Time* is what the store says in the `Date` of any answer, also of one that refuses a caller without keys.
 """
 
 from __future__ import annotations

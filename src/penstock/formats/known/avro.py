@@ -264,7 +264,7 @@ def _parsed_header(data: bytes) -> _Header:
     values = _Values(data, len(_MAGIC))
     metadata: dict[bytes, bytes] = {}
     while count := values.long():
-        if count < 0:  # the length of these entries in bytes follows, for who skips them
+        if count < 0:  # the length of these entries in bytes follows, for readers that skip them
             values.long()
         for _ in range(abs(count)):
             key = values.taken(values.long())
