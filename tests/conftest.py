@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.kafka import Kafka
     from tests.support.postgres import Postgres
+    from tests.support.stores import Relay, StoreServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
@@ -222,6 +223,27 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         if os.environ.get("PENSTOCK_REQUIRE_KAFKA", "0") not in {"", "0"}:
             pytest.fail(f"PENSTOCK_REQUIRE_KAFKA is set, but {error}", pytrace=False)
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """Return the store of objects that all tests of this process share; it has a bucket, `bucket`, and each test a prefix of its own."""
+    from tests.support import stores  # noqa: PLC0415 - it is asked for by few
+
+    with stores.running("moto", tmp_path_factory.mktemp("moto")) as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def relay(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """Return a relay in front of that store, which this process takes for the store."""
+    from tests.support import stores  # noqa: PLC0415 - it is asked for by few
+
+    stores.use(moto, monkeypatch)
+    with stores.Relay(moto) as relay:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.endpoint)
+        yield relay
 
 
 @pytest.fixture(scope="session")

@@ -196,7 +196,6 @@ class TimePattern:
 
     def __init__(self, elements: tuple[_Element, ...]) -> None:
         self._fields = [element for element in elements if isinstance(element, _Field)]
-        self._has_offset = any(field.of == "offset" for field in self._fields)
         form = "".join(_expressions(elements))
         self._form = f"(?is)^{form}$"
         self.looks = rf'(?is)^"?(?:{form})"?$|\\'  # what may be such a time, in quotes or not, or has an escape

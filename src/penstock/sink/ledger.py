@@ -456,7 +456,7 @@ def _form(state: State) -> dict[str, Any]:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of many types
     """Return a field as JSON has it. `asdict` does the same in four times the time, as it copies each number and text, too.
 
-    Fields that came later and say nothing are left out: who does not use them has records as ever.
+    Fields that came later and say nothing are left out: a sink that does not use them has the records it always had.
     """
     if isinstance(value, tuple):
         return [_plain(item) for item in value]

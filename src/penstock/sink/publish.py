@@ -21,7 +21,7 @@ A growing file is written on here, from the length the ledger gives to the lengt
    same bytes in the same place, or finds that their segments are gone, and the file is what it was.
 
 What lies behind the length before is what one of us began to write: the same bytes, or zeros where a power cut took them. Others are
-somebody else's, who must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
+somebody else's, and must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
 
 A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
 """

@@ -371,7 +371,7 @@ class Planner:
         except FileChanged:
             if self._options["changedFiles"] == "fail":
                 raise
-            return  # the rest is planned as it was: who reads it finds out, and sets it aside
+            return  # the rest is planned as it was: whoever reads it finds out, and sets it aside
         _log.warning("%s; it has changed behind them, and is read on from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)

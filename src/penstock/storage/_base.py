@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.errors import NotThere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
     import pyarrow as pa
@@ -103,6 +103,9 @@ class DirectoryWatch(Protocol):
 
         `None` of a name: it is not there. `None` of all: nobody can tell. Not guaranteed: that no name is missing.
         """
+
+
+Opener: TypeAlias = "Callable[[str], ReadHandle]"  # as `Storage.open`
 
 
 class Storage(Protocol):

@@ -609,4 +609,3 @@ _MAKERS: dict[str, Callable[[Given], Expression]] = {
     **dict.fromkeys(("date_add", "date_sub"), _moved),
     **dict.fromkeys(("datediff", "date_diff"), _days_between),
 }
-KNOWN = frozenset(_MAKERS)
