@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -438,6 +440,43 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
     place.query("ALTER TABLE {t} ALTER v TYPE text USING NULL, ALTER n TYPE bit(64) USING NULL")
     with pytest.raises(TableMismatch, match='"n" is of type bit but expression is of type bigint'):
         Driver(place, "d2").begin(1)
+
+
+def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.LogCaptureFixture) -> None:
+    """What PostgreSQL rounds off is as the page says, by psql, and the start names the columns; where nothing is lost nothing is said."""
+    place = at(postgres.url)
+    decimal, day = pa.decimal128(10, 4), dt.datetime(2026, 1, 31, 23, 59, 59, 600_000, tzinfo=dt.timezone.utc)
+    kinds = {
+        "a": ("numeric(5,2)", decimal, Decimal("1.235")),
+        "b": ("integer", decimal, Decimal("2.5")),
+        "c": ("integer", pa.float64(), 2.5),
+        "d": ("real", pa.float64(), 0.1),
+        "e": ("timestamp(0)", pa.timestamp("us"), day.replace(tzinfo=None)),
+        "f": ("date", pa.timestamp("us", tz="UTC"), day),
+        "g": ("varchar(3)", pa.string(), "abc  "),
+        "h": ("numeric(5,2)", pa.float64(), 1.235),
+        "i": ("double precision", pa.int64(), 2**53 + 1),
+    }
+    exact = {
+        "p": ("numeric(12,5)", decimal, Decimal("1.2355")),
+        "q": ("bigint", pa.int32(), 7),
+        "r": ("varchar", pa.string(), "abc  "),
+        "s": ("text", pa.float64(), 0.1),
+        "t": ("timestamptz", pa.timestamp("us"), day.replace(tzinfo=None)),
+    }
+    for columns in (kinds, exact):
+        caplog.clear()
+        schema = pa.schema([(name, kind) for name, (_, kind, _) in columns.items()])
+        place.query("DROP TABLE IF EXISTS {t}")
+        place.query(f"CREATE TABLE {{t}} ({', '.join(f'{name} {kind}' for name, (kind, _, _) in columns.items())})")
+        Driver(place, schema=schema, sink_id=min(columns)).run(
+            0, batch(tuple(v for *_, v in columns.values()), schema=schema)
+        )
+        told = [name for record in caplog.records for name in columns if f"{name!r} (" in record.getMessage()]
+        assert told == (list(kinds) if columns is kinds else [])
+        stored = postgres.psql(f'SELECT concat_ws(chr(124), {", ".join(columns)}) FROM "{place.table}"')
+        expected = "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15"
+        assert columns is exact or expected in stored
 
 
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -892,7 +931,9 @@ def test_table_that_cannot_be_created(at: At, postgres: Postgres) -> None:
     place = at(postgres.url)
     schema = f"{place.table}_s"
     driver = Driver(place, options={"table": f"{schema}.{place.table}"})
-    with pytest.raises(DatabaseError, match="cannot be created: .*schema .* does not exist.*see that its schema is there"):
+    with pytest.raises(
+        DatabaseError, match="cannot be created: .*schema .* does not exist.*see that its schema is there"
+    ):
         driver.begin(0)
     place.query(f"CREATE SCHEMA {schema}")
     driver.run(0, ten(0))

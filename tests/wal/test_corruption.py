@@ -175,7 +175,9 @@ def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None
     missing = Path(root) / "000000000003.wal"
     data = missing.read_bytes()
     missing.unlink()
-    with pytest.raises(DamagedState, match="000000000004.wal' was not written behind .*000000000002.wal'.*restore the log from"):
+    with pytest.raises(
+        DamagedState, match="000000000004.wal' was not written behind .*000000000002.wal'.*restore the log from"
+    ):
         Writer(root)
     missing.write_bytes(data)
     with Writer(root) as writer:

@@ -47,7 +47,7 @@ class SQLite(Database):
         return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
-        """Tell whether the table has no triggers: a column takes what it is given, but what a trigger says of a row, only a statement tells."""
+        """Tell whether the table has no triggers: a column takes what it is given; what a trigger refuses, only a statement tells."""
         sql = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = $1 COLLATE NOCASE LIMIT 1"
         return not self.execute(sql, table[-1])
 

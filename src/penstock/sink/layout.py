@@ -137,9 +137,12 @@ class Layout:
             check_table(form, data_schema, fmt.compression)
 
     def _check_colons(self) -> None:
-        """Raise `TemplateError` for names of files that Spark cannot read, and of directories that HDFS refuses; values have theirs escaped."""
+        """Raise `TemplateError` for files that Spark cannot read, and directories that HDFS refuses; values have theirs escaped."""
         if ":" in self.names.sample:
-            msg = f"{self.names.where}: Spark reads no file with ':' in its name, and HDFS takes none; expected a time such as %H%M, or '-' between parts"
+            msg = (
+                f"{self.names.where}: Spark reads no file with ':' in its name, and HDFS takes none; expected a time such as %H%M, or '-' "
+                "between parts"
+            )
             raise TemplateError(msg)
         bucket = self.options["bucketBy"] or ""
         text = "".join(literal for literal, _, _, _ in string.Formatter().parse(bucket))
