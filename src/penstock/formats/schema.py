@@ -163,6 +163,7 @@ def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """As `recast`, for a column with buffers of its own."""
+    column = _listed(column)
     before, length, buffers = column.type, len(column), column.buffers()
     if before == kind:
         return column
@@ -177,17 +178,13 @@ def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_struct(before) and types.is_struct(kind) and [m.name for m in before] == [m.name for m in kind]:
         members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
         return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
-    if _is_view(before) and types.is_list(kind):
-        return _recast(_listed(column), kind)
     return column.cast(kind)
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(types.is_list_view(kind) or types.is_large_list_view(kind))
-
-
 def _listed(column: pa.Array) -> pa.Array:
-    """Return a column of views of lists as one of lists. Arrow's own cast (26) leaves the last of them empty."""
+    """Return a column of views of lists as one of lists, any other as it is. Arrow's own cast (26) leaves the last of them empty."""
+    if not (types.is_list_view(column.type) or types.is_large_list_view(column.type)):
+        return column
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pa.ListArray.from_arrays(offsets, column.flatten(), mask=column.is_null())
