@@ -89,8 +89,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-_STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
-_ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
 _KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
 _PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
