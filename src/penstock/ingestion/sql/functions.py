@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.ingestion.sql.expression import Rows, Values
 
 FLAG, TEXT, INTEGER, LONG, DAY = pa.bool_(), pa.string(), pa.int32(), pa.int64(), pa.date32()
-_MICROS = pa.timestamp("us")
 
 
 @dataclass(frozen=True)
