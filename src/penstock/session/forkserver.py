@@ -136,7 +136,7 @@ def prepare() -> tuple[str, Callable[..., None]]:
 
 
 class _Server:
-    """Who listens, by the socket that it was started with, at `path`; and the clients of the children that live."""
+    """The server that listens, on the socket that it was started with, at `path`; and the clients of the children that live."""
 
     def __init__(self, path: str) -> None:
         self._clients: dict[int, socket.socket] = {}
