@@ -3,21 +3,27 @@
 Run it with `python examples/kvstore.py`. The store is a dictionary. What is put is appended to a `wal.Manager` and durable when
 its window ends; now and then the dictionary is saved whole, and the log forgets what came before. The store is a process of its
 own, killed at the first write, then at the second, and so on, then at each sync, each roll, each deletion; and started again.
+Each is forked from this process, which has imported all and has opened nothing: a new Python would need most of its time for that.
 """
-# ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# ruff: noqa: INP001, T201
+# An example is a script of its own, and it prints what it did.
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import multiprocessing
 import sys
 import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from penstock import wal
+from penstock import failpoints, wal
 from penstock.storage import LocalStorage
 
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+FORKED = multiprocessing.get_context("fork")
 WINDOWS, PUTS, SAVED_EVERY = 12, 3, 4
 STEPS = ("storage.write", "storage.sync", "storage.put.link", "storage.delete", "wal.roll", "wal.rolled")
 
@@ -33,8 +39,9 @@ def expected(window: int) -> list[bytes]:
     return [json.dumps({f"key {(window * 7 + n) % 10}": window * 100 + n}).encode() for n in range(PUTS)]
 
 
-def run_store(root: str) -> None:
-    """Go on from what was saved and what the log has behind it; say so whenever a window is durable."""
+def run_store(root: str, failpoint: str, told: Connection) -> None:
+    """Go on from what was saved and what the log has behind it; say so whenever a window is durable, and at last what there is."""
+    failpoints.arm(failpoint)
     storage = LocalStorage()
     saved = max((int(name) for name in storage.names(root) if name.isdigit()), default=-1)
     state: dict[str, int] = json.loads(storage.read(f"{root}/{saved}")) if saved >= 0 else {}
@@ -44,22 +51,29 @@ def run_store(root: str) -> None:
                 manager.append(each)
             manager.end_window(window)
             put(state, expected(window))
-            print(window, flush=True)  # the acknowledgement
+            told.send(window)  # the acknowledgement
             if window % SAVED_EVERY == SAVED_EVERY - 1:
                 storage.put_if_absent(f"{root}/{window}", json.dumps(state).encode())
                 manager.committed(window)
-    print(json.dumps(state), flush=True)
+    told.send(state)
 
 
-def start(root: str, failpoint: str) -> tuple[bool, list[str]]:
-    """Run the store, with a place where it is to be killed; tell whether it came to its end, and what it said."""
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoint}
-    done = subprocess.run(
-        [sys.executable, __file__, root], env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode > 0:
-        sys.exit(f"the store failed at {failpoint or 'nothing'}")
-    return done.returncode == 0, done.stdout.splitlines()
+def start(root: str, failpoint: str) -> tuple[bool, list[int], dict[str, int]]:
+    """Run the store, with a place where it is to be killed; tell whether it came to its end, which windows it said, and what it has."""
+    hears, told = FORKED.Pipe(duplex=False)
+    store = FORKED.Process(target=run_store, args=(root, failpoint, told))
+    store.start()
+    told.close()
+    said = []
+    with hears, suppress(EOFError):
+        while True:
+            said.append(hears.recv())
+    store.join()
+    if store.exitcode:
+        if store.exitcode > 0:
+            sys.exit(f"the store failed at {failpoint or 'nothing'}")
+        return False, said, {}
+    return True, said[:-1], said[-1]
 
 
 def main() -> None:
@@ -73,18 +87,15 @@ def main() -> None:
         while not ended:
             at += 3  # every third place, so that it takes seconds
             with tempfile.TemporaryDirectory() as work:
-                ended, acknowledged = start(work, f"{step}=kill@{at}")
+                ended, acknowledged, _ = start(work, f"{step}=kill@{at}")
                 kills += not ended
-                _, said = start(work, "")
-                if json.loads(said[-1]) != wanted:
-                    sys.exit(f"killed at {step} number {at}: found {said[-1]}, expected {wanted}")
-                if not ended and acknowledged and said[0].isdigit() and int(said[0]) <= int(acknowledged[-1]):
-                    sys.exit(f"killed at {step} number {at}: window {said[0]} was acknowledged, and done again")
+                _, done, found = start(work, "")
+                if found != wanted:
+                    sys.exit(f"killed at {step} number {at}: found {found}, expected {wanted}")
+                if not ended and acknowledged and done and done[0] <= acknowledged[-1]:
+                    sys.exit(f"killed at {step} number {at}: window {done[0]} was acknowledged, and done again")
     print(f"killed {kills} times with SIGKILL at {len(STEPS)} kinds of steps; every acknowledged put is there, once")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        run_store(sys.argv[1])
-    else:
-        main()
+    main()
