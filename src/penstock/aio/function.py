@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
-from penstock.formats.schema import names_of
+from penstock.formats.pythonvalues import names_of
 
 
 class Context:

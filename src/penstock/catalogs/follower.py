@@ -5,7 +5,7 @@ The failures, and the rule that kills each:
 1. *Killed between commit and note.* Files 5 to 9 are added, the follower dies before it notes how far it has got; the next one adds them
    again. Rule: the note is in the table, and is written by the commit that adds the files. Nothing is noted elsewhere.
 2. *Two followers.* Both read that 4 files are in, both add 5 to 9. Rule: a commit goes through only if nobody else has noted anything
-   since its follower looked; who is refused looks again and finds less to do.
+   since its follower looked; whoever is refused looks again and finds less to do.
 3. *Lost reply.* A commit is reported as failed and was done. Rule: after any failure the table is looked at; where it says what was to be
    noted, that was done.
 4. *Another ledger.* The output was emptied, or put back from a copy and written on: number 9 is another file than the table's. Rule:

@@ -38,7 +38,7 @@ Failure 6, two attempts of one task have staged.
   Rule: messages name files, and Spark hands over those of the winners. (`test_only_the_winners_staging_counts`)
 
 Failure 7, a driver stands still within its transaction, and holds the lock.
-  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; who waits tries as long. SQLite has no such thing:
+  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; whoever waits tries as long. SQLite has no such thing:
   `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
 
 Failure 8, a table changes its fate between two batches.
@@ -193,7 +193,7 @@ class DatabaseSink:
         if batch is not None:
             self._place(state, batch)
         if self._rejected is not None:
-            if not db.columns(self._rejected):  # who has mended the rows may have dropped it
+            if not db.columns(self._rejected):  # whoever has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
             check_columns(db.columns(self._rejected), REJECTED, self._rejected)
             db.check_table(self._rejected)

@@ -1,4 +1,4 @@
-"""The newest values of each query, in memory: written by who measures, read by who tells."""
+"""The newest values of each query, in memory: written by those who measure, read by those who tell."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ class _Looking:
         seen: dict[str, _Seen | Failure] = {
             path: self._look(path) for path in dict.fromkeys(row.path for row in rows) if path is not None
         }
-        for row in rows:  # what fails the batch is not noted, so that who mends it can go on
+        for row in rows:  # what fails the batch is not noted, so whoever mends it can go on
             if isinstance(error := self._outcome(row, seen), Exception):
                 self._check_set_aside(error)
         if self._pins is None:

@@ -8,7 +8,7 @@ is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.formats import Decoder
     from penstock.formats.families import Format
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import Entry, ReadHandle, Storage
+    from penstock.storage import Entry, Opener, ReadHandle, Storage
 
 NUMBER = "\0number"  # no column of a user
 FILES_SCHEMA = pa.schema(
@@ -81,7 +81,8 @@ class Reading:
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
     there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
     (see `source.partitions`), but of those that the files have all the same, `kept`, in lower case.
-    `named` is for files that rows name, and `again` what messages then tell to do once a file is mended.
+    `named` is for files that rows name, and `again` what messages then tell to do once a file is mended. `opens` opens a path
+    otherwise than the storage does, and stays in its process.
     """
 
     storage: Storage
@@ -97,6 +98,7 @@ class Reading:
     named: NamedRows | None = None
     again: str = advice.AGAIN
     kept: frozenset[str] = frozenset()
+    opens: Opener | None = None
 
     @property
     def form(self) -> Format:
@@ -106,7 +108,8 @@ class Reading:
     @property
     def files(self) -> PlannedFiles:
         """The files that plans name."""
-        return PlannedFiles(self.storage, self.root, self.form, self.follow, self.archive, self.key, self.again)
+        where = self.storage, self.root, self.form, self.follow, self.archive, self.key, self.again
+        return PlannedFiles(*where, self.opens)
 
     @property
     def _cutting(self) -> Cutting:
@@ -171,14 +174,14 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
-        if self.storage.has_directories:
+        if self.opens is not None or self.storage.has_directories:
             yield from self._batches(splits, account)
             return
         planned = list(splits)
         paths = (self.full_path(split.file) for split in planned if split.followed is None)
         with self.storage.workers(OPEN_FILES) as workers:
-            storage = cast("Storage", OpenedAhead(self.storage, paths, workers))
-            yield from replace(self, storage=storage)._batches(planned, account)  # noqa: SLF001 - it is the same, by another storage
+            ahead = OpenedAhead(self.storage.open, paths, workers)
+            yield from replace(self, opens=ahead.open)._batches(planned, account)  # noqa: SLF001 - the same, opened ahead
 
     def _batches(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
         form = self.form

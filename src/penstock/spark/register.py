@@ -71,7 +71,7 @@ def register_formats(spark: SparkSession) -> None:
 def _be_there_at_the_end() -> None:
     """Publish what queries of registered sessions leave open before PySpark says that they have ended.
 
-    Spark tells listeners by a queue, when `awaitTermination` may have returned: who reads the output then would miss the last
+    Spark tells listeners by a queue, when `awaitTermination` may have returned: whoever reads the output then would miss the last
     rows. There is no hook of Spark's in front of that, so PySpark's two methods are wrapped.
     """
     from pyspark.sql.streaming.query import StreamingQuery

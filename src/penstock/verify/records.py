@@ -44,12 +44,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock.formats.encryption import Keys
-    from penstock.formats.families import ReadableFile
     from penstock.ingestion.stage import Stage
     from penstock.sink.ledger import Growth
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
-    from penstock.storage import Storage
+    from penstock.storage import ReadableFile, Storage
     from penstock.verify.files import SinkView
     from penstock.verify.taken import ReadBy
 

@@ -182,7 +182,7 @@ class LogEnd:
             self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
 
     def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
-        """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
+        """Tell whether one of the later segments names this one. If none has a header yet, it will: whoever makes it has seen this one."""
         named = []
         for other in later:
             with suppress(NotThere), LogSegment(self._storage, self._directory, other) as segment:
