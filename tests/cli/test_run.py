@@ -37,6 +37,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.ingestion.job import Ingested
+from tests.support.cluster import kill
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -462,8 +463,7 @@ class TestProcess:
             phases = {labels["phase"] for measure, labels, _ in mine if measure == "penstock_phase_seconds_total"}
             assert {"addBatch", "latestOffset", "triggerExecution"} <= phases
         assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b", "bad"}
-        os.killpg(command.process.pid, signal.SIGKILL)
-        command.process.wait()
+        kill(command.process)
         put(place / "in" / "1.txt", "three\n")
         port = free_port()
         command = running("--metrics", f":{port}", "--page", f":{port}")
@@ -495,6 +495,47 @@ class TestProcess:
             verified = penstock("verify", f"out-{name}", "--source", source)
             assert verified.status == 0, verified.out + verified.err
         assert lines(place / "out-a") == lines(place / "out-b") == lines(place / "out-more") == ["one", "three", "two"]
+
+    @pytest.mark.parametrize(
+        "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGTERM], ids=["int", "term"]
+    )
+    def test_a_signal_to_the_whole_group_drains(
+        self, place: Path, running: Callable[..., Running], penstock: Callable[..., Said], number: int
+    ) -> None:
+        """Ctrl-C and `timeout` reach every process of the group: Spark and its workers go on to the end of the batch under way.
+
+        So they do where a terminal is closed (SIGHUP), which the command takes for a reload.
+        """
+        (place / "slow.py").write_text(SLOW)
+        content = text("a", drain="60s").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
+        (place / "p.toml").write_text(f'{content}transform = "slow:slow"\n')
+        put(place / "in" / "0.txt", "one\n")
+        command = running()
+        command.until(lambda: command.last("a", "rows") == 1, "a batch")
+        os.killpg(command.process.pid, signal.SIGHUP)
+        command.until(lambda: any("reloaded" in entry["message"] for entry in command.entries), "the reload")
+        put(place / "in" / "1.txt", "two\n")
+        command.until((place / "begun-two").exists, "a batch under way")
+        os.killpg(command.process.pid, number)
+        assert command.process.wait(timeout=PATIENCE_SECONDS) == 0, command.entries[-3:]
+        command.end()
+        done = command.entries[-1]
+        assert (done["pipelines"][0]["rows"], done["late"], done["failed"]) == (2, [], [])
+        assert lines(place / "out-a") == ["one", "two"]
+        assert penstock("verify", "out-a", "--source", "in", "--transform", "slow:slow").status == 0
+
+
+SLOW = """
+import pathlib, time
+
+def slow(batch):
+    for line in batch.column(0).to_pylist():
+        begun = pathlib.Path(f"begun-{line}")
+        if not begun.exists():
+            begun.touch()
+            time.sleep(3)
+    return batch
+"""
 
 
 def free_port() -> int:
@@ -546,9 +587,7 @@ class Running:
         self._reader.start()
 
     def end(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        kill(self.process)
         self._reader.join(10)
         assert self.process.stdout is not None
         self.process.stdout.close()

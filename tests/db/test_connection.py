@@ -118,8 +118,13 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert secret("env:PENSTOCK_TEST_PASSWORD", "password") == secret(f"file:{tmp_path}/p", "password") == SECRET
     with pytest.raises(OptionError, match="no variable 'NOT_SET'"):
         secret("env:NOT_SET", "password")
-    with pytest.raises(NotThere):
+    with pytest.raises(
+        OptionError, match=r"password='file:.*/nothing': this process finds no such file; put it there"
+    ) as missing:
         secret(f"file:{tmp_path}/nothing", "password")
+    assert isinstance(missing.value.__cause__, NotThere)
+    (tmp_path / "nothing").write_text(SECRET)
+    assert secret(f"file:{tmp_path}/nothing", "password") == SECRET
     for word in (b"\xff", b"a\0b"):
         (tmp_path / "p").write_bytes(word)
         with pytest.raises(OptionError, match="no text in UTF-8"):

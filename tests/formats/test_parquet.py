@@ -23,6 +23,7 @@ from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -200,6 +201,37 @@ def test_files_of_other_programs(
 ) -> None:
     """Narrower numbers, other time units, INT96, unmarked text and other encodings are read as the schema says."""
     assert read(foreign(pa.table({"a": array}), **options), pa.schema([("a", kind)])).column(0).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "stored", "kind"),
+    [
+        ([{"e": "x"}, {"e": None}, None], pl.Struct({"e": pl.Categorical}), pa.struct([("e", pa.string())])),
+        ([["x", None], [], None, ["y"]], pl.List(pl.Enum(["x", "y"])), pa.list_(pa.string())),
+        ([[["x"]], None], pl.List(pl.List(pl.Categorical)), pa.list_(pa.list_(pa.string()))),
+    ],
+    ids=["struct", "list", "lists"],
+)
+def test_categories_inside_of_polars(values: list[Any], stored: Any, kind: pa.DataType) -> None:
+    """Arrow gives text that polars had as categories as dictionaries, at any depth: it is text, and no error that is not ours."""
+    file = io.BytesIO()
+    pl.DataFrame({"a": pl.Series(values, dtype=stored)}).write_parquet(file)
+    assert read(file, pa.schema([("a", kind)])).column(0).to_pylist() == values
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_views_of_lists_are_read_to_the_last(view: Callable[[pa.DataType], pa.DataType]) -> None:
+    """A file that Arrow wrote of views of lists gives them back as such, and its cast leaves the last one empty: every value is there."""
+    lists = [[[1, None], [], [2], None, [3, 4]], [[1]], [None, [1]], [[]], []]
+    for values in lists:
+        file = foreign(pa.table({"a": pa.array(values, view(pa.int32()))}))
+        assert read(file, pa.schema([("a", pa.list_(pa.int64()))])).column(0).to_pylist() == values
+    table = pa.table({"a": pa.array([[{"X": 1}], [{"X": 2}]], view(pa.struct([("X", pa.int32())])))})
+    members = pa.schema([("a", pa.list_(pa.struct([("x", pa.int64())])))])
+    assert read(foreign(table), members).column(0).to_pylist() == [
+        [{"x": 1}],
+        [{"x": 2}],
+    ]  # found but for case, not null
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli.answer import Answer, command
 from penstock.options.formats import DEFAULT, READ, WRITTEN
@@ -37,6 +38,16 @@ Page = Annotated[Text, _flag("--page", "ADDR", "Show what happens in a browser, 
 Token = Annotated[
     Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
 ]
+
+
+class _Accepts(TyperCommand):
+    """A command whose `--accept` may stand alone, and is `--accept '*'` then: typer knows no flag whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type is private
+        given: list[str] = []
+        for word, following in zip(args, [*args[1:], "--"], strict=True):
+            given += [word, "*"] if word == "--accept" and following.startswith("-") else [word]
+        return super().parse_args(ctx, given)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
@@ -340,14 +351,14 @@ def adopt(
     return commands.adopt(directory, unlisted, dry_run=dry_run)
 
 
-@app.command()
+@app.command(cls=_Accepts)
 @command
 def late(
     *,
     src: Source,
     dst: Output,
     accept: Annotated[
-        Pairs, _flag("--accept", "GLOB", "Have late files read by the next start: '*' is all; repeatable.")
+        Pairs, _flag("--accept", "[GLOB]", "Have late files read by the next start: alone it is all; repeatable.")
     ] = None,
     dismiss: Annotated[Pairs, _flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
     checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,

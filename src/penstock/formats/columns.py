@@ -82,6 +82,8 @@ def _named(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field, pa.DataType], pa.DataType]], ...] = (
     (types.is_list, lambda element, _: pa.list_(element)),
     (types.is_large_list, lambda element, _: pa.large_list(element)),
+    (types.is_list_view, lambda element, _: pa.list_view(element)),
+    (types.is_large_list_view, lambda element, _: pa.large_list_view(element)),
     (types.is_fixed_size_list, lambda element, found: pa.list_(element, found.list_size)),
 )
 

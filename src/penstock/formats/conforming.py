@@ -63,11 +63,15 @@ def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not types.is_nested(column.type):
         return column.cast(kind)
     batch = pa.RecordBatch.from_arrays([column], names=[""])
-    return _recast(pa.ipc.read_record_batch(batch.serialize(), batch.schema).column(0), kind)
+    copied = pa.BufferOutputStream()
+    with pa.ipc.new_stream(copied, batch.schema) as stream:  # a batch by itself would be without its dictionaries
+        stream.write_batch(batch)
+    return _recast(pa.ipc.open_stream(copied.getvalue()).read_next_batch().column(0), kind)
 
 
 def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """As `recast`, for a column with buffers of its own."""
+    column = _listed(column)
     before, length, buffers = column.type, len(column), column.buffers()
     if before == kind:
         return column
@@ -83,6 +87,15 @@ def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
         return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
     return column.cast(kind)
+
+
+def _listed(column: pa.Array) -> pa.Array:
+    """Return a column of views of lists as one of lists, any other as it is. Arrow's own cast (26) leaves the last of them empty."""
+    if not (types.is_list_view(column.type) or types.is_large_list_view(column.type)):
+        return column
+    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pa.ListArray.from_arrays(offsets, column.flatten(), mask=column.is_null())
 
 
 def _relabelled_column(column: pa.Array, kind: pa.DataType) -> pa.Array:

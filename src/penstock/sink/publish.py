@@ -159,7 +159,11 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
     try:
         storage.publish(staged, target)
     except AlreadyThere as error:
-        msg = f"{target!r} was put there by somebody else; move it away and run the same command again"
+        msg = (
+            f"{target!r} was put there by somebody else; move it away and run the same command again; where another sink of this "
+            "directory made it, keep it there under a free name (penstock verify tells of it from then on), and give each of them a "
+            "fileName with {sink}"
+        )
         raise PublishConflict(msg) from error
     except NotThere as error:
         _confirm(storage, target, file, error)

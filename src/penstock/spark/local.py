@@ -29,13 +29,20 @@ def local_session(
     Raises `OptionError` if `master` is not valid, and `DependencyError`, with what to do, where no session can start; `penstock doctor`
     says more. A `PYSPARK_PYTHON` that names another Python than this one is honoured, with a warning: it costs time.
     """
+    return session_of(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet)
+
+
+def session_of(
+    master: str, config: dict[str, str], *, rows_in_jvm: bool, quiet: bool = True, apart: bool = False
+) -> SparkSession:
+    """Return a session as `local_session` does. `apart`: signals to the group of this process do not reach what Spark is run by."""
     require_pyspark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    session, has_formats = start(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest)
+    session, has_formats = start(master, config, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest, apart=apart)
     if rows_in_jvm:
         register(session)
     elif not has_formats:
