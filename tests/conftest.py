@@ -79,6 +79,7 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("penstock")
 
 
+STORES = {"server", "moto"}  # what modules call the store of objects that their tests share
 _SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
 
@@ -113,13 +114,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
     """
-    asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
-    for name in asked:
+    asked = set(getattr(item, "fixturenames", ()))
+    for name in asked & {"spark", "hdfs"}:
         item.add_marker(getattr(pytest.mark, name))
-    if {"postgres", "kafka"} & set(getattr(item, "fixturenames", ())):
+    if asked & {"postgres", "kafka", *STORES}:
         item.add_marker(pytest.mark.slow)  # it has a server to start
-    serves = item.get_closest_marker("hdfs") or "kafka" in getattr(item, "fixturenames", ())
+    serves = item.get_closest_marker("hdfs") or "kafka" in asked
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
+    if asked & STORES and not group:
+        group = "stores"  # each module has one, in each process that runs a test of it
     if group and item.config.pluginmanager.hasplugin("xdist"):
         item.add_marker(pytest.mark.xdist_group(group))
 

@@ -50,7 +50,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
@@ -108,6 +108,7 @@ __all__ = [
 FOLD = 128
 STAGING = "staging"  # the directory of staged files, beside that of the records
 _TRIES = 5
+_KEPT = 4  # records as they were understood: each step of a batch reads its head anew, and mostly finds the same bytes
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
@@ -316,7 +317,7 @@ class Ledger:
     def read(self, n: int) -> State:
         """Return record `n`; `DamagedState` if it is not what was put."""
         path = self._path(n)
-        state = _state(checked(self._storage.read(path), path), path)
+        state = _record(self._storage.read(path), path)
         if state.n != n or state.sink != self._sink:
             msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
@@ -464,6 +465,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of m
         fields = ((name, item) for name, item in vars(value).items() if name not in _LATER or item not in _NOTHING)
         return {name: _plain(item) for name, item in fields}
     return value
+
+
+@lru_cache(maxsize=_KEPT)
+def _record(data: bytes, path: str) -> State:
+    return _state(checked(data, path), path)
 
 
 def _state(record: dict[str, Any], path: str) -> State:

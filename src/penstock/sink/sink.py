@@ -485,6 +485,7 @@ def _notable(sink: Sink) -> dict[str, str]:
     return {**sink.options.given, **({} if sink.stage is None else {STAGE: sink.stage.text})}
 
 
+@lru_cache(maxsize=4)  # for each task of a sink the same
 def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is.
 
