@@ -16,6 +16,7 @@ from penstock.errors import AccessRefused, AlreadyThere, DependencyError, Option
 from penstock.storage import ObjectStorage, Storage, _objects_native, locate, names_at
 from tests.support.follows import follows
 from tests.support.objects_contract import ObjectsContract
+from tests.support.required import missing_store
 from tests.support.storage_contract import put
 from tests.support.stores import KINDS, SECRET, NoStore, Relay, StoreServer, running, use
 
@@ -31,9 +32,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             server.make("contract")
             yield server
     except NoStore as error:
-        if request.param in os.environ.get("PENSTOCK_REQUIRE_STORES", "").split(","):
-            pytest.fail(f"PENSTOCK_REQUIRE_STORES names it, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing_store(request.param, error)
 
 
 @pytest.fixture

@@ -88,9 +88,9 @@ class Sample:
 class DryRun:
     """What an ingest would do.
 
-    `left_out` says by a word why what would not be read: `held` (changed too recently), `future`, `late`, `unsure`, `read` (before,
+    `left_out` has what would not be read, by the word for why: `held` (changed too recently), `future`, `late`, `unsure`, `read` (before,
     or older than `startingFrom`), `hidden`, `name` (`pattern`, `pathGlobFilter`), `directory` (not entered), `link`, `no file`.
-    `problem` is what the ingest would fail with, as far as it is known; `None`: nothing.
+    `problem` is what the ingest would fail with, as far as that is known, or `None`.
     """
 
     batches: tuple[PlannedBatch, ...]

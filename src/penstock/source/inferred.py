@@ -23,7 +23,7 @@ from penstock import clock
 from penstock.errors import BadFile, BadRecord, FileChanged, InputError, NotThere, OptionError
 from penstock.formats import ddl, format_named
 from penstock.formats.codecs import codec_of
-from penstock.formats.csvkinds import partition_kinds
+from penstock.formats.csvkinds import partition_kinds, several
 from penstock.formats.encryption import inner_name, is_encrypted
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import TIME_OPTIONS
@@ -187,6 +187,7 @@ class _Look:
     cut: int = 0
     first_error: InputError | None = None
     left_out: list[str] = field(default_factory=list)
+    several: set[str] = field(default_factory=set)
     types: Types = field(default_factory=Types)
 
     def fields(self, files: Sequence[FileVersion]) -> list[dict[str, Any]]:
@@ -224,6 +225,11 @@ class _Look:
             notes.append(
                 f"{', '.join(self.patterns)}: strings of {self.how.form.name} are strings, as to Spark; give the schema, with the types of "
                 "columns that are times"
+            )
+        if self.several:
+            notes.append(
+                f"left out {', '.join(map(repr, sorted(self.several)[:_SHOWN]))}: a header has several columns of that name, and none is "
+                "taken by it; rename them, or give a schema and leave header out, by which the header is a record"
             )
         if names := [*self.left_out, *self.types.left_out]:
             shown = ", ".join(map(repr, names[:_SHOWN]))
@@ -264,6 +270,7 @@ class _Look:
         try:
             taken = 0
             for data, columns, where in self.how.blocks(splits):
+                self.several |= several(columns or ())
                 self._block(kinds, data, columns, where)
                 taken += len(data)
                 if 0 <= limit <= taken:
