@@ -13,7 +13,7 @@ What is called of a store is in `_objects_calls`. How each promise of `_base` is
   whose name is already one that nobody else has says so (`unique`): then it goes there at once, and no key is asked for.
 - *publish* looks at the target (a copy that is refused has copied everything), copies to a key that is free, and deletes.
 - *put_if_absent* is one conditional put.
-- *open* is one request, which brings the beginning of the object with it; who reads on in small steps is given what was
+- *open* is one request, which brings the beginning of the object with it; a reader that goes on in small steps is given what was
   read ahead. Every further read names the tag: an object that was
   replaced or removed is an error, never other bytes.
 - *extend* and *lock* are refused: objects do not grow, and there are no locks.
@@ -60,7 +60,7 @@ _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
 _LONGEST_BYTES = 5 << 30  # what all stores copy
 _LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # so many pieces it takes, and copies what is longer in parts
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
-_AHEAD_BYTES = 8 << 20  # for who reads on in small steps: each request is paid for, and waited for
+_AHEAD_BYTES = 8 << 20  # for a reader that goes on in small steps: each request is paid for, and waited for
 _MARKER = "_$folder$"  # ends an empty object that Hadoop and EMR leave beside what they take for a directory
 _AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
 
@@ -439,7 +439,7 @@ class ObjectStorage:
         raise NotSupported(msg)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Do nothing: it is there with what is put below it. Who may read that, the store's own rules say."""
+        """Do nothing: it is there with what is put below it. The store's own rules say who may read that."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for the store, and leaves Python's lock to others meanwhile."""
