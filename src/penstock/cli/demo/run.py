@@ -72,8 +72,8 @@ class Run:
                 heard, heard_at = self.facts, clock.monotonic()
             if clock.monotonic() > heard_at + _SILENT_SECONDS_MAX:
                 self.kill()
-                told = " ".join(self._said) or str(heard or "nothing")
-                msg = f"a run of the demo has not gone on for {_SILENT_SECONDS_MAX} s; it said last: {told}"
+                words = " ".join(self._said) or str(heard or "nothing")
+                msg = f"a run of the demo has not gone on for {_SILENT_SECONDS_MAX} s; it said last: {words}"
                 raise PenstockError(msg)
             shown(self.facts)
             clock.sleep(_POLL_SECONDS)
