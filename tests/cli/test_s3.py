@@ -15,11 +15,11 @@ from penstock.cli.doctor import _look_at
 from penstock.cli.state import clean
 from penstock.errors import OptionError, UnfitStore
 from penstock.ingestion.job import check
-from penstock.options import SINK, SOURCE, parse
+from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
-from penstock.source.clean import Cleaner
 from penstock.storage import _contest, check_fit, contest, locate, names_at
 from penstock.storage._objects import ObjectStorage
+from penstock.unique import token
 from tests.support.follows import follows
 from tests.support.stores import Relay, StoreServer, use
 
@@ -99,20 +99,25 @@ def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_objects_native, "_clients", {})
 
 
-def test_cleaning_and_growing_are_refused(store: StoreServer, tmp_path: Path) -> None:
-    """A store moves nothing and objects do not grow: options that need that are refused before anything is read or written."""
-    storage, _ = locate("s3://bucket")
-    storage.put_if_absent("s3://bucket/cleaning/a.txt", b"one\n")
-    cleaner = Cleaner.of(
-        *locate("s3://bucket/cleaning"),
-        parse(SOURCE, {"path": "s3://bucket/cleaning", "cleanSource": "delete"}, what="source"),
-    )
-    assert cleaner is not None
-    with pytest.raises(OptionError, match="moves nothing"):
-        cleaner.check()
-    growing = {"growing": "true", "fileName": "all"}
-    with pytest.raises(OptionError, match="growing=true"):
-        check("s3://bucket/cleaning", "s3://bucket/grown", source={}, sink=growing, checkpoint=f"{tmp_path}/checkpoint")
+@pytest.mark.parametrize(
+    ("source", "sink", "words"),
+    [
+        ({"cleanSource": "delete"}, {}, "moves nothing"),
+        ({"cleanSource": "archive", "sourceArchiveDir": "s3://bucket/archive"}, {}, "moves nothing"),
+        ({"follow": "true"}, {}, "objects do not grow"),
+        ({}, {"growing": "true", "fileName": "all"}, "growing=true"),
+    ],
+)
+def test_what_stores_cannot_do_is_refused(
+    store: StoreServer, tmp_path: Path, source: dict[str, str], sink: dict[str, str], words: str
+) -> None:
+    """A store moves nothing and objects do not grow: options that need that are refused before anything is read, written or started."""
+    place = f"s3://bucket/{token()}"
+    storage, _ = locate(place)
+    storage.put_if_absent(f"{place}/in/a.txt", b"one\n")
+    with pytest.raises(OptionError, match=words):
+        check(f"{place}/in", f"{place}/out", source=source, sink=sink, checkpoint=f"{tmp_path}/checkpoint")
+    assert names_at(storage, place) == ["in"]
 
 
 @pytest.mark.parametrize("checkpoint", [None, "s3://bucket/checkpoint"])

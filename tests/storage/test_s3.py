@@ -8,11 +8,12 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 
 import pytest
 
-from penstock.errors import AccessRefused, AlreadyThere, DependencyError, OptionError, StorageError
+from penstock.errors import AccessRefused, AlreadyThere, DependencyError, NotThere, OptionError, StorageError
 from penstock.storage import ObjectStorage, Storage, _objects_native, locate, names_at
 from tests.support.follows import follows
 from tests.support.objects_contract import ObjectsContract
@@ -124,6 +125,28 @@ def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer,
     assert storage.stat(f"{root}/d-e").is_file
     assert sorted((entry.name, entry.is_directory) for entry in storage.list(root)) == [("d", True), ("d-e", False)]
     assert [path for path, _ in storage.behind(root, "")] == ["d-e", "d/a"]
+
+
+def test_a_bucket_that_keeps_versions(found: StoreServer) -> None:
+    """Of what was deleted there is a version, and a note that it is gone: nothing of that is listed, and its key is free again."""
+    if found.kind not in {"moto", "minio"}:
+        pytest.skip("it keeps no versions as it is started here")
+    bucket = found.make(f"versions{next(_numbers)}")
+    with closing(found.client()) as client:
+        client.put_bucket_versioning(Bucket=bucket.removeprefix("s3://"), VersioningConfiguration={"Status": "Enabled"})
+    storage, path = locate(f"{bucket}/d")
+    for data in (b"1", b"2"):
+        storage.put_if_absent(f"{path}/a", data)
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{path}/a", b"other")
+        assert storage.read(f"{path}/a") == data
+        storage.delete(f"{path}/a")
+        assert names_at(storage, path) == []
+        with pytest.raises(NotThere):
+            storage.stat(path)
+    storage.put_if_absent(f"{path}/staged", b"3")
+    storage.publish(f"{path}/staged", f"{path}/a")
+    assert [(path, entry.size) for path, entry in storage.behind(path, "")] == [("a", 1)]
 
 
 def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer, root: str) -> None:

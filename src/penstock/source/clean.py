@@ -70,8 +70,14 @@ _WORKERS = 8
 _SELECTING = ("pathGlobFilter", "pattern", "recursiveFileLookup", "partitionColumns")
 
 
-def check_options(options: Options) -> None:
-    """Raise `OptionError` for options of cleaning that do not go together."""
+def check_options(options: Options, storage: Storage, root: str) -> None:
+    """Raise `OptionError` for options of cleaning that do not go together, or not with where the files are."""
+    if options["cleanSource"] != "off" and not storage.moves:
+        msg = (
+            f"cleanSource: {root!r} is in an object store, which moves nothing: a file that is copied back would be a new "
+            "one, and be read again; leave it off, and let a lifecycle rule of the store remove what is older than lateness"
+        )
+        raise OptionError(msg)
     mode, directory = options["cleanSource"], options["sourceArchiveDir"]
     if mode == "archive" and not directory:
         msg = (
@@ -180,12 +186,6 @@ class Cleaner:
 
     def check(self) -> None:
         """Raise `OptionError` or `StorageError` unless files can be taken from the directory, and put into the archive."""
-        if not self._storage.moves:
-            msg = (
-                f"cleanSource: {self._root!r} is in an object store, which moves nothing: a file that is copied back would be a new "
-                "one, and be read again; leave it off, and let a lifecycle rule of the store remove what is older than lateness"
-            )
-            raise OptionError(msg)
         if not self._storage.stat(self._root).is_directory:
             msg = f"cleanSource is for a directory, found path={self._root!r}, which is a file; name the directory that it is in"
             raise OptionError(msg)

@@ -64,8 +64,8 @@ def reading(options: Options, schema: str) -> Reading:
     if options["emit"] == "records":
         fmt = _with_rules(options, fmt)
         _check_schema(fmt, partitions=_has_partitions(options))
-    check_clean_options(options)
-    check_follow_options(options, fmt)
+    check_clean_options(options, place.storage, place.root)
+    check_follow_options(options, fmt, place.storage, place.root)
     columns = tuple(whole.names)
     archive = archive_of(place.storage, options)
     return Reading(

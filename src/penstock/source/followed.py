@@ -75,13 +75,19 @@ _ALONE = {
 }
 
 
-def check_options(options: Options, fmt: ReadFormat) -> None:
+def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str) -> None:
     """Raise `OptionError` for what cannot be followed."""
     if not options["follow"]:
         if "closeAfter" in options.given:
             msg = "closeAfter is for follow=true, found follow=false; set it, or leave closeAfter out"
             raise OptionError(msg)
         return
+    if storage.tags_contents:
+        msg = (
+            f"follow=true: {root!r} is in an object store, where objects do not grow: each is put whole, and read when it is there; "
+            "leave it out, and have the writer put a new object for what is new"
+        )
+        raise OptionError(msg)
     for name, values in _ALONE.items():
         if options[name] not in values:
             msg = f"{name}={options[name]!r} does not go with follow=true, which reads all that files have and get; leave one of them out"

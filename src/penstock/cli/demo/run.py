@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 _KEPT_LINES = 20
-_RUN_SECONDS_MAX = 300
+_SILENT_SECONDS_MAX = 300
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,14 @@ class Run:
 
     def wait(self, shown: Callable[[dict[str, Any]], None], *, until: Callable[[], bool] = bool) -> Ended:
         """Wait for the end, or until `until` is true and then kill it; `shown` gets the newest facts, again and again."""
-        deadline = clock.monotonic() + _RUN_SECONDS_MAX
+        heard, heard_at = self.facts, clock.monotonic()
         while self._process.poll() is None and not until():
-            if clock.monotonic() > deadline:
+            if self.facts != heard:
+                heard, heard_at = self.facts, clock.monotonic()
+            if clock.monotonic() > heard_at + _SILENT_SECONDS_MAX:
                 self.kill()
-                msg = f"a run of the demo did not end within {_RUN_SECONDS_MAX} s; it said last: {' '.join(self._said)}"
+                words = " ".join(self._said) or str(heard or "nothing")
+                msg = f"a run of the demo has not gone on for {_SILENT_SECONDS_MAX} s; it said last: {words}"
                 raise PenstockError(msg)
             shown(self.facts)
             clock.sleep(_POLL_SECONDS)
