@@ -17,9 +17,11 @@ import hypothesis
 import pytest
 from psutil import virtual_memory
 
+from penstock import failpoints
 from tests.support.effort import effort
 from tests.support.hdfs import MiniHdfs, running
 from tests.support.jars import SHORT_LIVED, NoJars
+from tests.support.required import missing
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -152,16 +154,20 @@ def spark() -> Iterator[SparkSession]:
 
     Skips where there is no PySpark or no Java, but for PENSTOCK_REQUIRE_SPARK=1 (`make test`), where that is a failure.
     """
-    missing = _missing_for_spark()
-    if missing:
-        if os.environ.get("PENSTOCK_REQUIRE_SPARK", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_SPARK is set, but {missing}", pytrace=False)
-        pytest.skip(missing)
+    reason = _missing_for_spark()
+    if reason:
+        missing("SPARK", reason)
     from penstock import local_session  # noqa: PLC0415 - needs PySpark, which may be missing
 
     session = local_session(config=SMALL)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoint_stays_armed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture(autouse=True)
@@ -206,9 +212,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
         with running(tmp_path_factory.mktemp("hdfs")) as cluster:
             yield cluster
     except NoJars as error:
-        if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing("HDFS", error)
 
 
 @pytest.fixture(scope="session")
@@ -223,9 +227,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         with server.running(tmp_path_factory.mktemp("kafka")) as broker:
             yield broker
     except NoJars as error:
-        if os.environ.get("PENSTOCK_REQUIRE_KAFKA", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_KAFKA is set, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing("KAFKA", error)
 
 
 @pytest.fixture(scope="session")

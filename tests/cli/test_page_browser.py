@@ -27,6 +27,7 @@ from penstock.ingestion.job import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.server import answering
 from tests.support.chromium import Chromium, NoChromium, binary, browsing
+from tests.support.required import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,9 +91,7 @@ def chromium(tmp_path: Path) -> Iterator[Chromium]:
     try:
         binary()
     except NoChromium as error:
-        if os.environ.get("PENSTOCK_REQUIRE_CHROMIUM", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_CHROMIUM is set, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing("CHROMIUM", error)
     with browsing(tmp_path / "profile") as browser:
         yield browser
 

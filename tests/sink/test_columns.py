@@ -29,12 +29,6 @@ BOTH = pa.schema([("value", pa.string()), ("name", pa.string()), ("k", pa.string
 GROWS = {"growing": "true", "fileName": "{name}.log", "dropBucketColumns": "true"}
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 @pytest.fixture
 def named(output: Output) -> Output:
     """Return an output of rows `value|name`."""

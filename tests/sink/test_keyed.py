@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 ROOT = "/out"
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
 def local(output: Output, key: str | None, **options: str) -> KeyedBatch:
     """Return the writing of a batch into the output."""
     return writing(LocalStorage(), str(output.root), key, **options)

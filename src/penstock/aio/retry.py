@@ -37,15 +37,16 @@ _DELAY_MAX = math.nextafter(math.inf, 0)
 class Retry:
     """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
 
-    The wait is `delay` seconds, times `backoff` for each further one, at most `max_delay`; `jitter` makes it up to that
-    fraction shorter, at random, so that calls that failed together do not come back together. `delay` may be a function of
-    the number of the attempt and its error (None if `on_result` did not want its result): the seconds that it returns are
-    waited as they are; `retry_after` is one, which waits as long as the service asks for. `on` says which errors are
-    worth another attempt (types, or a function of the error; default: every one, and an attempt that timed out),
-    `on_result` which results are (a function of the list of outputs). When no attempt is left the last result stands.
-    `budget` bounds what a service that is down is asked in addition: at most that fraction of the calls of a worker process are
-    made again (beside ten that always are; up to a hundred are saved up while all goes well); a call for which none is left has
-    failed as if it had been its last attempt.
+    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up to that
+      fraction shorter, at random, so that calls that failed together do not come back together.
+    - `delay` may be a function of the number of the attempt and its error (None if `on_result` did not want its result). The seconds
+      that it returns are waited as they are. `retry_after` makes such a function, which waits as long as the service asks for.
+    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and an attempt that
+      timed out. `on_result` says which results are: a function of the list of outputs. When no attempt is left, the last result stands.
+    - `budget` limits how many more calls a service gets while it is down: at most that fraction of the calls of a worker process are made
+      again, besides ten that always are; up to a hundred are saved up while all goes well. Once it is spent, a call that fails has failed
+      as if that had been its last attempt.
+
     `OptionError` for values that make no sense.
     """
 

@@ -250,12 +250,13 @@ def catalog(
     sink: str | None = None,
     skip: Sequence[str] = (),
 ) -> Catalogued:
-    """Bring the finished files of the output `dst` into a table, each exactly once; again: what was published since.
+    """Bring the finished files of the output `dst` into a table, each exactly once. A second call brings what was published since.
 
-    Either `iceberg`, a name such as `logs.events`, of the `catalog`: a name of pyiceberg's configuration, `sqlite:////data/catalog.db`,
-    or a catalogue of pyiceberg's; without one it is pyiceberg's own default, or a SQLite file below the output. Or `delta`: the log of
-    the table is then in `dst` itself. `sink`: its files only. `skip`: patterns of paths below the output that are passed over where they
-    cannot be in the table. Needs neither Spark nor Java; any number of callers may do so at any time.
+    The table is one of Iceberg or Delta. `iceberg` is its name, such as `logs.events`, in `catalog`: a name of pyiceberg's configuration,
+    `sqlite:////data/catalog.db`, or a catalogue of pyiceberg's; by default pyiceberg's own default, or a SQLite file below the output.
+    With `delta`, the log of the table is in `dst` itself. `sink` takes only the files of that sink. `skip` has patterns of paths below
+    the output that are passed over if they cannot be in the table. Needs neither Spark nor Java; any number of callers may call it at
+    any time.
 
     Raises `CatalogError`, `EventsLost`, `DependencyError`, `OptionError`.
     """

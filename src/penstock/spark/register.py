@@ -31,10 +31,10 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: times that say no zone are read in that of the
-    session, as Spark reads them (it is asked for when the format is named); and the parts that a query leaves open are
-    published when it ends, and not only when they are idle or the application ends. A listener does that; where the end is
-    waited for (`awaitTermination`, `stop`) it is done before that returns.
+    Spark finds them without this when the package is installed. This adds two things. Times without a zone are read in the zone of the
+    session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are published when
+    it ends, and not only when they are idle or the application ends. A listener does that; where somebody waits for the end
+    (`awaitTermination`, `stop`), it is done before that call returns.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
