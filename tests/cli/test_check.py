@@ -199,6 +199,18 @@ def test_two_pipelines_with_one_checkpoint(place: Path) -> None:
     assert problems(place, f'{GOOD}{twin}checkpoint = "apart"\n') == []
 
 
+@pytest.mark.parametrize(("first", "second"), [("out", "./out/deep/er"), ("out/deep/er", "in/../out")])
+def test_an_output_within_another(place: Path, first: str, second: str) -> None:
+    """Readers of the outer one would see the rows of both, and `verify` calls them doubled: refused, whichever comes first."""
+    other = '[pipelines.q]\nsource.path = "in"\nsink.path = "out"\n'
+    [(line, key, message)] = problems(
+        place, (pipeline() + other.replace('"out"', f'"{second}"')).replace('"out"', f'"{first}"')
+    )
+    assert (line, key) == (6, "pipelines.q.sink")
+    assert "readers of the outer one would see the rows of both" in message
+    assert problems(place, pipeline() + other.replace('"out"', '"out-2"')) == []
+
+
 def test_settings_of_spark_as_toml_has_them(place: Path) -> None:
     """A dotted key without quotes is a table in a table to TOML: it is the setting all the same, and a number or a truth is its text."""
     (place / "p.toml").write_text(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_told, load_transform
 from penstock.cli.run import model, toml
-from penstock.cli.run.claims import Claimed, Exclusive, claims
+from penstock.cli.run.claims import Claimants, Claimed, Exclusive, claims
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
@@ -134,8 +134,9 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     readings = [_FileReading(name, listed=name != path) for name in _files(storage, path, location)]
     parsed = [(reading, file) for reading in readings if (file := _read(reading, storage, secrets)) is not None]
     pipelines: dict[str, Planned] = {}
+    taken = Claimants()
     for reading, file in parsed:
-        _enter(reading, file, pipelines)
+        _enter(reading, file, pipelines, taken)
     session = _session(parsed)
     problems = [_masked(flaw, secrets) for reading in readings for flaw in sorted(reading.problems, key=_line)]
     if len(parsed) < len(readings):
@@ -232,9 +233,8 @@ def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.Spa
     return model.SparkTable(master=master, config=config)
 
 
-def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[str, Planned]) -> None:
+def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[str, Planned], taken: Claimants) -> None:
     """Enter the pipelines of a file that can be started, and note what is wrong with the others."""
-    holders = {claim: planned.name for planned in pipelines.values() for claim in planned.claims}
     for name, pipeline in parsed.pipelines.items():
         key: Key = ("pipelines", name)
         if name in pipelines:
@@ -243,13 +243,12 @@ def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[s
         planned = _planned(reading, name, pipeline)
         if planned is None:
             continue
-        taken = next((claim for claim in planned.claims if claim in holders), None)
-        if taken is not None:
-            of_checkpoint = taken.kind is Claimed.CHECKPOINT and pipeline.checkpoint
-            reading.problem((*key, "checkpoint" if of_checkpoint else "sink"), taken.refusal(holders[taken]))
+        refused = taken.take(name, planned.claims, planned.request.dst)
+        if refused is None:
+            pipelines[name] = planned
             continue
-        pipelines[name] = planned
-        holders.update(dict.fromkeys(planned.claims, name))
+        of_checkpoint = refused[0] is Claimed.CHECKPOINT and pipeline.checkpoint
+        reading.problem((*key, "checkpoint" if of_checkpoint else "sink"), refused[1])
 
 
 def _planned(reading: _FileReading, name: str, pipeline: model.PipelineTable) -> Planned | None:
