@@ -46,6 +46,22 @@ def logical(kind: str, logical_type: str, /, **more: Any) -> dict[str, Any]:
 
 FOREIGN = {
     "enum": ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "B", pa.string(), "B"),
+    "enums": (
+        {"type": "array", "items": ["null", {"type": "enum", "name": "e", "symbols": ["A", "B"]}]},
+        ["B", None, "A"],
+        pa.list_(pa.string()),
+        ["B", None, "A"],
+    ),
+    "enum in a record": (
+        {
+            "type": "record",
+            "name": "r",
+            "fields": [{"name": "e", "type": {"type": "enum", "name": "e", "symbols": ["A", "B"]}}],
+        },
+        {"e": "B"},
+        pa.struct([("e", pa.string())]),
+        {"e": "B"},
+    ),
     "fixed": ({"type": "fixed", "name": "f", "size": 3}, b"abc", pa.binary(), b"abc"),
     "map": ({"type": "map", "values": ["null", "long"]}, {"k": 1}, pa.map_(pa.string(), pa.int64()), [("k", 1)]),
     "uuid": (logical("string", "uuid"), uuid.UUID(int=1), pa.string(), str(uuid.UUID(int=1))),

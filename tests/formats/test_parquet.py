@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema, spark_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema
 from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -100,7 +101,7 @@ def test_rows_survive(codec: str) -> None:
     data = written(batch, codec=codec)
     assert read(data, SCHEMA) == pa.Table.from_batches([batch])
     assert read(pa.BufferReader(data), SCHEMA) == pa.Table.from_batches([batch])
-    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+    assert parquet_footer(io.BytesIO(data))[0].equals(SCHEMA)
 
 
 def test_other_engines_read_the_file(tmp_path: Path) -> None:
@@ -203,6 +204,37 @@ def test_files_of_other_programs(
 
 
 @pytest.mark.parametrize(
+    ("values", "stored", "kind"),
+    [
+        ([{"e": "x"}, {"e": None}, None], pl.Struct({"e": pl.Categorical}), pa.struct([("e", pa.string())])),
+        ([["x", None], [], None, ["y"]], pl.List(pl.Enum(["x", "y"])), pa.list_(pa.string())),
+        ([[["x"]], None], pl.List(pl.List(pl.Categorical)), pa.list_(pa.list_(pa.string()))),
+    ],
+    ids=["struct", "list", "lists"],
+)
+def test_categories_inside_of_polars(values: list[Any], stored: Any, kind: pa.DataType) -> None:
+    """Arrow gives text that polars had as categories as dictionaries, at any depth: it is text, and no error that is not ours."""
+    file = io.BytesIO()
+    pl.DataFrame({"a": pl.Series(values, dtype=stored)}).write_parquet(file)
+    assert read(file, pa.schema([("a", kind)])).column(0).to_pylist() == values
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_views_of_lists_are_read_to_the_last(view: Callable[[pa.DataType], pa.DataType]) -> None:
+    """A file that Arrow wrote of views of lists gives them back as such, and its cast leaves the last one empty: every value is there."""
+    lists = [[[1, None], [], [2], None, [3, 4]], [[1]], [None, [1]], [[]], []]
+    for values in lists:
+        file = foreign(pa.table({"a": pa.array(values, view(pa.int32()))}))
+        assert read(file, pa.schema([("a", pa.list_(pa.int64()))])).column(0).to_pylist() == values
+    table = pa.table({"a": pa.array([[{"X": 1}], [{"X": 2}]], view(pa.struct([("X", pa.int32())])))})
+    members = pa.schema([("a", pa.list_(pa.struct([("x", pa.int64())])))])
+    assert read(foreign(table), members).column(0).to_pylist() == [
+        [{"x": 1}],
+        [{"x": 2}],
+    ]  # found but for case, not null
+
+
+@pytest.mark.parametrize(
     ("array", "field", "message"),
     [
         (pa.array(["1"]), pa.field("a", pa.int64()), "another type: found string, expected bigint"),
@@ -261,13 +293,13 @@ def test_every_cut_file_is_bad() -> None:
     data = written(rows(20))
     for length in range(0, len(data), 7):
         with pytest.raises(BadFile, match="not a readable Parquet file"):
-            parquet_schema(io.BytesIO(data[:length]))
+            parquet_footer(io.BytesIO(data[:length]))
 
 
 @pytest.mark.parametrize("garbage", [b"", b"PAR1", b"PAR1" * 3, b"plain text\n" * 100, bytes(1_000)])
 def test_garbage_is_bad(garbage: bytes) -> None:
     """What is no Parquet file is refused by each way to look at it."""
-    for look in (parquet_schema, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
+    for look in (parquet_footer, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
         with pytest.raises(BadFile):
             look(io.BytesIO(garbage))
 
@@ -356,7 +388,7 @@ def test_a_file_without_rows_is_a_file() -> None:
     """A writer closed without rows leaves a file that says its columns."""
     data = written(rows(2).slice(0, 0))
     assert read(data, SCHEMA).num_rows == 0
-    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+    assert parquet_footer(io.BytesIO(data))[0].equals(SCHEMA)
     assert group_rows(data) == []
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.schema import castable, fitted, nullable, recast, relabelled, spark_name
+from penstock.formats.conforming import castable, fitted, recast, relabelled
+from penstock.formats.schema import nullable, spark_name
 from penstock.formats.zones import UTC, instants
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def _named(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
 _LISTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field, pa.DataType], pa.DataType]], ...] = (
     (types.is_list, lambda element, _: pa.list_(element)),
     (types.is_large_list, lambda element, _: pa.large_list(element)),
+    (types.is_list_view, lambda element, _: pa.list_view(element)),
+    (types.is_large_list_view, lambda element, _: pa.large_list_view(element)),
     (types.is_fixed_size_list, lambda element, found: pa.list_(element, found.list_size)),
 )
 
