@@ -17,10 +17,9 @@ import sys
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from penstock.sink import keeper
 from penstock.spark.draining import Draining
+from penstock.spark.listening import QuickListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.aio")
 
 
-class EndListener(StreamingQueryListener):
+class EndListener(QuickListener):
     """Tells the keepers of a query that it has ended, and the log what it called. Spark calls it in the user's driver process."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -49,9 +48,9 @@ class EndListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Log the counts of its calls, if it makes any, and end it if it carries them over and all have come out."""
         calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
-        query, spark = str(event.progress.id), self._session()
         if calls is None:
             return
+        query, spark = str(event.progress.id), self._session()
         if (counts := calls.counts_of(query)) is not None:
             _log.info("query %s, batch %d: %s", query, event.progress.batchId, counts)
         if spark is not None and calls.has_lanes(query):

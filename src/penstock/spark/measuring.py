@@ -18,8 +18,6 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from penstock import tally
 from penstock.arguments import named
 from penstock.clock import SECOND_NS
@@ -34,6 +32,7 @@ from penstock.options import SINK, parse
 from penstock.query import measured as counted
 from penstock.session.connect import require_driver, require_session
 from penstock.sink.sink import Sink
+from penstock.spark.listening import QuickListener
 from penstock.storage import locate
 from penstock.wal.form import Position
 
@@ -56,7 +55,7 @@ _PARTITIONS = 100  # of one query, at most
 _OUTCOMES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
 
 
-class MeasuringListener(StreamingQueryListener):
+class MeasuringListener(QuickListener):
     """Takes into a meter what Spark tells of queries with our source or sink; of those of pipelines the rest is measured elsewhere."""
 
     def __init__(self, spark: SparkSession, meter: Meter) -> None:
@@ -297,7 +296,7 @@ def measure(spark: SparkSession, meter: Meter) -> ExitStack:
     return around
 
 
-def _take_off(spark: SparkSession, listener: StreamingQueryListener) -> None:
+def _take_off(spark: SparkSession, listener: MeasuringListener) -> None:
     with suppress(Exception):  # its JVM may be gone
         spark.streams.removeListener(listener)
 
