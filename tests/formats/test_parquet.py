@@ -288,6 +288,15 @@ def test_days_are_read_as_times_of_no_zone() -> None:
         read(far, pa.schema([("a", pa.timestamp("us"))]))
 
 
+def test_maps_whose_keys_may_be_null_are_told() -> None:
+    """Presto and old writers of Hive mark keys so, and Spark reads them; Arrow reads nothing of such a file: it is said what to do."""
+    data = foreign(pa.table({"a": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})).getvalue()
+    required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"  # of the key, in the footer
+    assert data.count(required) == 1
+    with pytest.raises(BadFile, match="keys of a map may be null in it.*: have Spark read it, and write it anew"):
+        read(io.BytesIO(data.replace(required, optional)), NUMBERS)
+
+
 def test_every_cut_file_is_bad() -> None:
     """A file cut at any byte is refused, never read in part."""
     data = written(rows(20))

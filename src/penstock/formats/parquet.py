@@ -183,9 +183,11 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary fi
 
 def _hint(error: Exception) -> str:
     """Return what to do with a file that Arrow cannot read though it is whole, "" for any other."""
-    if not _ENCRYPTED.search(str(error)):
-        return ""
-    return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+    if _ENCRYPTED.search(str(error)):
+        return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+    if "keys must be annotated as required" in str(error):
+        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it anew"
+    return ""
 
 
 def _is_arrows(error: Exception) -> bool:
