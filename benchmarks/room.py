@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.session import launch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -75,6 +77,7 @@ def clear(path: Path) -> None:
 def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = True) -> dict[str, str]:
     """Return the environment of a contender's process: that of this one, and what makes the contender."""
     base = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PENSTOCK_"))}
+    base[launch.TOGETHER] = "1"  # what is waited for and killed is the group
     base["BENCHMARKS_SKIPPED_SYNCS"] = str(room.skipped_syncs)
     inherited = [str(Path(entry).resolve()) for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = [] if syncs else [str(_NO_SYNC)]

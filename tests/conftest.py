@@ -17,9 +17,11 @@ import hypothesis
 import pytest
 from psutil import virtual_memory
 
+from penstock import failpoints
 from tests.support.effort import effort
 from tests.support.hdfs import MiniHdfs, running
 from tests.support.jars import SHORT_LIVED, NoJars
+from tests.support.required import missing
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tests.support.interpreter import Interpreter
     from tests.support.kafka import Kafka
     from tests.support.postgres import Postgres
+    from tests.support.stores import Relay, StoreServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
@@ -76,6 +79,7 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("penstock")
 
 
+STORES = {"server", "moto"}  # what modules call the store of objects that their tests share
 _SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
 
@@ -110,13 +114,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
     """
-    asked = [name for name in ("spark", "hdfs") if name in getattr(item, "fixturenames", ())]
-    for name in asked:
+    asked = set(getattr(item, "fixturenames", ()))
+    for name in asked & {"spark", "hdfs"}:
         item.add_marker(getattr(pytest.mark, name))
-    if {"postgres", "kafka"} & set(getattr(item, "fixturenames", ())):
+    if asked & {"postgres", "kafka", *STORES}:
         item.add_marker(pytest.mark.slow)  # it has a server to start
-    serves = item.get_closest_marker("hdfs") or "kafka" in getattr(item, "fixturenames", ())
+    serves = item.get_closest_marker("hdfs") or "kafka" in asked
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
+    if asked & STORES and not group:
+        group = "stores"  # each module has one, in each process that runs a test of it
     if group and item.config.pluginmanager.hasplugin("xdist"):
         item.add_marker(pytest.mark.xdist_group(group))
 
@@ -148,16 +154,20 @@ def spark() -> Iterator[SparkSession]:
 
     Skips where there is no PySpark or no Java, but for PENSTOCK_REQUIRE_SPARK=1 (`make test`), where that is a failure.
     """
-    missing = _missing_for_spark()
-    if missing:
-        if os.environ.get("PENSTOCK_REQUIRE_SPARK", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_SPARK is set, but {missing}", pytrace=False)
-        pytest.skip(missing)
+    reason = _missing_for_spark()
+    if reason:
+        missing("SPARK", reason)
     from penstock import local_session  # noqa: PLC0415 - needs PySpark, which may be missing
 
     session = local_session(config=SMALL)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_failpoint_stays_armed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture(autouse=True)
@@ -202,9 +212,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
         with running(tmp_path_factory.mktemp("hdfs")) as cluster:
             yield cluster
     except NoJars as error:
-        if os.environ.get("PENSTOCK_REQUIRE_HDFS", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_HDFS is set, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing("HDFS", error)
 
 
 @pytest.fixture(scope="session")
@@ -219,9 +227,28 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         with server.running(tmp_path_factory.mktemp("kafka")) as broker:
             yield broker
     except NoJars as error:
-        if os.environ.get("PENSTOCK_REQUIRE_KAFKA", "0") not in {"", "0"}:
-            pytest.fail(f"PENSTOCK_REQUIRE_KAFKA is set, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing("KAFKA", error)
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """Return the store of objects that all tests of this process share; it has a bucket, `bucket`, and each test a prefix of its own."""
+    from tests.support import stores  # noqa: PLC0415 - it is asked for by few
+
+    with stores.running("moto", tmp_path_factory.mktemp("moto")) as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def relay(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    """Return a relay in front of that store, which this process takes for the store."""
+    from tests.support import stores  # noqa: PLC0415 - it is asked for by few
+
+    stores.use(moto, monkeypatch)
+    with stores.Relay(moto) as relay:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.endpoint)
+        yield relay
 
 
 @pytest.fixture(scope="session")

@@ -96,9 +96,9 @@ def layer_of(module: str) -> str:
     return second if second in BELOW else ROOT
 
 
-def imports(tree: ast.Module, module: str, *, package: bool) -> Iterator[tuple[int, str]]:
+def imports(text: str, module: str, *, package: bool) -> Iterator[tuple[int, str]]:
     """Yield (line, dotted target) of every import anywhere in a module; relative ones are made absolute."""
-    for node in ast.walk(tree):
+    for node in importing(text):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -106,7 +106,7 @@ def imports(tree: ast.Module, module: str, *, package: bool) -> Iterator[tuple[i
             here = parts[: len(parts) - node.level + package] if node.level else []
             target = ".".join([*here, *filter(None, [node.module])])
             yield from ((node.lineno, f"{target}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"import_module", "__import__"}:
+        else:
             named = node.args[0] if node.args else None
             if isinstance(named, ast.Constant) and isinstance(named.value, str):
                 yield node.lineno, named.value
@@ -116,7 +116,7 @@ def upward(text: str, module: str, *, package: bool = False) -> list[str]:
     """Return the imports of a module that do not point down, as lines that an editor can jump to."""
     layer = layer_of(module)
     found = []
-    for line, target in imports(parsed(text), module, package=package):
+    for line, target in imports(text, module, package=package):
         other = layer_of(target)
         ours = other in BELOW and other != layer and other not in BELOW[layer]
         foreign = layer not in ONLY_IN.get(other, {layer})
@@ -126,9 +126,18 @@ def upward(text: str, module: str, *, package: bool = False) -> list[str]:
 
 
 @cache
-def parsed(text: str) -> ast.Module:
-    """Return the syntax tree of a file, which is made once for the two tests that look at all of them."""
-    return ast.parse(text)
+def importing(text: str) -> list[ast.Import | ast.ImportFrom | ast.Call]:
+    """Return what imports something in a file, which is parsed once for the two tests that look at all of them."""
+    return [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.Call) and _imports_by_name(node.func))
+    ]
+
+
+def _imports_by_name(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in {"import_module", "__import__"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -151,7 +160,7 @@ def test_imports_point_down() -> None:
 
 def files_of(text: str, module: str, known: set[str], *, package: bool = False) -> set[str]:
     """Return the modules of `known` that a module imports, wherever the import stands."""
-    targets = (target for _, target in imports(parsed(text), module, package=package))
+    targets = (target for _, target in imports(text, module, package=package))
     found = {target if target in known else target.rpartition(".")[0] for target in targets}
     return found & known - {module}
 
@@ -257,10 +266,10 @@ def test_checker_leaves_alone(module: str, code: str) -> None:
 
 def test_relative_imports_are_made_absolute() -> None:
     """A relative import means the same module from a package's `__init__` as from a module in it."""
-    tree = ast.parse("from . import a\nfrom .b import c\nfrom ..d import e")
+    text = "from . import a\nfrom .b import c\nfrom ..d import e"
     expected = ["penstock.sink.a", "penstock.sink.b.c", "penstock.d.e"]
-    assert [target for _, target in imports(tree, "penstock.sink.publish", package=False)] == expected
-    assert [target for _, target in imports(tree, "penstock.sink", package=True)] == expected
+    assert [target for _, target in imports(text, "penstock.sink.publish", package=False)] == expected
+    assert [target for _, target in imports(text, "penstock.sink", package=True)] == expected
 
 
 # In a fresh interpreter: import a package and report what was loaded and what was done meanwhile. The audit hook is

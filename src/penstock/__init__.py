@@ -1,7 +1,8 @@
 """Exactly-once file streams for Spark Structured Streaming.
 
-``spark.readStream.format("penstock")`` reads a directory, ``df.writeStream.format("penstock")`` writes one, and
-`ingest` does both in one stage on the executors. Everything here loads when it is first used.
+``spark.readStream.format("penstock")`` reads a directory as a stream, and ``df.writeStream.format("penstock")`` writes a stream
+into a directory. `ingest` does both in one stage, so that no record crosses into the JVM. Every name here is loaded when it is
+first used: Spark imports this package in six processes for each query.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What this process has done, in numbers that only grow, for monitors: waits for a disk, rows of databases, records of logs.
 
-Whoever does it counts it here, in a microsecond, without knowing who asks; nobody decides anything by it. Work for a query is done in many
+Whoever does it counts it here, in a microsecond, without knowing who will ask; nothing is decided by it. Work for a query is done in many
 processes: what each counts while it works for one (`Counted`) goes with its results to where the batch is committed, and from there to
 whoever measures the query (`query.measured`). What is of no query (a log that this process writes) is told by this process.
 

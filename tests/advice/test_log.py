@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from penstock.windows import WindowStore
 from penstock.windows.replay import Replay
 from tests.support.advice import penstock
 from tests.support.follows import follows
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed."""
-    yield
-    failpoints.arm("")
 
 
 def write(root: Path, *records: bytes) -> None:

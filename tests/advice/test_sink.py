@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,13 +30,6 @@ from penstock.storage import LocalStorage
 from penstock.testing import ObjectStore
 from tests.support.advice import Query, penstock
 from tests.support.follows import follows
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed."""
-    yield
-    failpoints.arm("")
 
 
 def copied(*places: Path) -> Callable[[], None]:

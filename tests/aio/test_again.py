@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from datetime import datetime, timedelta, timezone
+from email.message import Message
 from email.utils import format_datetime
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
 
 import pydantic
 import pytest
@@ -163,6 +165,14 @@ def test_retry_after_is_found_in_errors_of_every_client(made: Any, name: str) ->
     says = retry_after(delay=1.0)
     assert says(1, made({name: " 17 "})) == 17.0
     assert says(1, wrapped(made({name: "17"}))) == 17.0
+    assert says(1, made({name: "1.5"})) == 1.5  # as some services write it, though the standard has whole seconds
+
+
+def test_retry_after_is_found_in_errors_of_urllib() -> None:
+    """Python's own client has headers that are no mapping: they were not looked at."""
+    message = Message()
+    message["retry-after"] = "17"
+    assert retry_after(delay=1.0)(1, HTTPError("http://x", 429, "busy", message, None)) == 17.0
 
 
 def test_retry_after_may_be_a_date() -> None:
@@ -173,7 +183,7 @@ def test_retry_after_may_be_a_date() -> None:
         assert least <= retry_after()(1, HttpError({"Retry-After": date})) <= most
 
 
-@pytest.mark.parametrize("value", ["soon", "", "-3", "1e9", "٣"])
+@pytest.mark.parametrize("value", ["soon", "", "-3", "1e9", "٣", "1.", ".5", "1.5.2", "nan", "inf"])
 def test_what_no_retry_after_says_is_backed_off(value: str) -> None:
     """A header that is none, an error without one, and a result: the wait is the one that was asked for."""
     says = retry_after(delay=1.0, backoff=3.0, max_delay=8.0)

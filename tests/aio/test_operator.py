@@ -488,6 +488,67 @@ def test_calls_are_completed_by_callbacks() -> None:
     assert told.counts.late >= 2
 
 
+@pytest.mark.parametrize("ending", ["returns", "returns None", "raises"])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_an_async_function_may_complete_its_call(ending: str, batch_size: int) -> None:
+    """What it said to its call counts, as it came first: `fail` was passed over, and the row emitted what was returned behind it."""
+
+    def say(row: int, call: Call) -> None:
+        if row == 1:
+            call.fail(LookupError("said"))
+        else:
+            call.collect([(10 * row,)])
+        call.collect([(-row,)])
+
+    async def one(row: int, call: Call) -> Any:
+        say(row, call)
+        if ending == "raises":
+            raise ValueError(row)
+        return (row,) if ending == "returns" else None
+
+    async def several(rows: list[int], calls: list[Call]) -> Any:
+        for row, call in zip(rows, calls, strict=True):
+            say(row, call)
+        return [(row,) for row in rows] if ending == "returns" else None
+
+    told = drive(one if batch_size == 1 else several, [0, 1, 2], on_error="column", batch_size=batch_size)
+    assert (told.outs, told.kinds) == ([0, 20], {1: "error"})
+    assert told.outcomes[1].failure is not None
+    assert "said" in told.outcomes[1].failure.message
+    assert told.counts.late >= 3
+
+
+def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:
+    """It has returned, or raised, and not completed its call: what a callback of its says later is counted, and nothing else."""
+
+    async def call(row: int, call: Call) -> Any:
+        asyncio.get_running_loop().call_later(0.5, call.collect, [(-1,)])
+        if row:
+            raise ValueError(row)
+        return (row,)
+
+    async def slow(row: int, call: Call) -> Any:
+        if row < 2:
+            return await call_(row, call)
+        await asyncio.sleep(3)
+        return (row,)
+
+    call_ = call
+    told = drive(slow, [0, 1, 2], on_error="column")
+    assert (told.outs, told.kinds, told.counts.late) == ([0, 2], {1: "error"}, 2)
+
+
+def test_a_row_of_an_async_batch_may_complete_its_call_alone() -> None:
+    """The others have what was returned for them."""
+
+    async def call(rows: list[int], calls: list[Call]) -> Any:
+        calls[1].fail(LookupError("said"))
+        return [(row,) for row in rows]
+
+    told = drive(call, [0, 1, 2], on_error="column", batch_size=3)
+    assert (told.outs, told.kinds) == ([0, 2], {1: "error"})
+
+
 def test_a_completion_of_an_older_attempt_is_late() -> None:
     """The first attempt timed out; what it says later is not the second one's result."""
 

@@ -242,7 +242,7 @@ class TestProcess:
         place.put("b.txt", "two\n")
         while json.loads(running.stdout.readline())["rows"] < 2:
             pass
-        running.send_signal(signal.SIGINT)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
         out, err = running.communicate(timeout=PATIENCE_SECONDS)
         assert (running.returncode, err) == (0, "")
         assert json.loads(out.splitlines()[-1])["interrupted"] is True

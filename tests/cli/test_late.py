@@ -94,6 +94,16 @@ def test_accepted_files_are_read_once(penstock: Callable[..., Said], query: Pipe
     assert (found.files, found.waiting_files) == (3, 0)
 
 
+@pytest.mark.parametrize("behind", [(), ("--json",)])
+def test_accept_without_a_pattern_is_all(
+    penstock: Callable[..., Said], query: Pipeline, behind: tuple[str, ...]
+) -> None:
+    """`--accept` alone, at the end or before another flag, takes in all that is late: the next flag is no pattern."""
+    said = penstock("late", query.src, query.dst, "--accept", *behind)
+    assert said.status == 0, said.err
+    assert whys(penstock("late", query.src, query.dst, "--json")) == {"old/b": "accepted", "c": "accepted"}
+
+
 def test_accepted_batches_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
     """The driver dies behind the ledger of each batch, the acceptance and the one that reads: what Spark repeats is there once."""
     penstock("late", query.src, query.dst, "--accept", "*")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import BadFile, BadRecord, FileChanged
+from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.query import driver
 from penstock.query.checkpoint import Checkpoint
 from penstock.storage import LocalStorage
@@ -229,6 +229,37 @@ def test_rest_is_given_up(
     assert ids(query) == sorted([*done, *([21, 22] if change == "rewritten" else []), 1])
     said = penstock("replan", query.checkpoint, query.dst, "--give-up-rest")
     assert "no file of the checkpoint" in said.err
+
+
+def start_again(query: Pipeline, **options: str) -> None:
+    """Let the query go on with other options of its source."""
+    done = query.batch, query.offset
+    query.source = {"maxBytesPerTrigger": "4"} | options
+    query.__post_init__()
+    query.batch, query.offset = done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remedy", ["as they were", "given up"])
+@follows("PST-101")
+def test_rest_by_other_options(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], remedy: str) -> None:
+    """`OptionError`: by another separator the rest of a file begins elsewhere: set as they were, or with the rest given up, it goes on."""
+    query = pipeline(source={"maxBytesPerTrigger": "4"}, owner=DEAD)
+    query.put("a.txt", "1,2", "3,4", "5,6")
+    query.run(finish=False)
+    start_again(query, lineSep=",")
+    with pytest.raises(OptionError, match="set format, encoding, lineSep and blockSize as they were.*--give-up-rest"):
+        query.run(finish=False)
+    if remedy == "as they were":
+        start_again(query)
+    else:
+        said = penstock("replan", query.checkpoint, query.dst, "--give-up-rest")
+        assert said.status == 0, said.err
+    for _ in range(6):
+        query.run(finish=False)
+    query.sink().finish()
+    text = "".join(path.read_text() for path in sorted(query.dst.glob("*.txt")))
+    assert text == ("1,2\n3,4\n5,6\n" if remedy == "as they were" else "1,2\n1\n2\n3\n4\n5\n6\n\n")
 
 
 @follows("PST-202")

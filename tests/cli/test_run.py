@@ -37,6 +37,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.ingestion.job import Ingested
+from tests.support.cluster import kill
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -56,15 +57,17 @@ class Ingests:
         self.scripts: dict[str, list[BaseException | None]] = {}
         self.calls: list[str] = []
         self.active: set[str] = set()
+        self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
         self.calls.append(name)
-        if name in self.active:
+        if name in self.active or planned.request.dst in self.outputs:
             self.clashes.append(name)
         self.active.add(name)
+        self.outputs.append(planned.request.dst)
         try:
             script = self.scripts.get(name, [])
             outcome = script.pop(0) if script else None
@@ -79,6 +82,7 @@ class Ingests:
             raise
         finally:
             self.active.discard(name)
+            self.outputs.remove(planned.request.dst)
         return self.state[name]
 
     def commit(self, name: str, *, waiting: bool = False) -> None:
@@ -317,6 +321,34 @@ def test_a_change_that_is_taken_back_while_it_is_taken(
     assert (ingests.calls.count("q"), ingests.clashes) == (1, [])
 
 
+@pytest.mark.parametrize(
+    "renamed",
+    [{"p": "fresh"}, {"p": "q", "q": "p"}, {"p": "q", "q": "fresh"}],
+    ids=["a new name", "exchanged", "shifted"],
+)
+def test_a_pipeline_that_gets_another_name_waits_for_itself(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, renamed: dict[str, str]
+) -> None:
+    """What a reload gives another name starts when the one that has its output has ended: beside it, one would fence the other for good."""
+    fleet = start(text("p", "q", "r"))
+    wait_for(lambda: len(ingests.active) == 3, "all")
+    changed = text("p", "q", "r")
+    for before, after in renamed.items():
+        changed = changed.replace(f"[pipelines.{before}]", f"[pipelines. {after}]")
+    (place / "p.toml").write_text(changed.replace("[pipelines. ", "[pipelines."))
+    with Locks() as locks:
+        assert fleet.reload(locks)
+    wait_for(lambda: ticked(fleet) and phases(fleet)["p"] == Phase.DRAINING, "its last batch")
+    assert not set(renamed.values()) - {"p", "q"} & ingests.active
+    for before in renamed:
+        ingests.commit(before)
+    wait_for(
+        lambda: ticked(fleet) and phases(fleet).keys() == fleet.plan.pipelines.keys() == ingests.active,
+        "them as they are now",
+    )
+    assert (ingests.clashes, ingests.calls.count("r"), fleet.over) == ([], 1, False)
+
+
 def test_a_second_command_says_so(place: Path) -> None:
     """A file that is run is held; a second command with it, or with its directory, is refused before it starts anything."""
     (place / "p.toml").write_text(text("p"))
@@ -462,8 +494,7 @@ class TestProcess:
             phases = {labels["phase"] for measure, labels, _ in mine if measure == "penstock_phase_seconds_total"}
             assert {"addBatch", "latestOffset", "triggerExecution"} <= phases
         assert json.loads(scrape(port, "health"))["pipelines"].keys() == {"a", "b", "bad"}
-        os.killpg(command.process.pid, signal.SIGKILL)
-        command.process.wait()
+        kill(command.process)
         put(place / "in" / "1.txt", "three\n")
         port = free_port()
         command = running("--metrics", f":{port}", "--page", f":{port}")
@@ -495,6 +526,47 @@ class TestProcess:
             verified = penstock("verify", f"out-{name}", "--source", source)
             assert verified.status == 0, verified.out + verified.err
         assert lines(place / "out-a") == lines(place / "out-b") == lines(place / "out-more") == ["one", "three", "two"]
+
+    @pytest.mark.parametrize(
+        "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGTERM], ids=["int", "term"]
+    )
+    def test_a_signal_to_the_whole_group_drains(
+        self, place: Path, running: Callable[..., Running], penstock: Callable[..., Said], number: int
+    ) -> None:
+        """Ctrl-C and `timeout` reach every process of the group: Spark and its workers go on to the end of the batch under way.
+
+        So they do where a terminal is closed (SIGHUP), which the command takes for a reload.
+        """
+        (place / "slow.py").write_text(SLOW)
+        content = text("a", drain="60s").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
+        (place / "p.toml").write_text(f'{content}transform = "slow:slow"\n')
+        put(place / "in" / "0.txt", "one\n")
+        command = running()
+        command.until(lambda: command.last("a", "rows") == 1, "a batch")
+        os.killpg(command.process.pid, signal.SIGHUP)
+        command.until(lambda: any("reloaded" in entry["message"] for entry in command.entries), "the reload")
+        put(place / "in" / "1.txt", "two\n")
+        command.until((place / "begun-two").exists, "a batch under way")
+        os.killpg(command.process.pid, number)
+        assert command.process.wait(timeout=PATIENCE_SECONDS) == 0, command.entries[-3:]
+        command.end()
+        done = command.entries[-1]
+        assert (done["pipelines"][0]["rows"], done["late"], done["failed"]) == (2, [], [])
+        assert lines(place / "out-a") == ["one", "two"]
+        assert penstock("verify", "out-a", "--source", "in", "--transform", "slow:slow").status == 0
+
+
+SLOW = """
+import pathlib, time
+
+def slow(batch):
+    for line in batch.column(0).to_pylist():
+        begun = pathlib.Path(f"begun-{line}")
+        if not begun.exists():
+            begun.touch()
+            time.sleep(3)
+    return batch
+"""
 
 
 def free_port() -> int:
@@ -546,9 +618,7 @@ class Running:
         self._reader.start()
 
     def end(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        kill(self.process)
         self._reader.join(10)
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,16 @@ from penstock.source.clean import Cleaner
 from penstock.storage import _contest, check_fit, contest, locate, names_at
 from penstock.storage._objects import ObjectStorage
 from tests.support.follows import follows
-from tests.support.stores import Relay, StoreServer, running, use
+from tests.support.stores import Relay, StoreServer, use
 
 pytestmark = pytest.mark.slow  # a server to start
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        server.make("bucket")
-        yield server
-
-
 @pytest.fixture
-def store(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
-    use(server, monkeypatch)
+def store(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
+    use(moto, monkeypatch)
     monkeypatch.setattr(_contest, "_ROUNDS", 5)
-    return server
+    return moto
 
 
 def written(address: str) -> Sink:
@@ -64,7 +56,7 @@ def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
         (left,) = clean("s3://bucket/cleaned", yes=yes).facts["files"]
         assert (left["path"], left["what"]) == (f"{root}/k=a/part-1.txt", "upload that nobody finished")
     assert clean("s3://bucket/cleaned", yes=True).facts["files"] == []
-    assert len(list(storage.abandoned("s3://bucket", 1 << 62))) == 1
+    assert len(list(storage.abandoned("s3://bucket/elsewhere", 1 << 62))) == 1
 
 
 def test_the_doctor_races_puts(store: StoreServer) -> None:

@@ -20,7 +20,7 @@ from penstock.verify import sums, verify
 from tests.support.extras import WITH_AVRO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.verify.against import SourceCheck
@@ -37,12 +37,6 @@ JSON_SCHEMA = json.dumps(
         ],
     }
 )
-
-
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
 
 
 def problems(said: Said) -> list[tuple[str, str]]:

@@ -64,6 +64,17 @@ def test_url_with_a_password_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "meant"),
+    [("jdbc:postgresql://h/db", "postgresql://h/db"), ("postgresql+psycopg2://h/db", "postgresql://h/db")],
+)
+def test_url_of_another_library(url: str, meant: str) -> None:
+    """As Spark's JDBC and SQLAlchemy write it: it is told what to leave out, and then it is taken."""
+    with pytest.raises(OptionError, match=r"without jdbc: in front of it, and without a \+driver"):
+        check_url(url)
+    check_url(meant)
+
+
+@pytest.mark.parametrize(
     "url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/", "sqlite:///:memory:", "sqlite:///a?mode=ro"]
 )
 def test_url_of_no_file_is_refused(url: str) -> None:
@@ -118,8 +129,13 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert secret("env:PENSTOCK_TEST_PASSWORD", "password") == secret(f"file:{tmp_path}/p", "password") == SECRET
     with pytest.raises(OptionError, match="no variable 'NOT_SET'"):
         secret("env:NOT_SET", "password")
-    with pytest.raises(NotThere):
+    with pytest.raises(
+        OptionError, match=r"password='file:.*/nothing': this process finds no such file; put it there"
+    ) as missing:
         secret(f"file:{tmp_path}/nothing", "password")
+    assert isinstance(missing.value.__cause__, NotThere)
+    (tmp_path / "nothing").write_text(SECRET)
+    assert secret(f"file:{tmp_path}/nothing", "password") == SECRET
     for word in (b"\xff", b"a\0b"):
         (tmp_path / "p").write_bytes(word)
         with pytest.raises(OptionError, match="no text in UTF-8"):

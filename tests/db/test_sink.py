@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -440,6 +442,43 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
         Driver(place, "d2").begin(1)
 
 
+def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.LogCaptureFixture) -> None:
+    """What PostgreSQL rounds off is as the page says, by psql, and the start names the columns; where nothing is lost nothing is said."""
+    place = at(postgres.url)
+    decimal, day = pa.decimal128(10, 4), dt.datetime(2026, 1, 31, 23, 59, 59, 600_000, tzinfo=dt.timezone.utc)
+    kinds = {
+        "a": ("numeric(5,2)", decimal, Decimal("1.235")),
+        "b": ("integer", decimal, Decimal("2.5")),
+        "c": ("integer", pa.float64(), 2.5),
+        "d": ("real", pa.float64(), 0.1),
+        "e": ("timestamp(0)", pa.timestamp("us"), day.replace(tzinfo=None)),
+        "f": ("date", pa.timestamp("us", tz="UTC"), day),
+        "g": ("varchar(3)", pa.string(), "abc  "),
+        "h": ("numeric(5,2)", pa.float64(), 1.235),
+        "i": ("double precision", pa.int64(), 2**53 + 1),
+    }
+    exact = {
+        "p": ("numeric(12,5)", decimal, Decimal("1.2355")),
+        "q": ("bigint", pa.int32(), 7),
+        "r": ("varchar", pa.string(), "abc  "),
+        "s": ("text", pa.float64(), 0.1),
+        "t": ("timestamptz", pa.timestamp("us"), day.replace(tzinfo=None)),
+    }
+    for columns in (kinds, exact):
+        caplog.clear()
+        schema = pa.schema([(name, kind) for name, (_, kind, _) in columns.items()])
+        place.query("DROP TABLE IF EXISTS {t}")
+        place.query(f"CREATE TABLE {{t}} ({', '.join(f'{name} {kind}' for name, (kind, _, _) in columns.items())})")
+        Driver(place, schema=schema, sink_id=min(columns)).run(
+            0, batch(tuple(v for *_, v in columns.values()), schema=schema)
+        )
+        told = [name for record in caplog.records for name in columns if f"{name!r} (" in record.getMessage()]
+        assert told == (list(kinds) if columns is kinds else [])
+        stored = postgres.psql(f'SELECT concat_ws(chr(124), {", ".join(columns)}) FROM "{place.table}"')
+        expected = "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15"
+        assert columns is exact or expected in stored
+
+
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """By PostgreSQL's code an error is one that may pass, one of rows, or another."""
     monkeypatch.setattr(database, "_DELAYS", ())
@@ -833,9 +872,75 @@ def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
     place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
     reference = f'REFERENCES "{place.table}_other" (id) DEFERRABLE INITIALLY DEFERRED'
     place.query(f"CREATE TABLE {{t}} (k bigint {reference}, v text, n bigint)")
-    with pytest.raises(RowRefused, match=r"(?i)foreign key"):
+    with pytest.raises(RowRefused, match=r"(?i)foreign key.*INITIALLY IMMEDIATE") as refused:
         Driver(place, options={"badRows": bad}).run(0, ten(0))
+    assert "or take badRows=quarantine" not in refused.value.message  # which it was advised to, for nothing
     assert (place.rows(), place.last()) == ([], -1)
+    place.query("DROP TABLE {t}")
+    place.query(f"CREATE TABLE {{t}} (k bigint {reference.replace('DEFERRED', 'IMMEDIATE')}, v text, n bigint)")
+    place.query(f'INSERT INTO "{place.table}_other" VALUES (3)')
+    done = Driver(place, "d2", options={"badRows": "quarantine"}).run(0, ten(0))
+    assert (done.rows, done.rejected, place.last()) == (1, 9, 0)
+
+
+@pytest.mark.parametrize("said", ["ABORT", "FAIL", "IGNORE"])
+def test_rows_that_a_trigger_refuses(at: At, tmp_path: Path, said: str) -> None:
+    """SQLite's triggers refuse rows in words of their own: bad rows as any other, and the good ones beside them are stored."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
+    words = "" if said == "IGNORE" else ", 'fives are not taken'"
+    place.query(f"CREATE TRIGGER x BEFORE INSERT ON {{t}} WHEN NEW.k = 5 BEGIN SELECT RAISE({said}{words}); END")
+    if words:
+        with pytest.raises(RowRefused, match=r"fives are not taken.*badRows=quarantine"):
+            Driver(place).run(0, ten(0))
+        assert place.rows() == []
+    done = Driver(place, "d2", options={"badRows": "quarantine"}).run(0, ten(0))
+    assert [row[0] for row in place.rows()] == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert [row for _, row in place.rejected()] == (['{"k":5,"v":"a5","n":1}'] if words else [])
+    assert done.rejected == len(place.rejected())
+
+
+@pytest.mark.parametrize("by", ["trigger", "constraint"])
+def test_row_that_rolls_everything_back(at: At, tmp_path: Path, by: str) -> None:
+    """SQLite's ROLLBACK takes the whole transaction along: nothing of the batch is stored, and it is told what to write instead."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
+    made = {
+        "trigger": "CREATE TRIGGER x BEFORE INSERT ON {t} WHEN NEW.k = 5 BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+        "constraint": "CREATE TABLE {t} (k bigint CHECK (k <> 5) UNIQUE ON CONFLICT ROLLBACK, v text, n bigint)",
+    }
+    if by == "constraint":
+        place.query("DROP TABLE {t}")
+    place.query(made[by])
+    rows = batch((1, "a", 1), (5, "b", 1), (1, "c", 1))
+    with pytest.raises(DatabaseError, match="cannot be set aside.*let it say ABORT"):
+        Driver(place, options={"badRows": "quarantine"}).run(0, rows)
+    assert (place.rows(), place.last()) == ([], -1)
+    if by == "trigger":
+        place.query("DROP TRIGGER x")
+        place.query(made[by].replace("ROLLBACK", "ABORT"))
+    else:
+        place.query("DROP TABLE {t}")
+        place.query(made[by].replace("ROLLBACK", "ABORT"))
+    done = Driver(place, "d2", options={"badRows": "quarantine"}).run(0, rows)
+    assert (done.rows + done.rejected, place.last()) == (3, 0)
+
+
+def test_table_that_cannot_be_created(at: At, postgres: Postgres) -> None:
+    """No such schema, or a column that no table has: the message says what to do, and that can be done."""
+    place = at(postgres.url)
+    schema = f"{place.table}_s"
+    driver = Driver(place, options={"table": f"{schema}.{place.table}"})
+    with pytest.raises(
+        DatabaseError, match="cannot be created: .*schema .* does not exist.*see that its schema is there"
+    ):
+        driver.begin(0)
+    place.query(f"CREATE SCHEMA {schema}")
+    driver.run(0, ten(0))
+    assert place.query(f"SELECT count(*) FROM {schema}.{{t}}") == [(10,)]
+    odd = pa.schema([("xmin", pa.int64())])
+    with pytest.raises(DatabaseError, match="needs another name in the query"):
+        Driver(place, schema=odd, sink_id="s2").begin(0)
 
 
 def test_table_of_the_rejected_that_is_another(place: Place) -> None:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli.app import app
 from penstock.query.records import checked
 from tests.docs.markdown import DOCS, REPOSITORY, anchors, blocks, commands, documents, links, name
 
@@ -181,14 +183,14 @@ def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Inter
 
 
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "toml")], spark=False))
-def test_files_of_pipelines_are_good(path: Path, data: Path, tmp_path: Path) -> None:
+def test_files_of_pipelines_are_good(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`penstock check` takes every file of pipelines that a document shows."""
     for block in blocks(path, "toml"):
         file = tmp_path / "pipelines.toml"
         file.write_text(block.text.replace("/data/", f"{data}/"), encoding="utf-8")
-        command = [sys.executable, "-m", "penstock", "check", str(file)]
-        done = subprocess.run(command, cwd=data, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{name(path)}:{block.line}\n{done.stdout}{done.stderr}"
+        monkeypatch.chdir(data)
+        done = CliRunner().invoke(app, ["check", str(file)])
+        assert done.exit_code == 0, f"{name(path)}:{block.line}\n{done.output}"
 
 
 def test_documents_are_found() -> None:

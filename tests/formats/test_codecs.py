@@ -314,6 +314,7 @@ def test_blocks_that_claim_what_they_do_not_hold(codec: str) -> None:
         unpacked(huge + len(claim).to_bytes(4, "big") + claim, codec)
 
 
+@pytest.mark.slow
 def test_xz_that_asks_for_much_memory_is_refused() -> None:
     """A dictionary of more than 256 MiB is more than a task gives to one file."""
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]

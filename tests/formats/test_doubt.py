@@ -105,6 +105,7 @@ def sift_alike(quick: Decoder, exact: Decoder, chance: random.Random) -> None:
     assert told(sifted) == told(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(2, 60)))
 def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None:
     """Rows, places of what is bad and what no column has are the same as without the quick way, block after block."""
@@ -118,6 +119,7 @@ def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None
             assert quick_account.unknown == exact_account.unknown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(1, 30)))
 @pytest.mark.parametrize("unknown", ["rescue", "ignore", "fail"])
 def test_most_of_a_block_is_rescued_as_all_of_it(seed: int, unknown: str) -> None:

@@ -67,6 +67,7 @@ def line(chance: random.Random) -> bytes:
     return (chance.choice([b"", b" ", b"\xef\xbb\xbf"]) + bytes(text)).replace(b"\n", b" ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_named_is_no_json(seed: int) -> None:
     """Each line that is named is refused by the parser alone; of what it refuses, most is named."""

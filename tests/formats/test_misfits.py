@@ -72,6 +72,7 @@ USUAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("name", SCALARS)
 def test_column_without_what_is_refused_is_that_of_each_value_alone(name: str, nullable: bool) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_schema, spark_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema
 from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
 
@@ -101,7 +101,7 @@ def test_rows_survive(codec: str) -> None:
     data = written(batch, codec=codec)
     assert read(data, SCHEMA) == pa.Table.from_batches([batch])
     assert read(pa.BufferReader(data), SCHEMA) == pa.Table.from_batches([batch])
-    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+    assert parquet_footer(io.BytesIO(data))[0].equals(SCHEMA)
 
 
 def test_other_engines_read_the_file(tmp_path: Path) -> None:
@@ -302,13 +302,13 @@ def test_every_cut_file_is_bad() -> None:
     data = written(rows(20))
     for length in range(0, len(data), 7):
         with pytest.raises(BadFile, match="not a readable Parquet file"):
-            parquet_schema(io.BytesIO(data[:length]))
+            parquet_footer(io.BytesIO(data[:length]))
 
 
 @pytest.mark.parametrize("garbage", [b"", b"PAR1", b"PAR1" * 3, b"plain text\n" * 100, bytes(1_000)])
 def test_garbage_is_bad(garbage: bytes) -> None:
     """What is no Parquet file is refused by each way to look at it."""
-    for look in (parquet_schema, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
+    for look in (parquet_footer, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
         with pytest.raises(BadFile):
             look(io.BytesIO(garbage))
 
@@ -397,7 +397,7 @@ def test_a_file_without_rows_is_a_file() -> None:
     """A writer closed without rows leaves a file that says its columns."""
     data = written(rows(2).slice(0, 0))
     assert read(data, SCHEMA).num_rows == 0
-    assert parquet_schema(io.BytesIO(data)).equals(SCHEMA)
+    assert parquet_footer(io.BytesIO(data))[0].equals(SCHEMA)
     assert group_rows(data) == []
 
 

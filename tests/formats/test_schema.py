@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OptionError
-from penstock.formats.schema import conform, to_arrow, to_spark
+from penstock.formats.conforming import conform
+from penstock.formats.schema import to_arrow, to_spark
 
 LEAVES = [
     *("void", "string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double", "date"),

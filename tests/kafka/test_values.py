@@ -68,6 +68,7 @@ CSV = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kinds"), [("json", JSON), ("csv", CSV)])
 @settings(max_examples=30)
 @given(data=st.data())

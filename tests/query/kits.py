@@ -19,7 +19,7 @@ from penstock.db.databases import database as open_database
 from penstock.errors import DatabaseAway, StorageError
 from penstock.formats.account import Account
 from penstock.formats.aside import Aside
-from penstock.formats.schema import conform
+from penstock.formats.conforming import conform
 from penstock.options import DATABASE, SINK, parse
 from penstock.query.writing import BatchSink
 from penstock.sink import keeper

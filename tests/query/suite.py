@@ -318,6 +318,7 @@ class SinkContract:
         assert seen <= known
         assert Counter(all_rows(certain)) <= seen
 
+    @pytest.mark.slow
     def test_driver_that_stops_at_every_step_is_fenced(self, new: Callable[[], Kit]) -> None:
         """At each step of its batch a driver stands still while another takes over: it goes on, and ends as `Fenced`.
 

@@ -386,6 +386,7 @@ def test_bad_file_names_are_refused(template: str) -> None:
         ("{seq:03}%TIME", "hh a ''yy", "00703 AM '26.txt"),
         ("{time:%H%M}-{seq}", "yyyy", "0304-7.txt"),
         ("100%-{seq}", "yyyy", "100%-7.txt"),
+        ("%HOSTx%TIMEz%FILENUMof", "yyyy", "hx2026z7of.txt"),
     ],
 )
 def test_variables_of_streams_are_fields(template: str, time_format: str, name: str) -> None:
@@ -399,6 +400,8 @@ def test_variables_of_streams_are_fields(template: str, time_format: str, name: 
 @pytest.mark.parametrize(
     ("template", "time_format", "says"),
     [
+        ("%FILENUM%HOSTNAME", "yyyy", "unknown variable %HOSTNAME; known are %HOST, %FILENUM"),
+        ("%FILENUM%Time", "yyyy", "unknown variable %Time"),
         ("%FILENUM%USER", "yyyy", "unknown variable %USER; known are %HOST, %FILENUM"),
         ("all%TIME", "yyyy", "would name several files alike"),
         ("%FILENUM%TIME", "yyyy/MM", "no '/'"),

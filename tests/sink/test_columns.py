@@ -29,12 +29,6 @@ BOTH = pa.schema([("value", pa.string()), ("name", pa.string()), ("k", pa.string
 GROWS = {"growing": "true", "fileName": "{name}.log", "dropBucketColumns": "true"}
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 @pytest.fixture
 def named(output: Output) -> Output:
     """Return an output of rows `value|name`."""
@@ -124,6 +118,7 @@ def test_values_are_escaped_as_those_of_buckets_are(named: Output, growing: bool
             assert [HOSTILE[number] for number in numbers] == [value]
 
 
+@pytest.mark.slow
 @given(values=st.lists(st.text(max_size=40), min_size=1, max_size=8))
 @settings(max_examples=effort(30, 600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_is_a_name_of_its_own(named: Output, values: list[str]) -> None:

@@ -118,6 +118,7 @@ def inside(data: bytes, key: str) -> bytes | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(effort(4, 200)))
 def test_each_row_is_for_whom_its_batch_named(output: Output, tmp_path: Path, number: int) -> None:
     """Recipients and staging keys change and vanish between batches, restarts and in mid run, drivers die: a typed error, and it goes on.

@@ -19,12 +19,6 @@ from tests.support.follows import follows
 from tests.support.output import Output
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 @pytest.fixture
 def folds_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "FOLD", 4)

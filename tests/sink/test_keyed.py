@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 ROOT = "/out"
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
 def local(output: Output, key: str | None, **options: str) -> KeyedBatch:
     """Return the writing of a batch into the output."""
     return writing(LocalStorage(), str(output.root), key, **options)
@@ -280,6 +274,7 @@ def test_no_crash_loses_or_doubles_a_key(profile: Callable[..., Crashable], belo
     assert report.states > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["k/1", "k/2"])
 @pytest.mark.parametrize("below", ["1", "1m"])
 def test_two_drivers_race_at_every_step(other: str, below: str, monkeypatch: pytest.MonkeyPatch) -> None:

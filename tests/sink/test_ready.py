@@ -34,12 +34,6 @@ READY = {
 }
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 @pytest.fixture
 def days(output: Output) -> Output:
     """Return an output for rows with times, on a clock in the year 2030."""

@@ -37,12 +37,6 @@ from tests.support.output import QUERY, Output
 from tests.support.scene import rows
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 def test_part_grows_over_batches_and_closes_by_size(output: Output) -> None:
     """Two-byte lines, 8 bytes a part: nothing is visible until a part fills, then exactly four lines a file."""
     sink = output.sink(rollSize="8", fileName="p-{writer}-{seq}")

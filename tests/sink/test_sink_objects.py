@@ -348,7 +348,7 @@ def test_small_objects_are_opened_ahead(counted: Counted) -> None:
     """Of 100 objects sixteen are on their way when the first is worked on; each is asked for once, and they come in order."""
     names = [f"{number:03}" for number in range(100)]
     reads, splits = objects(counted, names)
-    coming = OpenedAhead(reads.storage, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
+    coming = OpenedAhead(reads.storage.open, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
     coming.open("/in/000")
     until = time.monotonic() + 10
     while counted.requests["begin"] < OPEN_FILES + 1 and time.monotonic() < until:

@@ -17,6 +17,8 @@ from tests.support.output import QUERY, Output
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.sink.sink import Sink
+
 
 def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output: Output, tmp_path: Path) -> None:
     """It was told as `Fenced`, by a driver '', with the advice to start again; put back as it was the query goes on."""
@@ -109,6 +111,32 @@ def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output) -> 
     (output.root / "all.log").rename(output.root / "of-a.log")
     output.batch(second, 0, {0: ["b0"]}, query="q2")
     assert output.visible() == {"all.log": "b0\n", "of-a.log": "a0\na1\n"}
+
+
+def test_two_sinks_that_give_one_name_at_one_moment(output: Output) -> None:
+    """Without `{sink}` in `fileName` both decide on it: the message names that cause, and followed, it cannot come again."""
+    options = {"fileName": "p-{writer}-{seq}", "rollBatches": "1"}
+
+    def decides(sink: Sink, number: int, query: str) -> None:
+        failpoints.arm("sink.publish.one=error")
+        with pytest.raises(OSError, match="failpoint"):
+            output.batch(sink, number, {0: [f"{query}{number}"]}, query=query)
+        failpoints.arm("")
+
+    first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
+    decides(second, 0, "b")
+    output.batch(first, 0, {0: ["a0"]}, query="a")
+    with pytest.raises(PublishConflict, match=r"where another sink of this directory made it.*fileName with \{sink\}"):
+        output.batch(second, 0, {0: ["b0"]}, query="b")
+    (output.root / "p-0-0.txt").rename(output.root / "of-a.txt")
+    options["fileName"] = "p-{sink}-{writer}-{seq}"
+    first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
+    output.batch(second, 0, {0: ["b0"]}, query="b")
+    for sink, query in ((first, "a"), (second, "b")):
+        decides(sink, 1, query)
+    for sink, query in ((first, "a"), (second, "b")):
+        output.batch(sink, 1, {0: [f"{query}1"]}, query=query)
+    assert output.lines() == ["a0", "a1", "b0", "b1"]
 
 
 @pytest.mark.parametrize("added", ["X\n", "2\nX\n", "\0\0", "2"])

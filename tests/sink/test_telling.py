@@ -16,12 +16,6 @@ from tests.support.follows import follows
 from tests.support.output import Output
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 class Catalogue:
     """What a user's function has been told, call by call; it fails while `broken`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pyarrow as pa
 import pytest
 
@@ -129,10 +131,14 @@ def test_a_name_without_room_for_its_numbers_is_refused_at_the_start(output: Out
     "options", [{"fileName": "{time:%H:%M}-{seq}"}, {"fileName": "a:{country}-{seq}"}, {"bucketBy": "c:{country}"}]
 )
 def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: dict[str, str]) -> None:
-    """A name with a colon was committed, and could never be published; on a disk, and in a value, it is the user's."""
+    """A name with a colon was committed, and could never be published; a directory on a disk, and a value, may have one.
+
+    A file on a disk may not: Spark fails at it, `Relative path in absolute URI: .13:46-0.json.crc`.
+    """
     checked = parse(SINK, {"path": "/x", "format": "json", **options}, what="sink")
-    Layout(checked, "/x", goes_on=True).check(SCHEMA)
-    with pytest.raises(TemplateError, match="HDFS takes no ':' in names"):
+    with nullcontext() if "bucketBy" in options else pytest.raises(TemplateError, match="Spark reads no file with ':'"):
+        Layout(checked, "/x", goes_on=True).check(SCHEMA)
+    with pytest.raises(TemplateError, match="HDFS takes no"):
         Layout(checked, "hdfs://host/x", goes_on=True).check(SCHEMA)
     escaped = parse(SINK, {"path": "/x", "format": "json", "bucketBy": "t={ts:%H:%M}"}, what="sink")
     Layout(escaped, "hdfs://host/x", goes_on=True).check(SCHEMA)

@@ -16,12 +16,6 @@ from penstock.testing import FakeClock
 from tests.support.output import Output
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> object:
-    yield
-    failpoints.arm("")
-
-
 def test_hundred_lines_a_file_from_several_writers(output: Output) -> None:
     """I2: 1000 lines of four writers at 100 rows a file make 10 files of 100, numbered from 0 without a gap."""
     sink = output.sink(rollRows="100", fileName="f%FILENUM.txt", mergeBelow="1m")

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.support.cluster import kill
 
 LOGHUB = Path(__file__).resolve().parents[3] / "shared" / "data" / "loghub"
 SHARE = 0.01
@@ -165,7 +166,7 @@ class Damaged:
         assert lines == self.rotated.written, _difference(lines, self.rotated.written)
 
     def _killed(self, share: int, seconds: float) -> None:
-        """Start, have something come in, and kill the whole group at some moment behind its first seconds."""
+        """Start, have something come in, and kill all its processes at some moment behind its first seconds."""
         log = self.root / "log"
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -181,8 +182,7 @@ class Damaged:
         while time.monotonic() < until:
             self.rotated.write()
             time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill(process)
 
     def arrive(self, count: int) -> None:
         """Have so many of the files come in, each whole."""

@@ -15,8 +15,6 @@ import pytest
 
 from penstock import clock, failpoints
 from penstock.errors import FileChanged, OptionError
-from penstock.options import SOURCE, parse
-from penstock.source import configured
 from penstock.source.archive import archived_files
 from penstock.source.clean import Cleaner
 from penstock.source.plan import Planner
@@ -24,51 +22,24 @@ from penstock.source.scan import Scan
 from penstock.storage import LocalStorage, entry_at
 from penstock.testing import CrashHdfs, FakeClock
 from tests.support import storage_contract as contract
+from tests.support.driven import TEXT, DrivenSource
 
 SECOND = 1_000_000_000
-TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
 
 
-class Query:
-    """A source and its offset log, as Spark has them, over a directory."""
+class Query(DrivenSource):
+    """A source over a directory, whose files are cleaned as Spark has it done."""
+
+    planner: Planner
 
     def __init__(self, path: Path, **options: Any) -> None:
-        self.given = {"path": str(path), "settle": "0s", "recursiveFileLookup": "true", **options}
-        self.log: list[str] = []
-        self.rows: list[str] = []
-        self.restart()
+        super().__init__(TEXT, **{"path": str(path), "settle": "0s", "recursiveFileLookup": "true", **options})
 
-    def restart(self) -> None:
-        """Begin anew, as another driver does."""
-        self.options = parse(SOURCE, self.given, what="source")
-        self.reading = configured.reading(self.options, TEXT)
-        planner = configured.planner(self.options, self.reading)
-        assert isinstance(planner, Planner)
-        self.planner = planner
-
-    def plan(self) -> bool:
-        """Plan a batch, if there is one, and log it."""
-        start = json.loads(self.log[-1]) if self.log else self.planner.initial()
-        end = self.planner.latest(start)
-        if end == start:
-            return False
-        self.log.append(json.dumps(end))
-        return True
-
-    def replay(self) -> list[str]:
-        """Read the last batch, and clean the one before as Spark has it done when it is replayed."""
+    def read(self, number: int = -1) -> list[Any]:
+        """Read a batch of the log, and clean the one before as Spark has it done when it is replayed."""
         if len(self.log) > 1:
             self.planner.clean(json.loads(self.log[-2]))
-        splits = [split for task in self.planner.tasks(json.loads(self.log[-1])) for split in task]
-        return [row for batch in self.reading.batches(splits) for row in batch.column(0).to_pylist()]
-
-    def run(self) -> list[str]:
-        """Take all there is, batch by batch, until there is none; return the rows."""
-        rows = []
-        while self.plan():
-            rows += self.replay()
-        self.rows += rows
-        return rows
+        return super().read(number)
 
 
 def put(path: Path, text: str = "x\n", seconds: float = 1_000_000_000) -> Path:
@@ -114,11 +85,11 @@ def test_files_are_archived_by_their_paths_when_the_next_batch_is_planned(src: P
         put(src / name, f"{name!r}\n", 1_000_000_000 + number)
     query = archiving(src, old, maxFilesPerTrigger="3")
     assert query.plan()
-    query.replay()
+    query.read()
     assert (len(there(src)), there(old)) == (4, [])
     assert query.plan()
     assert len(there(src)) == 1
-    query.replay()
+    query.read()
     assert not query.plan()
     assert (there(src), there(old)) == ([], sorted(names))
     assert left_over(src) == []
@@ -130,7 +101,7 @@ def test_a_file_that_was_cut_goes_with_its_last_range(src: Path, old: Path) -> N
     query = archiving(src, old, maxBytesPerTrigger="1000")
     seen = []
     while query.plan():
-        query.rows += query.replay()
+        query.rows += query.read()
         seen.append(there(src))
     assert seen == [["long.txt"]] * 4
     assert there(old) == ["long.txt"]
@@ -150,7 +121,7 @@ def test_a_changed_file_is_never_cleaned(src: Path, old: Path) -> None:
     put(src / "a", "1\n")
     query = archiving(src, old)
     query.plan()
-    query.replay()
+    query.read()
     put(src / "a", "2\n", 1_000_000_001)
     assert query.run() == ["2"]
     assert there(src) == []
@@ -164,7 +135,7 @@ def test_a_file_that_is_replaced_in_the_moment_of_its_cleaning_is_kept(
     put(src / "a", "1\n")
     query = archiving(src, old) if mode == "archive" else Query(src, cleanSource="delete")
     query.plan()
-    query.replay()
+    query.read()
     take = LocalStorage.take
 
     def replaced(self: LocalStorage, source: str, target: str) -> None:
@@ -185,7 +156,7 @@ def test_a_file_that_comes_while_another_is_looked_at_is_not_replaced(
     put(src / "a", "1\n")
     query = archiving(src, old)
     query.plan()
-    query.replay()
+    query.read()
     take = LocalStorage.take
 
     def replaced(self: LocalStorage, source: str, target: str) -> None:
@@ -250,7 +221,7 @@ def test_a_driver_that_dies_while_it_cleans_is_gone_on_with(
         put(src / name, f"{name}\n")
     query = archiving(src, old) if mode == "archive" else Query(src, cleanSource="delete")
     query.plan()
-    rows = query.replay()
+    rows = query.read()
     put(src / "e", "e\n", 1_000_000_001)
     with monkeypatch.context() as patched:
         patched.setattr(failpoints, "hit", hit)
@@ -260,7 +231,7 @@ def test_a_driver_that_dies_while_it_cleans_is_gone_on_with(
     if len(query.log) == 1:
         rows += query.run()
     else:
-        rows += query.replay()
+        rows += query.read()
         query.plan()
     assert sorted(rows) == ["c", "d/a", "d/b", "e"]
     assert there(src) == []
@@ -273,12 +244,12 @@ def test_a_batch_is_cleaned_though_its_driver_died_before_it_was_told(src: Path,
     put(src / "a")
     query = archiving(src, old)
     query.plan()
-    query.replay()
+    query.read()
     put(src / "b", "y\n", 1_000_000_001)
     bare = Query(src)  # plans as the driver would have, and cleans nothing
     query.log.append(json.dumps({**bare.planner.latest(json.loads(query.log[-1]))}))
     query.restart()
-    assert query.replay() == ["y"]
+    assert query.read() == ["y"]
     assert there(src) == ["b"]
 
 
@@ -288,13 +259,13 @@ def test_a_replay_reads_what_was_archived(src: Path, old: Path) -> None:
         put(src / "d" / f"{number}", f"{number}\n", 1_000_000_000 + number)
     query = archiving(src, old)
     query.plan()
-    rows = query.replay()
+    rows = query.read()
     query.planner.clean(json.loads(query.log[-1]))
     assert there(src) == []
-    assert query.replay() == rows == ["0", "1", "2"]
+    assert query.read() == rows == ["0", "1", "2"]
     put(old / "d" / "1", "other\n", 7)
     with pytest.raises(FileChanged, match="was planned and is gone"):
-        query.replay()
+        query.read()
 
 
 def test_retention_counts_from_when_a_file_was_read(src: Path, old: Path) -> None:
@@ -323,15 +294,15 @@ def test_a_file_goes_when_every_source_has_read_it(src: Path, old: Path, caplog:
     for query, name in ((fast, "0.txt"), (slow, "0.txt"), (other, "0.csv")):
         put(src / name, "first\n", 1)
         query.plan()
-        query.replay()
+        query.read()
     for number in (1, 2):
         put(src / f"{number}.txt", f"{number}\n", 1_000_000_000 + number)
     fast.run()
     assert "another source that cleans this directory has not read them yet" in caplog.text
     assert there(src)[-2:] == ["1.txt", "2.txt"]
-    slow.rows += slow.replay()
+    slow.rows += slow.read()
     while slow.plan():
-        slow.rows += slow.replay()
+        slow.rows += slow.read()
         fast.run()
     assert slow.rows[-2:] == ["1", "2"]
     fast.run()
@@ -348,7 +319,7 @@ def test_a_source_that_will_not_come_back_is_named_and_can_be_taken_out(
     dead = archiving(src, old)
     put(src / "0", "first\n", 1)
     dead.plan()
-    dead.replay()
+    dead.read()
     query = archiving(src, old)
     query.run()
     put(src / "1", "1\n", 1_000_000_001)
@@ -368,7 +339,7 @@ def test_sources_that_clean_one_directory_agree(src: Path, old: Path) -> None:
     first, second = archiving(src, old), Query(src, cleanSource="delete")
     put(src / "a")
     first.plan()
-    first.replay()
+    first.read()
     second.plan()
     with pytest.raises(OptionError, match="another source, with cleanSource=archive"):
         second.planner.clean(json.loads(second.log[-1]))
@@ -383,7 +354,7 @@ def test_a_file_that_cannot_be_moved_is_told_and_tried_again(
     put(src / "a")
     query = archiving(src, old)
     query.plan()
-    query.replay()
+    query.read()
     failpoints.arm("storage.take=nospace@1")
     try:
         assert not query.plan()

@@ -29,55 +29,20 @@ from penstock.source import configured
 from penstock.source.followed import FollowPlanner
 from penstock.storage._local import LocalReadHandle
 from penstock.testing import CrashHdfs, FakeClock
+from tests.support.driven import TEXT, DrivenSource
 from tests.support.storage_contract import put
 
-TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
 JSON = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
 CSV = TEXT.replace('"value"', '"a"').replace("]}", ',{"name":"b","type":"long","nullable":true,"metadata":{}}]}')
 
 
-class Query:
-    """A source that follows, and its offset log, as Spark has them."""
+class Query(DrivenSource):
+    """A source that follows the files of a directory."""
+
+    planner: FollowPlanner
 
     def __init__(self, path: Path, schema: str = TEXT, **options: Any) -> None:
-        self.given = {"path": str(path), "follow": "true", **options}
-        self.schema = schema
-        self.log: list[str] = []
-        self.rows: list[Any] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin anew, as another driver does."""
-        self.options = parse(SOURCE, self.given, what="source")
-        self.reading = configured.reading(self.options, self.schema)
-        planner = configured.planner(self.options, self.reading)
-        assert isinstance(planner, FollowPlanner)
-        self.planner = planner
-
-    def plan(self) -> bool:
-        """Plan a batch, if there is one, and log it."""
-        start = json.loads(self.log[-1]) if self.log else self.planner.initial()
-        end = self.planner.latest(start)
-        if end == start:
-            return False
-        self.log.append(json.dumps(end))
-        return True
-
-    def read(self, number: int = -1) -> list[Any]:
-        """Read a batch of the log, as often as it is called."""
-        splits = [split for task in self.planner.tasks(json.loads(self.log[number])) for split in task]
-        batches = list(self.reading.batches(splits))
-        if self.schema == TEXT:
-            return [row for batch in batches for row in batch.column(0).to_pylist()]
-        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-
-    def run(self) -> list[Any]:
-        """Take what is there; return the new rows."""
-        rows = []
-        while self.plan():
-            rows += self.read()
-        self.rows += rows
-        return rows
+        super().__init__(schema, **{"path": str(path), "follow": "true", **options})
 
 
 @pytest.fixture

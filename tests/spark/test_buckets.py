@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from penstock.formats.schema import conform, to_arrow
+from penstock.formats.conforming import conform
+from penstock.formats.schema import to_arrow
 from penstock.sink.buckets import BucketTemplate
 
 pytest.importorskip("pyspark")

@@ -35,12 +35,6 @@ def output(tmp_path: Path) -> Iterator[Output]:
         yield Output(tmp_path / "out", fake)
 
 
-@pytest.fixture(autouse=True)
-def disarm() -> Iterator[None]:
-    yield
-    failpoints.arm("")
-
-
 def struct(text: str) -> StructType:
     """Return a schema as Spark hands it over."""
     return StructType.fromJson(json.loads(ddl.parsed(text) or ""))

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.verify import verify
 from tests.support.cluster import SPARK_HOME, java_options, kill, spark_cluster, started
+from tests.support.required import missing_store
 from tests.support.stores import NoStore, StoreServer, running, use
 from tests.support.wait import wait_for
 
@@ -57,9 +58,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
             use(server, monkeypatch)
             yield server
     except NoStore as error:
-        if request.param in os.environ.get("PENSTOCK_REQUIRE_STORES", "").split(","):
-            pytest.fail(f"PENSTOCK_REQUIRE_STORES names it, but {error}", pytrace=False)
-        pytest.skip(str(error))
+        missing_store(request.param, error)
 
 
 def filled(store: StoreServer) -> Counter[str]:

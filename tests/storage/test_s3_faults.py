@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -20,7 +19,7 @@ from penstock.sink.sink import Batch, Sink
 from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, locate, names_at
 from penstock.verify import verify
-from tests.support.stores import Relay, StoreServer, running, use
+from tests.support.stores import Relay
 
 if TYPE_CHECKING:
     from penstock.sink.sink import Begun, TaskResult
@@ -29,22 +28,6 @@ pytestmark = pytest.mark.slow  # a server to start
 
 _numbers = count()
 LINES = pa.schema([("value", pa.string())])
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server:
-        server.make("bucket")
-        yield server
-
-
-@pytest.fixture
-def relay(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    """Return a relay in front of a store, which this process takes for the store."""
-    use(server, monkeypatch)
-    with Relay(server) as relay:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.endpoint)
-        yield relay
 
 
 @pytest.fixture

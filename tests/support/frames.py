@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.formats.schema import conform, to_arrow
+from penstock.formats.conforming import conform
+from penstock.formats.schema import to_arrow
 from penstock.query.batch import Batch
 from penstock.testing import FakeClock
 from tests.support.output import Output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from penstock.sink.committer import Committer
 from penstock.sink.ledger import Ledger, Look, State
 from penstock.sink.sink import Sink, TaskResult
 from penstock.storage import LocalStorage
-from tests.support.effort import effort
+from tests.support.effort import effort, soak_seed
 from tests.testing.actors import Stop
 from tests.testing.sink_machine import OPTIONS, SinkMachine
 
@@ -137,9 +136,7 @@ def test_any_schedule() -> None:
 @pytest.mark.timeout(7200)
 def test_any_schedule_for_long() -> None:
     """The same with another seed each time, and longer ways."""
-    seed = int(os.environ.get("PENSTOCK_SEED") or int.from_bytes(os.urandom(4), "big"))
-    print(f"PENSTOCK_SEED={seed}")  # noqa: T201 - who wants to see it again needs it
-    walked(SOAK, seed)
+    walked(SOAK, soak_seed())
 
 
 @pytest.mark.soak

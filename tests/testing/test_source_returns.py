@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from penstock.source import recent, scan
 from penstock.source.plan import Planner
 from penstock.source.recent import Recalled, Recent
-from tests.support.effort import effort
+from tests.support.effort import effort, soak_seed
 from tests.testing.source_machine import SourceMachine
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ def test_any_fate_of_files() -> None:
 @pytest.mark.timeout(7200)
 def test_any_fate_of_files_for_long() -> None:
     """The same with another seed each time, and longer ways."""
-    seed = int(os.environ.get("PENSTOCK_SEED") or int.from_bytes(os.urandom(4), "big"))
-    print(f"PENSTOCK_SEED={seed}")  # noqa: T201 - who wants to see it again needs it
-    walked(SOAK, seed)
+    walked(SOAK, soak_seed())
 
 
 # -- what is taken out is missed -----------------------------------------------------------------------------------

@@ -167,6 +167,29 @@ def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_
     assert list(Reader(str(log))) == [*RECORDS, b"more"]
 
 
+def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None:
+    """A segment that is missing before the last two: who opens the log to write is told, put back it goes on, and repair cuts there."""
+    for record in range(6):
+        with Writer(root, storage=unsynced()) as writer:
+            writer.append(b"%d" % record)
+    missing = Path(root) / "000000000003.wal"
+    data = missing.read_bytes()
+    missing.unlink()
+    with pytest.raises(
+        DamagedState, match="000000000004.wal' was not written behind .*000000000002.wal'.*restore the log from"
+    ):
+        Writer(root)
+    missing.write_bytes(data)
+    with Writer(root) as writer:
+        writer.append(b"6")
+    assert list(Reader(root)) == [b"%d" % record for record in range(7)]
+    missing.unlink()
+    assert len(Log(root).repair()) == 4
+    with Writer(root) as writer:
+        writer.append(b"7")
+    assert list(Reader(root)) == [b"0", b"1", b"7"]
+
+
 def test_a_pipe_in_the_place_of_a_segment(log: Path) -> None:
     """Nobody waits for somebody to write to it: it is an error that names it."""
     os.mkfifo(log / "000000000004.wal")

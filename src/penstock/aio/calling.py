@@ -63,12 +63,40 @@ class Calling:
         if not function.takes_call:
             answer = function.call(element.row)
         elif function.is_async:
-            answer = function.call(element.row, self.call(element))
+            call = self.call(element)
+            answer = self._first_of(function.call(element.row, call), call)
         else:
             call = self.call(element)
             answer = call.expect()
             _refuse_output(function.call(element.row, call))
         return answer
+
+    async def _first_of(self, answer: Awaitable[Any], call: Call) -> Any:  # noqa: ANN401 - the user's
+        """Return what an `async def` returns; where it has completed its call by then, that came first."""
+        try:
+            result = await answer
+        except Exception:  # whatever the user's function raises, its row may have its outcome already
+            if not call.ended_without():
+                self._late()
+                return await call.completion()
+            raise
+        if call.ended_without():
+            return result
+        if result is not None:
+            self._late()
+        return await call.completion()
+
+    async def _first_of_each(self, answers: Awaitable[Any], calls: list[Call]) -> Any:  # noqa: ANN401 - the user's
+        """Return what an `async def` returns for a batch; of rows whose calls it has completed by then, that."""
+        results = await answers
+        completed = [not call.ended_without() for call in calls]
+        if not any(completed):
+            return results
+        fits = isinstance(results, list) and len(results) == len(calls)
+        waiting = (call.completion() for call, is_completed in zip(calls, completed, strict=True) if is_completed)
+        came_first = iter(await asyncio.gather(*waiting, return_exceptions=True))
+        given = results if fits else [None] * len(calls)
+        return [next(came_first) if is_first else one for is_first, one in zip(completed, given, strict=True)]
 
     def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
         """Call the function for a batch; return what its results come from."""
@@ -78,7 +106,8 @@ class Calling:
         if not function.takes_call:
             answers = function.call(rows)
         elif function.is_async:
-            answers = function.call(rows, [self.call(element) for element in flight])
+            calls = [self.call(element) for element in flight]
+            answers = self._first_of_each(function.call(rows, calls), calls)
         else:
             calls = [self.call(element) for element in flight]
             waiting = [call.expect() for call in calls]

@@ -21,11 +21,11 @@ _TOKENS_MAX = 100.0
 @named
 @dataclass(frozen=True)
 class Cache:
-    """Results that are kept in each worker process for `ttl`, at most `size` of them, the one unused for longest goes first.
+    """Results that are kept in each worker process for `ttl`, at most `size` of them; the one unused for longest goes first.
 
-    `ttl` is seconds, or a duration such as "5m". A row whose values in the columns of `share` are those of a call that ended well so
-    long ago takes its outputs; failures, and what `timed_out` or `on_error` made, are not kept, nor is a result that
-    `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
+    `ttl` is seconds, or a duration such as "5m". A row takes the outputs of a call that ended well no longer ago than
+    that, with the same values in the columns of `share`. Failures, and what `timed_out` or `on_error` made, are not kept, nor is a
+    result that `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
     """
 
     ttl: float | str

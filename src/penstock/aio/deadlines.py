@@ -15,7 +15,7 @@ _T = TypeVar("_T", Element, Slot)
 
 
 class Deadlines(Generic[_T]):
-    """Who has `seconds` from when they were armed; `expire` is called with each whose time is over. On the loop's thread."""
+    """What has `seconds` from when it was armed; `expire` is called with each whose time is over. On the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, expire: Callable[[_T], None]) -> None:
         self._loop = loop

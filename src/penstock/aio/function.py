@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
-from penstock.formats.schema import names_of
+from penstock.formats.pythonvalues import names_of
 
 
 class Context:
@@ -38,7 +38,7 @@ class Call:
     if it cannot.
     """
 
-    __slots__ = ("_is_completed", "_late", "_loop", "_waiter", "attempt", "deadline", "id")
+    __slots__ = ("_first", "_is_completed", "_late", "_loop", "_waiter", "attempt", "deadline", "id")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Call:
         self._late = late
         self._waiter: asyncio.Future[Any] | None = None
         self._is_completed = False
+        self._first: tuple[Any, BaseException | None] | None = None
 
     @property
     def is_completed(self) -> bool:
@@ -78,6 +79,22 @@ class Call:
         self._waiter = self._loop.create_future()
         return self._waiter
 
+    def ended_without(self) -> bool:
+        """Tell whether the function, an `async def`, has ended and not completed the call: what comes for it then is late."""
+        without = not self._is_completed  # asked once: another thread may complete it at any moment
+        if without:
+            self._first = None, None
+        return without
+
+    async def completion(self) -> Any:  # noqa: ANN401 - the function's results
+        """Return what the call was completed with, before anybody expected it, or raise it."""
+        if self._first is None:
+            return await self.expect()  # it is on its way to the loop
+        outputs, error = self._first
+        if error is not None:
+            raise error
+        return outputs
+
     def _complete(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the function's results
         self._is_completed = True
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -85,7 +102,9 @@ class Call:
 
     def _take(self, outputs: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the function's results
         waiter = self._waiter
-        if waiter is None or waiter.done():
+        if waiter is None and self._first is None:
+            self._first = outputs, error
+        elif waiter is None or waiter.done():
             self._late()
         elif error is None:
             waiter.set_result(outputs)
@@ -105,13 +124,13 @@ def _raisable(error: object) -> BaseException:
 
 
 class AsyncFunction(ABC):
-    """A function with a life: one instance a worker process and query, shared by its calls over many batches.
+    """A function that lives for many batches: one instance for each worker process and query, which all its calls share.
 
-    `open` comes before the first call and `close` after the last one, on the loop that all calls run on; it is the place
-    for a client and its connections. `invoke` returns one output (mapping, row, dataclass, pydantic model, or tuple in the
+    `open` comes before the first call and `close` after the last one, on the loop that all calls run on; `open` is the place
+    to make a client and its connections. `invoke` returns one output (mapping, row, dataclass, pydantic model, or tuple in the
     order of the schema) or an iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def`
-    it returns at once and completes `call` later; what it returns does not count, but an output or a coroutine is taken for a
-    mistake.
+    it returns at once and completes `call` later. What it returns is then ignored, except that an output or a coroutine is taken for
+    a mistake. An `async def` may complete `call` as well: what comes first counts.
     `timed_out`, if it is there, gives what is emitted for a row that timed out, or completes `call` with it.
     """
 

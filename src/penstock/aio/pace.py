@@ -8,7 +8,7 @@ import asyncio
 class Pace:
     """Turns that are spread evenly, none saved up. Shared by what calls on one loop.
 
-    Who is cancelled in the line has used no turn: else rows that time out there would take the turns of all that follow.
+    A caller that is cancelled in the line has used no turn: otherwise rows that time out there would take the turns of all that follow.
     """
 
     def __init__(self, rate: float) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timezone
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
@@ -26,6 +28,7 @@ _NUMBERS = (
     ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
 )
 _CAUSES_MAX = 10  # of an error that are looked at
+_SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _DELAY_MAX = math.nextafter(math.inf, 0)
 
 
@@ -34,15 +37,16 @@ _DELAY_MAX = math.nextafter(math.inf, 0)
 class Retry:
     """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
 
-    The wait is `delay` seconds, times `backoff` for each further one, at most `max_delay`; `jitter` makes it up to that
-    fraction shorter, at random, so that calls that failed together do not come back together. `delay` may be a function of
-    the number of the attempt and its error (None if `on_result` did not want its result): the seconds that it returns are
-    waited as they are; `retry_after` is one, which waits as long as the service asks for. `on` says which errors are
-    worth another attempt (types, or a function of the error; default: every one, and an attempt that timed out),
-    `on_result` which results are (a function of the list of outputs). When no attempt is left the last result stands.
-    `budget` bounds what a service that is down is asked in addition: at most that fraction of the calls of a worker process are
-    made again (beside ten that always are; up to a hundred are saved up while all goes well); a call for which none is left has
-    failed as if it had been its last attempt.
+    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up to that
+      fraction shorter, at random, so that calls that failed together do not come back together.
+    - `delay` may be a function of the number of the attempt and its error (None if `on_result` did not want its result). The seconds
+      that it returns are waited as they are. `retry_after` makes such a function, which waits as long as the service asks for.
+    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and an attempt that
+      timed out. `on_result` says which results are: a function of the list of outputs. When no attempt is left, the last result stands.
+    - `budget` limits how many more calls a service gets while it is down: at most that fraction of the calls of a worker process are made
+      again, besides ten that always are; up to a hundred are saved up while all goes well. Once it is spent, a call that fails has failed
+      as if that had been its last attempt.
+
     `OptionError` for values that make no sense.
     """
 
@@ -177,7 +181,7 @@ def _asked_for(error: BaseException) -> float | None:
         if cause is None:
             return None
         for headers in _headers_of(cause):
-            text = next((value for name, value in headers.items() if str(name).lower() == "retry-after"), None)
+            text = next((value for name, value in headers if str(name).lower() == "retry-after"), None)
             seconds = None if text is None else _seconds(str(text).strip())
             if seconds is not None:
                 return seconds
@@ -185,15 +189,16 @@ def _asked_for(error: BaseException) -> float | None:
     return None
 
 
-def _headers_of(error: BaseException) -> Iterator[Mapping[Any, Any]]:
-    """Yield the headers of the answer that an error of a client tells of."""
+def _headers_of(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
+    """Yield the headers of the answer that an error of a client tells of: of a mapping, or of what Python's own `urllib` has."""
     response = _attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         response = response.get("ResponseMetadata")
         headers = response.get("HTTPHeaders") if isinstance(response, Mapping) else None
     else:
         headers = _attribute(response, "headers")
-    yield from (each for each in (headers, _attribute(error, "headers")) if isinstance(each, Mapping))
+    given = (headers, _attribute(error, "headers"))
+    yield from (list(each.items()) for each in given if isinstance(each, (Mapping, Message)))
 
 
 def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
@@ -206,7 +211,7 @@ def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
 
 def _seconds(text: str) -> float | None:
     """Return what the value of a `Retry-After` means from now on; None for what is none."""
-    if text.isascii() and text.isdigit():
+    if _SECONDS.fullmatch(text):
         return float(text)
     try:
         at = parsedate_to_datetime(text)

@@ -18,7 +18,7 @@ from pyarrow import types
 from penstock.aio.function import outputs_of
 from penstock.aio.outcome import RESULT, Failure, RowOutcome
 from penstock.errors import OptionError, without_credentials
-from penstock.formats.schema import of_values
+from penstock.formats.pythonvalues import of_values
 
 ERROR_COLUMN = "_error"
 ERROR_TYPE = pa.struct(

@@ -1,7 +1,10 @@
-"""Finished files in tables of Delta and Iceberg: a follower of what an output publishes, each file in its table exactly once.
+"""Finished files in tables of Delta and Iceberg, each file in its table exactly once.
 
-*What lives here.* `follower`, which brings what is new from the ledgers into a table, and the rules that it keeps; `footers`, what a
-table wants to know of a file; `delta` and `iceberg`, a kind of table each. *What may be touched.* The ledgers and the files of an
-output, to be read; and the tables, by their own libraries, which are loaded here alone. *What it may know.* Events of the sink, files of
-formats; neither Spark, nor who writes the output.
+*What lives here.* `follower` reads from the ledgers what an output has published since it last looked, and brings it into a table; its
+docstring has the rules. `footers` reads what a table wants to know of a file. `delta` and `iceberg` are a kind of table each.
+
+*What may be touched.* The ledgers and files of an output, which are only read; and the tables, through their own libraries, which are
+imported here alone.
+
+*What it may know.* Events of the sink and files of formats; neither Spark, nor the writer of the output.
 """

@@ -5,7 +5,7 @@ The failures, and the rule that kills each:
 1. *Killed between commit and note.* Files 5 to 9 are added, the follower dies before it notes how far it has got; the next one adds them
    again. Rule: the note is in the table, and is written by the commit that adds the files. Nothing is noted elsewhere.
 2. *Two followers.* Both read that 4 files are in, both add 5 to 9. Rule: a commit goes through only if nobody else has noted anything
-   since its follower looked; who is refused looks again and finds less to do.
+   since its follower looked; whoever is refused looks again and finds less to do.
 3. *Lost reply.* A commit is reported as failed and was done. Rule: after any failure the table is looked at; where it says what was to be
    noted, that was done.
 4. *Another ledger.* The output was emptied, or put back from a copy and written on: number 9 is another file than the table's. Rule:
@@ -250,12 +250,13 @@ def catalog(
     sink: str | None = None,
     skip: Sequence[str] = (),
 ) -> Catalogued:
-    """Bring the finished files of the output `dst` into a table, each exactly once; again: what was published since.
+    """Bring the finished files of the output `dst` into a table, each exactly once. A second call brings what was published since.
 
-    Either `iceberg`, a name such as `logs.events`, of the `catalog`: a name of pyiceberg's configuration, `sqlite:////data/catalog.db`,
-    or a catalogue of pyiceberg's; without one it is pyiceberg's own default, or a SQLite file below the output. Or `delta`: the log of
-    the table is then in `dst` itself. `sink`: its files only. `skip`: patterns of paths below the output that are passed over where they
-    cannot be in the table. Needs neither Spark nor Java; any number of callers may do so at any time.
+    The table is one of Iceberg or Delta. `iceberg` is its name, such as `logs.events`, in `catalog`: a name of pyiceberg's configuration,
+    `sqlite:////data/catalog.db`, or a catalogue of pyiceberg's; by default pyiceberg's own default, or a SQLite file below the output.
+    With `delta`, the log of the table is in `dst` itself. `sink` takes only the files of that sink. `skip` has patterns of paths below
+    the output that are passed over if they cannot be in the table. Needs neither Spark nor Java; any number of callers may call it at
+    any time.
 
     Raises `CatalogError`, `EventsLost`, `DependencyError`, `OptionError`.
     """

@@ -1,4 +1,4 @@
-"""Statistics of a file as Delta has them in its log, out of the footer: who reads the table passes over files by them.
+"""Statistics of a file as Delta has them in its log, out of its footer. Readers of the table skip files by them.
 
 A bound that is not there costs a reader time, a bound that is wrong costs rows. So only what Parquet's own bounds say exactly is
 taken: of whole numbers, days, short texts and instants, whose milliseconds are rounded outwards. Floats are left out: NaN is in no bound.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli.answer import Answer, command
 from penstock.options.formats import DEFAULT, READ, WRITTEN
@@ -37,6 +38,26 @@ Page = Annotated[Text, _flag("--page", "ADDR", "Show what happens in a browser, 
 Token = Annotated[
     Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
 ]
+
+# Flags that several commands have.
+Watch = Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")]
+Pattern = Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")]
+Recursive = Annotated[bool, typer.Option("--recursive", help="Descend into directories.")]
+SourceOptions = Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")]
+OneSink = Annotated[Text, typer.Option(metavar="ID", help="This sink only.")]
+QueryCheckpoint = Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")]
+QueryOptions = Annotated[Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")]
+QueryEnded = Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")]
+
+
+class _Accepts(TyperCommand):
+    """A command whose `--accept` may stand alone, and is `--accept '*'` then: typer knows no flag whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type is private
+        given: list[str] = []
+        for word, following in zip(args, [*args[1:], "--"], strict=True):
+            given += [word, "*"] if word == "--accept" and following.startswith("-") else [word]
+        return super().parse_args(ctx, given)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
@@ -76,17 +97,17 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     roll_interval: Annotated[Text, _flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
     roll_inactivity: Annotated[Text, _flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
     checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
-    watch: Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")] = False,
+    watch: Watch = False,
     interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (1s).")] = None,
     max_files: Annotated[Text, _flag("--max-files", "N", "At most that many files a batch.")] = None,
     max_bytes: Annotated[Text, _flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
-    pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
-    recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
+    pattern: Pattern = None,
+    recursive: Recursive = False,
     compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
     sql: Annotated[Text, _flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
     master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
-    source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
+    source_option: SourceOptions = None,
     sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
@@ -135,9 +156,9 @@ def schema(
     format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
     sample: Annotated[Text, _flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Look at all there is.")] = False,
-    pattern: Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")] = None,
-    recursive: Annotated[bool, typer.Option("--recursive", help="Descend into directories.")] = False,
-    source_option: Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")] = None,
+    pattern: Pattern = None,
+    recursive: Recursive = False,
+    source_option: SourceOptions = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Print the columns of SRC as DDL, for --schema, with the types that Spark infers. Needs no Spark.
@@ -198,11 +219,11 @@ def catalog(
         _flag("--catalog", "NAME|URI", "Of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"),
     ] = None,
     delta: Annotated[bool, typer.Option("--delta", help="Of Delta, whose log is then in DST.")] = False,
-    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    sink: OneSink = None,
     skip: Annotated[
         Pairs, _flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")] = False,
+    watch: Watch = False,
     interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (10s).")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
@@ -241,7 +262,7 @@ def verify(
 def finish(
     *,
     dst: Output,
-    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    sink: OneSink = None,
     part: Annotated[
         Text, _flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
     ] = None,
@@ -264,7 +285,7 @@ def retry(
     mended: Annotated[
         Text, _flag("--mended", "FILE|DIR", "Lines of the quarantine with mended bytes; mended files.")
     ] = None,
-    sink: Annotated[Text, typer.Option(metavar="ID", help="This sink only.")] = None,
+    sink: OneSink = None,
     transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
     key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
@@ -332,7 +353,7 @@ def adopt(
 ) -> Answer:
     """Take over an output of Spark's own streaming file sink, so that a query of penstock's can go on in it.
 
-    Stop the query of Spark's before. What its log lists stays, and is known to status, files and verify; the log is moved aside,
+    Stop Spark's query first. Files that its log lists stay, and are known to status, files and verify. The log is moved aside,
     so that Spark's readers see all files. May be repeated.
     """
     from penstock.cli import adopt as commands
@@ -340,21 +361,19 @@ def adopt(
     return commands.adopt(directory, unlisted, dry_run=dry_run)
 
 
-@app.command()
+@app.command(cls=_Accepts)
 @command
 def late(
     *,
     src: Source,
     dst: Output,
     accept: Annotated[
-        Pairs, _flag("--accept", "GLOB", "Have late files read by the next start: '*' is all; repeatable.")
+        Pairs, _flag("--accept", "[GLOB]", "Have late files read by the next start: alone it is all; repeatable.")
     ] = None,
     dismiss: Annotated[Pairs, _flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
-    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,
-    source_option: Annotated[
-        Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")
-    ] = None,
-    query_ended: Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")] = False,
+    checkpoint: QueryCheckpoint = None,
+    source_option: QueryOptions = None,
+    query_ended: QueryEnded = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """List the files of SRC that the query which writes DST has not read: too late, held back, in the future.
@@ -375,11 +394,9 @@ def reset(
     yes: Annotated[
         bool, typer.Option("--yes", help="Set it back; without it what would be read again is only listed.")
     ] = False,
-    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")] = None,
-    source_option: Annotated[
-        Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")
-    ] = None,
-    query_ended: Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")] = False,
+    checkpoint: QueryCheckpoint = None,
+    source_option: QueryOptions = None,
+    query_ended: QueryEnded = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Have the query that writes DST read SRC from the beginning again, as if it had read nothing.

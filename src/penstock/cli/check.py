@@ -96,7 +96,7 @@ def _show_sink(sink: SinkFiles, out: Console) -> None:
 
 
 def _show_source(check: SourceCheck, out: Console) -> None:
-    aside = f", {check.set_aside:,} of them set aside" if check.set_aside else ""
+    aside = f" or set aside ({check.set_aside:,})" if check.set_aside else ""
     records = f"{counted(check.source_records, 'record')}; {check.output_records:,} in the output{aside}"
     out.print(f"source {check.source}: {counted(check.files, 'file')} read, {records}")
     if check.waiting_files:

@@ -142,7 +142,7 @@ def watched(interval: str | None, *, watch: bool) -> bool | str:
 
 
 class IngestWatcher(Protocol):
-    """Who looks at an ingest while it runs."""
+    """Looks at an ingest while it runs."""
 
     def served(self) -> contextlib.AbstractContextManager[None]:
         """Return what is around all of it, Spark's start, too."""
@@ -222,7 +222,7 @@ def _ingest(
     try:
         return request.ingest(spark, watch=watch, progress=progress)
     except KeyboardInterrupt:  # a stop that was asked for
-        if course.last is None or not course.ended:  # once more, by who did not wait for it
+        if course.last is None or not course.ended:  # once more, for a caller that did not wait for it
             raise
         return course.last
 

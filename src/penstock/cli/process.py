@@ -113,17 +113,18 @@ def load_transform(text: str, *, name: str) -> None:
 def session(master: str | None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield a session whose noise is not shown: the one that is there, or a new one.
 
-    A new one is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does.
+    A new one is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does. A signal that goes to
+    the whole group of this process (Ctrl-C in a terminal) is for this process alone to answer.
 
     Raises `DependencyError` without PySpark, `PenstockError` if Spark does not start.
     """
     from penstock.session.local import require_pyspark
-    from penstock.spark.local import local_session
+    from penstock.spark.local import session_of
 
     require_pyspark()
     with _quiet() as last_lines:
         try:
-            spark = local_session(master or "local[*]", config=config, rows_in_jvm=False)
+            spark = session_of(master or "local[*]", config or {}, rows_in_jvm=False, apart=True)
         except PenstockError:
             raise
         except Exception as error:  # Spark's own, of many kinds; what it said is the message

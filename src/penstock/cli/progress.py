@@ -110,8 +110,8 @@ def starting(*, as_json: bool) -> None:
 def progress_bar() -> Iterator[Callable[[Ingested], None]]:
     """Yield what shows how far an ingest is, for `progress` of `penstock.ingest`.
 
-    It is the bar of `penstock ingest`, in a notebook or on a terminal; elsewhere a line a second at most. In a notebook it needs
-    ipywidgets; without it there are lines, too.
+    It is the bar of `penstock ingest` in a notebook or on a terminal, and elsewhere at most one line a second. In a notebook the bar needs
+    ipywidgets; without it there are lines.
     """
     course = Course()
     with reporter(as_json=False, write=_write_nothing) as shown:

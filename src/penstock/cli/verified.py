@@ -1,7 +1,7 @@
 """What `penstock verify` saw last, noted in the output's state for `status` and the page.
 
 A note is one small file beside the ledgers, `_penstock/verified-<n>.json`, in the form of the ledger's records; the newest counts, and
-older ones are removed. It decides nothing. Who may read the output and not write to it verifies all the same, and leaves none.
+older ones are removed. It decides nothing. Whoever may read the output but not write to it can verify all the same, and leaves none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LastProof:
 def leave(storage: Storage, root: str, verdict: LastProof) -> None:
     """Leave a note of a verdict, as far as that is possible."""
     directory = f"{root}/{STATE_DIRECTORY}"
-    with suppress(StorageError):  # nobody needs it: who cannot write here has verified all the same
+    with suppress(StorageError):  # nobody needs it: a user who cannot write here has verified all the same
         numbers = _numbers(storage, directory)
         storage.put_if_absent(_path(directory, max(numbers, default=0) + 1), signed(asdict(verdict)))
         for number in numbers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock import clock, tally
 from penstock.db.staging import Staged, StagingFiles
 from penstock.errors import OptionError
-from penstock.formats.schema import conform
+from penstock.formats.conforming import conform
 from penstock.query.writing import BatchSink
 
 if TYPE_CHECKING:

@@ -124,10 +124,20 @@ class Database(ABC):
         self.execute("SAVEPOINT penstock")
         try:
             yield
-        except RowRefused:
-            self.execute("ROLLBACK TO SAVEPOINT penstock")
-            self.execute("RELEASE SAVEPOINT penstock")
+        except RowRefused as error:
+            self._undo(error)
             raise
+        self.execute("RELEASE SAVEPOINT penstock")
+
+    def _undo(self, refused: RowRefused) -> None:
+        try:
+            self.execute("ROLLBACK TO SAVEPOINT penstock")
+        except DatabaseError as error:
+            msg = (
+                f"{refused.message}; the whole transaction was rolled back with the row, so that it cannot be set aside: a constraint or "
+                "trigger of SQLite says ROLLBACK; let it say ABORT, or mend the row"
+            )
+            raise DatabaseError(msg) from error
         self.execute("RELEASE SAVEPOINT penstock")
 
     def create(self, table: tuple[str, ...], columns: dict[str, str], key: tuple[str, ...] = ()) -> None:
@@ -139,6 +149,12 @@ class Database(ABC):
         except RowRefused as error:
             # Another session creates it at this moment; PostgreSQL's own tables refuse the second row of that name.
             raise _Again(error.message) from error
+        except DatabaseError as error:
+            msg = (
+                f"table {'.'.join(table)!r} cannot be created: {error.message}; see that its schema is there and that the role may create "
+                "tables in it, or create it yourself; a column that no table can have needs another name in the query"
+            )
+            raise DatabaseError(msg) from error
 
     def named(self, table: tuple[str, ...]) -> str:
         """Return the name of a table in SQL."""
@@ -162,11 +178,21 @@ class Database(ABC):
                     self._settle()
                 self.execute(self.begin)
                 yield
-                self.execute("COMMIT")
+                self._commit()
                 done = True
             finally:
                 if not done:
                     self.close()
+
+    def _commit(self) -> None:
+        try:
+            self.execute("COMMIT")
+        except RowRefused as error:
+            msg = (
+                f"{error.message}; the constraint is checked at COMMIT, when no row can be set aside any more: mend the row, or make the "
+                "constraint INITIALLY IMMEDIATE, then badRows=quarantine finds it"
+            )
+            raise RowRefused(msg) from error
 
     @contextmanager
     def _translated(self, *, opening: bool = False) -> Iterator[None]:
@@ -210,6 +236,10 @@ class Database(ABC):
     @abstractmethod
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
+
+    def rounds(self, given: str, column: str) -> bool:  # noqa: ARG002 - a database whose columns have room for anything
+        """Tell whether a column of a type stores some values of type `given` with fewer digits than they have."""
+        return False
 
     @abstractmethod
     def check_fate(self, *tables: tuple[str, ...]) -> None:

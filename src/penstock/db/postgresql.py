@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.db.database import STAGED, Column, Database
 from penstock.db.silence import Socket, heard, sockets
 from penstock.db.target import check_length, connection_url, ports_of
-from penstock.db.types import postgresql_types
+from penstock.db.types import postgresql_types, rounds_in_postgresql
 from penstock.errors import TableMismatch
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class PostgreSQL(Database):
         return self.execute(sql, self.named(table)) == [(True,)] and all(
             columns[name].type == kind for name, kind in given.items()
         )
+
+    def rounds(self, given: str, column: str) -> bool:
+        """Tell whether an `INSERT` rounds some values of type `given` off for a column of a type."""
+        return rounds_in_postgresql(given, column)
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
         """Raise `TableMismatch` for a table, or a part of one, that a crash of the server empties, or that is kept by another server."""

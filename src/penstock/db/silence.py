@@ -96,7 +96,7 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
 
 
 def _now(own: Callable[[], Iterable[Socket]]) -> list[Socket]:
-    """Return the connections as they are; none if they cannot be read now, since who watches must go on."""
+    """Return the connections as they are; none if they cannot be read now, since the watch must go on."""
     try:
         return list(own())
     except (

@@ -38,7 +38,7 @@ Failure 6, two attempts of one task have staged.
   Rule: messages name files, and Spark hands over those of the winners. (`test_only_the_winners_staging_counts`)
 
 Failure 7, a driver stands still within its transaction, and holds the lock.
-  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; who waits tries as long. SQLite has no such thing:
+  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; whoever waits tries as long. SQLite has no such thing:
   `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
 
 Failure 8, a table changes its fate between two batches.
@@ -49,6 +49,7 @@ Failure 8, a table changes its fate between two batches.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.query.batch import Batch
 
+_log = logging.getLogger("penstock.db")
 _ANEW = "a new checkpoint, another sinkId and an empty table, or its rows are there twice"
 _BATCHES = {
     "sink_id": "text",
@@ -191,7 +193,7 @@ class DatabaseSink:
         if batch is not None:
             self._place(state, batch)
         if self._rejected is not None:
-            if not db.columns(self._rejected):  # who has mended the rows may have dropped it
+            if not db.columns(self._rejected):  # whoever has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
             check_columns(db.columns(self._rejected), REJECTED, self._rejected)
             db.check_table(self._rejected)
@@ -248,6 +250,18 @@ class DatabaseSink:
         db.check_table(self._table, self._keys)
         db.check_table(self._batches)
         self._try_out(db)
+        self._tell_narrow(db)
+
+    def _tell_narrow(self, db: Database) -> None:
+        """Name in the log the columns that have less room than the rows' types, and round values off."""
+        columns, types = db.columns(self._table), db.types(self._schema)
+        narrow = {name: columns[name].type for name, kind in types.items() if db.rounds(kind, columns[name].type)}
+        if narrow:
+            message = (
+                "table %r has less room than the query's rows, and rounds them off: %s; cast in the query to say how"
+            )
+            pairs = ", ".join(f"{name!r} ({types[name]} into {kind})" for name, kind in narrow.items())
+            _log.warning(message, ".".join(self._table), pairs)
 
     def _try_out(self, db: Database) -> None:
         """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""

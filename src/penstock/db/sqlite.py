@@ -47,8 +47,9 @@ class SQLite(Database):
         return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
-        """Say yes: a column of SQLite takes what it is given."""
-        return True
+        """Tell whether the table has no triggers: a column takes what it is given; what a trigger refuses, only a statement tells."""
+        sql = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = $1 COLLATE NOCASE LIMIT 1"
+        return not self.execute(sql, table[-1])
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
         """Do nothing: all tables of a file are in its transactions."""
@@ -89,5 +90,7 @@ class SQLite(Database):
     def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401, ARG002 - the driver's; SQLite tells by words
         return any(text in words for text in self._again)
 
-    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - the driver's; SQLite tells by words
-        return any(text in words for text in self._rows)
+    def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - an error of the driver
+        import adbc_driver_manager as adbc
+
+        return isinstance(error, adbc.IntegrityError) or any(text in words for text in self._rows)

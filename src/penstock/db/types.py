@@ -18,6 +18,8 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -44,6 +46,8 @@ _POSTGRESQL = {
     pa.timestamp("us", tz="UTC"): "timestamp with time zone",
     pa.timestamp("us"): "timestamp without time zone",
 }
+_WHOLE = frozenset({"smallint", "integer", "bigint"})
+_FLOATS = frozenset({"real", "double precision"})
 _SQLITE = {
     **dict.fromkeys((pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()), "INTEGER"),
     **dict.fromkeys((pa.float32(), pa.float64()), "REAL"),
@@ -60,6 +64,34 @@ def postgresql_types(schema: pa.Schema) -> dict[str, str]:
 def sqlite_types(schema: pa.Schema) -> dict[str, str]:
     """Return the type of each column, by name; `OptionError` that names a column which SQLite cannot hold."""
     return _columns(schema, _SQLITE.get, "SQLite")
+
+
+def rounds_in_postgresql(given: str, column: str) -> bool:
+    """Tell whether a column of a type takes values of type `given`, and stores some of them with fewer digits, or without blanks."""
+    given, column = given.removesuffix("[]"), column.removesuffix("[]")
+    if given == column:
+        return False
+    if given.startswith("timestamp"):
+        return column == "date" or "(" in column
+    if given == "text":
+        return column == "name" or bool(re.match(r"character.*\(", column))
+    return _rounds_numbers(given, column)
+
+
+def _rounds_numbers(given: str, column: str) -> bool:
+    if given in _FLOATS:
+        return column == "real" or column in _WHOLE or column.startswith("numeric")
+    if given in _WHOLE:
+        return (given, column) in {("integer", "real"), ("bigint", "real"), ("bigint", "double precision")}
+    return given.startswith("numeric") and (column in _FLOATS or _scale(column) < _scale(given))
+
+
+def _scale(kind: str) -> float:
+    """Return how many digits a type of PostgreSQL has behind the point."""
+    if kind in _WHOLE:
+        return 0
+    match = re.fullmatch(r"numeric\([0-9]+,(-?[0-9]+)\)", kind)
+    return int(match[1]) if match else inf
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -1,11 +1,11 @@
 """Records and bytes, with Arrow on one side: nothing here touches a file system, a clock or Spark.
 
-A format is one object, in the file of its name in `known`, with one line in the registry (`options.formats`): it is of one of
-the two `families`, which say all that source, sink and `verify` ask of it, and nobody else compares names of formats. `lines` and
-`csvcut` find records in bytes, `codecs` handles compressed files, `schema` Spark's schemas, `staged` the form in which rows wait to
-be written, `trial` finds out which types a table can hold.
+A format is one object in a file of its own in `known`, with one line in the registry (`options.formats`). It belongs to one of two
+`families`, which define all that source, sink and `verify` ask of a format; no other code compares names of formats. `lines` and
+`csvcut` find records in bytes, `codecs` handles compressed files, `schema` reads Spark's schemas, `staged` is the form in which rows
+wait to be written, and `trial` finds out which types a table can hold.
 
-Decoders take UTF-8: who reads a file in another encoding converts it first. `charsets` says in which encodings records can be
+Decoders take UTF-8: whoever reads a file in another encoding converts it first. `charsets` says in which encodings records can be
 found in the bytes of a file, so that it can be read in ranges.
 """
 

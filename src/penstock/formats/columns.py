@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.schema import castable, fitted, nullable, recast, relabelled, spark_name
+from penstock.formats.conforming import castable, fitted, recast, relabelled
+from penstock.formats.schema import nullable, spark_name
 from penstock.formats.zones import UTC, instants
 
 if TYPE_CHECKING:

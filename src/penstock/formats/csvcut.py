@@ -76,7 +76,7 @@ _HEADER_BYTES = 64 << 10
 def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, dialect: Dialect = RFC4180) -> int:
     """Return the first offset at or behind `target` where a record begins, or `size` if none does.
 
-    Also `size` for a file that is quotes, or escapes, without end: who reads it will refuse it, or take it whole.
+    Also `size` for a file that is quotes, or escapes, without end: its reader will refuse it, or take it whole.
 
     `anchor` is where a record begins, at or in front of `target`; the file is read from there, in pieces. A comment and a
     blank line count as records. `read` is as in `lines.blocks`. Raises `FileChanged` when the file ends before `size`.

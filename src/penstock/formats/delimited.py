@@ -1,22 +1,22 @@
-r"""CSV as records and rows: RFC 4180, or what a `Dialect` says. Where records begin is told by `csvcut`.
+r"""CSV as records and rows: RFC 4180, or what a `Dialect` says. `csvcut` finds where records begin; `csvencoder` writes them.
 
-Reading is Arrow's, which knows one dialect well: doubled quotes. Its own escapes would act outside quotes too, and take the
-escape off any character, as no writer of this dialect means it. So in a block with escaped quotes they are doubled first, at
+Arrow reads the records. It knows one dialect well: doubled quotes. Its own escapes would act outside quotes too, and take the
+escape off any character, which no writer of this dialect means. So in a block with escaped quotes these are doubled first, at
 the cost of a pass; and comments, which Arrow does not know, are taken out.
 
-*Quotes tell a value from what stands for one.* An empty field and `null_value` are null; in quotes both are values. What
-else could tell the empty string from null, or the text NULL from it? (Spark compares what is in the quotes, and reads both
-as null.) In a column of another type than string, what is no value of it and stands for null elsewhere is null in quotes too.
+*Quotes tell a value from what stands for one.* An empty field and `null_value` are null; in quotes both are values. Nothing
+else could tell the empty string from null, or the text NULL from null. (Spark compares what is in the quotes, and reads both
+as null.) In a column of another type than string, text that is not a value of the type, and that stands for null elsewhere, is
+null in quotes too.
 
-*What a value means depends on the bytes of its record alone.* Arrow is always given a line end behind the last record:
-without one it takes an empty last field for a quoted one if the field in front of it is.
+*What a value means depends on the bytes of its record alone.* Arrow is always given a line end after the last record: without
+one it takes an empty last field for a quoted one if the field before it is quoted.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -29,7 +29,7 @@ from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.charsets import is_utf8
-from penstock.formats.csvcut import QuoteScan, record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.csvcut import record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.jsonl import json_text
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import (
@@ -44,17 +44,11 @@ from penstock.formats.malformed import (
 )
 from penstock.formats.misfits import PROBE_ROWS, fitting, fragments, misfits_of, nulled, without_refused
 from penstock.formats.scalars import (
-    codes,
-    contents,
-    digits,
-    is_rendered,
     is_scalar,
     joined,
-    joined_filled,
     parse,
-    render,
 )
-from penstock.formats.schema import check_intervals, spark_name
+from penstock.formats.schema import spark_name
 from penstock.formats.trials import refused
 
 if TYPE_CHECKING:
@@ -63,16 +57,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.account import Account
-    from penstock.formats.format import Dialect, ReadFormat, WriteFormat
+    from penstock.formats.format import Dialect, ReadFormat
 
     _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # of a column, and which of its fields are rescued
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
-_PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # of what is not a string
 _HEADER_BYTES_KEPT = 64 << 10
 _COLUMNS_MAX = 20_480  # Spark's `maxColumns`
 _NAMES_COMPARED = 1000  # of a header, with one that it does not have
-_BLANK = r"^[\x00-\x20]*$"  # what Java trims
 
 
 class CsvDecoder:
@@ -84,7 +76,7 @@ class CsvDecoder:
     """
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
-        _check(fmt.data_schema, is_scalar)
+        check_types(fmt.data_schema, is_scalar)
         if fmt.line_sep not in {None, b"\n", b"\r\n", b"\r"}:
             msg = f"lineSep={fmt.line_sep!r} is not for csv, whose records end with \\n, \\r\\n or \\r; leave it out"
             raise OptionError(msg)
@@ -388,117 +380,6 @@ def _check_places(asked: Counter[str], places: dict[str, list[int]], header: tup
         raise BadFile(msg)
 
 
-class CsvEncoder:
-    r"""Rows to records ended by `\n`: each row is one record, with its values, to whoever reads this dialect.
-
-    A field is quoted when it holds a separator, a quote, an escape or a line break, and when without quotes it would be
-    null: an empty string, and what looks like `null_value`. Readers that guess are kept from it: a field that begins with
-    `'` is quoted, and so are a first one that begins with `#`, `comment` or a byte order mark, and one alone in its
-    record that is null or white space, whose line would pass for blank.
-    """
-
-    def __init__(self, fmt: WriteFormat) -> None:
-        _check(fmt.schema, is_rendered)
-        check_intervals(fmt.schema, fmt.name)
-        if not fmt.csv.quote:
-            msg = "quote='' is for reading: a value with a separator in it could not be written; leave quote out"
-            raise OptionError(msg)
-        self._dialect = dialect = fmt.csv
-        self._special = "".join((dialect.quote, dialect.sep, "\r\n", dialect.escapes or ""))
-        self._empty = self._empty_text()
-
-    def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
-        """Return the records; see `Encoder`."""
-        pieces: list[pa.Array | str] = []
-        for place, (field, column) in enumerate(zip(batch.schema, batch.columns, strict=True)):
-            pieces += [self._fields(column, field.name, first=place == 0), self._dialect.sep]
-        pieces[-1] = "\n"
-        if batch.num_columns == 1:
-            text = pc.fill_null(pieces[0], "")
-            pieces[0] = pc.if_else(pc.match_substring_regex(text, _BLANK), self._in_quotes(text), text)
-        return contents(joined_filled(pieces))
-
-    def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:  # noqa: ARG002 - the bytes say it
-        """Return where each row ends; see `Encoder`."""
-        return QuoteScan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
-
-    def readable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that a reader of what `encode` makes of `batch` gets.
-
-        They differ where two values are written alike: by `empty_value`, and in a record of a single string.
-        """
-        alone = batch.num_columns == 1
-        empty, null = self._reads_as(self._empty, alone=alone), self._reads_as(self._dialect.null_value, alone=alone)
-        columns = list(batch.columns)
-        for place, column in enumerate(columns):
-            if types.is_string(column.type) and (empty, null) != ("", None):
-                text = pc.if_else(pc.equal(column, ""), pa.scalar(empty, column.type), column)
-                columns[place] = pc.if_else(column.is_null(), pa.scalar(null, column.type), text)
-        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-    def _reads_as(self, text: str, *, alone: bool) -> str | None:
-        """Return what the text that stands for null or the empty string is read as."""
-        if text == self._dialect.quote * 2:
-            return ""
-        if alone and re.match(_BLANK, text):
-            return text
-        return None if text in {"", self._dialect.null_value} else self._dialect.empty_value
-
-    def _empty_text(self) -> str:
-        """Return what the empty string is written as."""
-        text, quotes = self._dialect.empty_value, self._dialect.quote * 2
-        if text is None or text == quotes:
-            return quotes
-        if text in {"", self._dialect.null_value}:
-            return text
-        value = pa.array([text], pa.large_string())
-        quoted = self._to_be_quoted(value, first=True)
-        written: str = (value if quoted is None else pc.if_else(quoted, self._in_quotes(value), value))[0].as_py()
-        return written
-
-    def _fields(self, column: pa.Array, name: str, *, first: bool) -> pa.Array:
-        """Return the fields of a column, null where one is null and nothing stands for that."""
-        text = digits(column) if types.is_decimal(column.type) else render(column, name)
-        null = self._dialect.null_value
-        if types.is_string(column.type) or not _PLAIN.isdisjoint(self._special):
-            quoted = self._to_be_quoted(text, first=first)
-            if null:
-                quoted = _either(quoted, pc.equal(text, null))
-            if quoted is not None:
-                text = pc.replace_with_mask(text, quoted, self._in_quotes(text.filter(quoted)))
-            if types.is_string(column.type):
-                text = pc.if_else(pc.equal(text, ""), self._empty, text)
-        elif null:
-            text = pc.if_else(pc.equal(text, null), self._in_quotes(text), text)
-        return pc.fill_null(text, null) if null else text
-
-    def _to_be_quoted(self, text: pa.Array, *, first: bool) -> pa.Array | None:
-        """Tell of each field whether it cannot stand without quotes; `None` if all can."""
-        quoted = None
-        if _has_any(codes(text), self._special):
-            form = "".join(f"\\x{ord(special):02x}" for special in self._special)
-            quoted = pc.match_substring_regex(text, f"[{form}]")
-        begins = "'" + ("#" + (self._dialect.comment or "") + BOM.decode() if first else "")
-        if _has_any(codes(text), begins) and _has_any(_first_codes(text), begins):
-            quoted = _either(quoted, pc.match_substring_regex(text, f"^[{re.escape(begins)}]"))
-        return quoted
-
-    def _in_quotes(self, text: pa.Array) -> pa.Array:
-        quote, escape = self._dialect.quote, self._dialect.escapes
-        if escape is not None:
-            text = pc.replace_substring(text, escape, escape * 2)
-        return joined(quote, pc.replace_substring(text, quote, (escape or quote) + quote), quote)
-
-
-def header_record(fmt: WriteFormat) -> bytes:
-    """Return the names of the columns as a record."""
-    names = fmt.schema.names
-    strings = pa.schema([(str(place), pa.string()) for place in range(len(names))])
-    plain = replace(fmt.csv, null_value="", empty_value=None)
-    record = pa.RecordBatch.from_arrays([pa.array([name]) for name in names], schema=strings)
-    return bytes(CsvEncoder(replace(fmt, schema=strings, csv=plain)).encode(record))
-
-
 def _parsing(dialect: Dialect, skip: Callable[[csv.InvalidRow], str] | None = None) -> csv.ParseOptions:
     """Return how Arrow parses; `skip` is asked about each record with another number of fields."""
     quote = dialect.quote or False
@@ -527,7 +408,8 @@ def _is_value(text: str, kind: pa.DataType) -> bool:
     return True
 
 
-def _check(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> None:
+def check_types(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> None:
+    """Raise `OptionError` unless there is a column, and csv can hold each of them."""
     if not len(schema):
         msg = "csv needs at least one column, found none"
         raise OptionError(msg)
@@ -541,19 +423,3 @@ def _check(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> None:
                 f"{as_string}, or take a format that has such columns"
             )
             raise OptionError(msg)
-
-
-def _either(left: pa.Array | None, right: pa.Array) -> pa.Array:
-    return right if left is None else pc.or_(left, right)
-
-
-def _has_any(found: npt.NDArray[np.uint8], characters: str) -> bool:
-    """Tell whether one of the bytes is that which one of `characters` begins with."""
-    return any(np.any(found == character.encode()[0]) for character in characters)
-
-
-def _first_codes(text: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the first byte of each value of large strings; of an empty one that of another, or of none."""
-    offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text)]
-    characters = np.frombuffer(text.buffers()[2] or b"", np.uint8)
-    return characters[offsets[offsets < len(characters)]]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.formats.charsets import Charset
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
     from penstock.formats.seen import Room, Seen
+    from penstock.storage import ReadableFile
 
     Read: TypeAlias = Callable[
         [int, int], bytes
@@ -215,13 +216,6 @@ class WritableFile(Protocol):
 
     def write(self, data: Any, /) -> Any:  # noqa: ANN401 - bytes-like objects of Arrow; the result is not used
         """Append all of `data`."""
-
-
-class ReadableFile(Protocol):
-    """What a table is read from: an open file of a storage, or its like."""
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
 
 
 class TableFormat(Format):

@@ -22,6 +22,7 @@ from pyarrow import types
 
 from penstock.errors import OptionError
 from penstock.formats.account import Account
+from penstock.formats.conforming import map_entries
 from penstock.formats.format import WriteFormat
 from penstock.formats.jsonbroken import BROKEN, misfits
 from penstock.formats.jsondoubt import merged
@@ -30,7 +31,7 @@ from penstock.formats.jsonstrict import StrictReader, unlike
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, of_records, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_rendered, is_scalar, joined, joined_filled, render
-from penstock.formats.schema import check_distinct, check_intervals, map_entries, spark_name
+from penstock.formats.schema import check_distinct, check_intervals, spark_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

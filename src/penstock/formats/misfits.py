@@ -1,4 +1,4 @@
-r"""Values that do not fit their column, told from those that do, for who rescues them.
+r"""Values that do not fit their column, told from those that do, so that they can be rescued.
 
 Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; trying groups finds
 the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats.schema import map_entries
+from penstock.formats.conforming import map_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -36,16 +36,10 @@ __all__ = [
     "ParquetWriter",
     "parquet_batches",
     "parquet_footer",
-    "parquet_schema",
     "spark_schema",
 ]
 
 _ENCRYPTED = re.compile("decrypt", re.IGNORECASE)  # what Arrow says of a file that Parquet's own modules encrypt
-
-
-def parquet_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
-    """Return the Arrow schema of a Parquet file. Raises `BadFile`."""
-    return _opened(file).schema_arrow.remove_metadata()
 
 
 def parquet_footer(file: Any) -> tuple[pa.Schema, Any]:  # noqa: ANN401 - a seekable binary file object, and pyarrow's

@@ -113,7 +113,7 @@ def check_depth(depth: int) -> None:
 class Types:
     """Makes types of what was seen. `partition`: by Spark's rules for the names of directories, which widen less.
 
-    `mixes_dates`: dates are times to who reads them, which they are not where a pattern says how either is written.
+    `mixes_dates`: dates are read as times, which they are not where a pattern says how either is written.
     """
 
     conflicts: list[Conflict] = field(default_factory=list)

@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats.schema import recast, relabelled, spark_type, to_arrow, to_spark
+from penstock.formats.conforming import recast, relabelled
+from penstock.formats.schema import spark_type, to_arrow, to_spark
 
 SPARK_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _TIME = re.compile(r"time\(([0-6])\)")

@@ -88,9 +88,9 @@ class Sample:
 class DryRun:
     """What an ingest would do.
 
-    `left_out` says by a word why what would not be read: `held` (changed too recently), `future`, `late`, `unsure`, `read` (before,
+    `left_out` has what would not be read, by the word for why: `held` (changed too recently), `future`, `late`, `unsure`, `read` (before,
     or older than `startingFrom`), `hidden`, `name` (`pattern`, `pathGlobFilter`), `directory` (not entered), `link`, `no file`.
-    `problem` is what the ingest would fail with, as far as it is known; `None`: nothing.
+    `problem` is what the ingest would fail with, as far as that is known, or `None`.
     """
 
     batches: tuple[PlannedBatch, ...]
@@ -224,7 +224,7 @@ class Preview:
         flight, query = in_flight(self.checkpoint), self.checkpoint.query_id()
         if flight is not None and query is not None:
             undecided = self.sink_of(query).ledger.head().last_batch(query) < flight
-            changed = sum(not self.stage.reading.is_as_planned(split) for split in planner.splits(self.offset(flight)))
+            changed = sum(not self.stage.reading.files.has(split) for split in planner.splits(self.offset(flight)))
             if undecided and changed:
                 self.notes.append(
                     f"batch {flight} was never committed and {changed} of its files changed: it is planned anew"

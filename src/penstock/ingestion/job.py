@@ -86,20 +86,23 @@ _WATCHING = "1s"
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest has done: input since the checkpoint began, output since the sink began; `batch` is the last one.
+    """What an ingest has done: input since the checkpoint began, output since the sink began.
 
-    `waiting` says that one that watches has taken all that is there, and waits for more. Of files that were not read `late_files`
-    came too late, `accepted_files` too, and wait for the next batch, `held_files` changed too recently, and `future_files` have a time that
-    has not come; see `penstock.late`. `lost_files` are followed ones that went, or were cut, before they were read to their end, by
-    `lost_bytes` at least. Of what this call has read:
-    `null_columns` are the columns that were null in every row, `unknown_fields` what the data had under names that no column
-    has, by name with how often, a hundred names at most; `rescued` counts the records of which something was rescued;
-    `notes` say all that to people, and are empty where there is nothing to say.
-    `aside_*` is what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
-    `query` is the id that Spark knows the query by, once it has one; `open_parts` are the parts that are not finished, and
-    `open_since_ns` is when the oldest of them was opened, 0 for none; `oldest_left_ns` is the modification time of the oldest of the files
-    that are left, 0 for none. Of topics `input_offsets` were planned and `left_offsets` were not, `left_by_partition` of those partitions
-    ("orders-0") that have most of them, a hundred at most.
+    - `batch`: the last batch. `query`: the id by which Spark knows the query, once it has one.
+    - `input_*`: what was planned. `left_*`: what is there and was not planned yet; `oldest_left_ns` is the modification time of the
+      oldest such file, 0 if there is none.
+    - `rows`, `output_*`: what was written. `open_parts` are not finished yet; `open_since_ns` is when the oldest of them was opened, 0 if
+      there is none.
+    - `waiting`: a watching ingest has taken all that is there, and waits for more.
+    - Files that were not read (see `penstock.late`): `late_files` came too late; `accepted_files` did, too, and wait for the next batch;
+      `held_files` changed too recently; `future_files` have a time that has not come.
+    - `lost_files`: followed files that went, or were cut, before they were read to their end, with at least `lost_bytes`.
+    - `aside_*`: what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
+    - Topics: `input_offsets` were planned and `left_offsets` were not; `left_by_partition` has at most a hundred partitions ("orders-0"),
+      those with most of them.
+
+    Of what this call has read: `null_columns` were null in every row; `unknown_fields` counts names of the data that no column has, at
+    most a hundred names; `rescued` counts the records of which something was rescued; `notes` say all this to people.
     """
 
     batch: int
@@ -150,20 +153,23 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
 ) -> Ingested:
     """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
-    `src` may be a glob, or a list of paths and globs; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's columns,
-    or those of their values by the source's `format`.
-    `source` and `sink` are options of the two tables (`schema`, DDL or StructType, is one of the source's here). With its option `files`
-    rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
-    `transform` takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame by its annotation; it may be a function or
-    "module:function", or an `AsyncMap`, given itself. `sql` is a select over the table `input`, answered row by row as Spark's SQL is,
-    instead of a transform: "select id, upper(name) as name from input where id > 0". The checkpoint defaults to
-    `DST/_penstock/checkpoint`; the same call again takes only what is new.
-    `watch` goes on until it is interrupted, and looks for new files every second, or as often as it says ("10s"). `progress` is
-    called a few times a second, and a last time when all is done.
+    The same call again takes only what is new.
 
-    Raises what went wrong as a `PenstockError`; nothing of the batch in flight is then visible, and the same call goes on
-    from there. What interrupts the call, or `progress` raises, is raised as it is. However it ends, its query has stopped by
-    then and what was committed is published; after a `KeyboardInterrupt` `progress` is told of that, too.
+    - `src`: a path, a glob, or a list of these; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's columns,
+      or the columns of their values by the source's `format`.
+    - `source`, `sink`: options of the two tables. Here `schema` (DDL or StructType) is an option of the source. With the option `files`,
+      rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
+    - `transform`: a function that takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame if it is annotated so; or
+      "module:function"; or an `AsyncMap`.
+    - `sql`: instead of a transform, a select over the table `input`, answered row by row as Spark would:
+      "select id, upper(name) as name from input where id > 0".
+    - `checkpoint`: by default `DST/_penstock/checkpoint`.
+    - `watch`: go on until interrupted, and look for new files every second, or as often as it says ("10s").
+    - `progress`: called a few times a second, and a last time when all is done.
+
+    Raises what went wrong as a `PenstockError`. Then nothing of the batch in flight is visible, and the same call goes on
+    from there. What interrupts the call, or what `progress` raises, is raised as it is. However the call ends, by then its query
+    has stopped and what was committed is published; `progress` is told of that even after a `KeyboardInterrupt`.
     """
     require_pyspark()
     require_session(spark, "ingest")

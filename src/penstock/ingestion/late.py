@@ -57,7 +57,7 @@ FUTURE = "future"  # its time has not come
 class NotRead:
     """A file that a query has not read, and why: `late`, `unsure` (late, or read and away since), `accepted`, `held` or `future`.
 
-    `since_ns` is when it came, as far as that is known, else when it was seen; of what is held or lies in the future its
+    `since_ns` is when it came, as far as that is known, otherwise when it was seen; for a file that is held or lies in the future, its
     modification time.
     """
 
@@ -91,10 +91,10 @@ def late(
 ) -> Late:
     """Return the files below `src` that the query which writes `dst` has not read: too late, held back, in the future.
 
-    `accept` has late ones read by the next start of the query, each once: all (True), or those of paths or globs relative to `src`.
-    `dismiss` takes them off the list, for good. Neither touches a file. `checkpoint` and `source` (options) are needed for a
+    `accept` has late files read by the next start of the query, each once: all of them (True), or those of paths or globs relative to
+    `src`. `dismiss` takes them off the list for good. Neither touches a file. `checkpoint` and `source` (options) are needed for a
     query that was no ingest and keeps its checkpoint elsewhere, or has options that select files. `query_ended` is the user's
-    word that the query does not run, where only its session lives or that cannot be told here. Needs neither Spark nor Java.
+    word that the query does not run, where only its session lives or nobody can tell here. Needs neither Spark nor Java.
 
     Raises `OptionError` if no query of `dst` has read `src`, or nothing late fits; `Locked` if it runs; `UsageError` while a
     batch is planned and not committed.

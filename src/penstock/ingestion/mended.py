@@ -7,20 +7,20 @@ whatever the encoding of its file: it was mended by hand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.formats.aside import RETRIED, Aside, Policy, about_records, path_of
 from penstock.formats.codecs import codec_of
 from penstock.formats.encryption import is_encrypted
 from penstock.formats.families import RecordFormat
 from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
-from penstock.storage import Entry
+from penstock.storage import MemoryFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.ingestion.stage import Stage
     from penstock.source.read import Reading
-    from penstock.storage import Storage
 
 Version: TypeAlias = "tuple[bytes, int]"  # of a file: its path, and its time
 Header: TypeAlias = "tuple[str, ...]"
@@ -113,13 +112,13 @@ class Mended:
     def _reading(self, header: Header | None, files: Files) -> Reading:
         reading = self._stage.reading
         held = {
-            f"{reading.root}/{name}": b"".join(self._records[key] + self._end for key in keys)
+            f"{reading.root}/{name}": MemoryFile(b"".join(self._records[key] + self._end for key in keys))
             for name, keys in files.items()
         }
         fmt = replace(reading.format, encoding="UTF-8", errors="fail")
         if header is not None:
             fmt = replace(fmt, csv=replace(fmt.csv, header=False), columns=header)
-        return replace(reading, storage=cast("Storage", _Held(held)), format=fmt)
+        return replace(reading, opens=held.__getitem__, format=fmt)
 
 
 def header_of(line: Mapping[str, Any]) -> dict[Version, Header]:
@@ -130,38 +129,3 @@ def header_of(line: Mapping[str, Any]) -> dict[Version, Header]:
 
 def _path(line: dict[str, Any]) -> str:
     return path_of(line).decode("utf-8", "surrogateescape")
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Files in memory: as much of a storage as it takes to read them."""
-
-    files: Mapping[str, bytes]
-    tags_contents = False
-    has_directories = of_this_host = True  # nothing is opened or fetched ahead: it is here
-
-    def open(self, path: str) -> _HeldFile:
-        if path not in self.files:
-            raise NotThere(path)
-        return _HeldFile(path, self.files[path])
-
-
-@dataclass(frozen=True)
-class _HeldFile:
-    path: str
-    data: bytes
-
-    def info(self) -> Entry:
-        return Entry(self.path, is_directory=False, size=len(self.data), modified_ns=0, identity="")
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self.data[offset : offset + length]
-
-    def close(self) -> None:
-        """Do nothing: it is memory."""
-
-    def __enter__(self) -> _HeldFile:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Do nothing."""

@@ -9,7 +9,7 @@ the ingest, which takes it in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.ingestion.stage import Stage
-    from penstock.storage import Entry, Storage
+    from penstock.storage import Entry, ReadHandle, Storage
 
 _FOLLOWED = (
     "it is followed, and what it was planned by is not on its line; put what it held into a file of its own in SRC"
@@ -59,6 +59,10 @@ class Replacement:
     path: str
     entry: Entry
     is_copy: bool
+
+    def open(self, _: str) -> ReadHandle:
+        """Open it, whatever the path that it is read by."""
+        return self.storage.open(self.path)
 
     @property
     def told(self) -> dict[str, Any] | None:
@@ -158,28 +162,9 @@ class MendedFiles:
         file, reading = self._files[key], self._stage.reading
         version = FileVersion(_relative(self._stage, key), file.entry.size, file.entry.modified_ns, file.entry.identity)
         span = (0, version.size) if file.is_copy else (key.offset, key.offset + key.size)
-        instead = cast("Storage", _Instead(file.storage, {key.name: file.path}))
         policy = replace(reading.policy, files=False, changes=False)
-        instead_read = replace(reading, storage=instead, policy=policy, archive=None, aside=aside, again=_AGAIN)
-        stage = replace(self._stage, reading=instead_read)
+        mended = replace(reading, storage=file.storage, opens=file.open, policy=policy, archive=None)
+        stage = replace(self._stage, reading=replace(mended, aside=aside, again=_AGAIN))
         for rows in stage.read([Split(version, *span)], account, text=False, errors="fail"):
             if isinstance(rows, pa.RecordBatch):
                 yield rows
-
-
-@dataclass(frozen=True)
-class _Instead:
-    """A storage in which paths stand for other ones: as much of it as it takes to read files."""
-
-    storage: Storage
-    paths: Mapping[str, str]
-    # Nothing is opened or fetched ahead: there is one file.
-    has_directories: ClassVar[bool] = True
-    of_this_host: ClassVar[bool] = True
-
-    @property
-    def tags_contents(self) -> bool:
-        return self.storage.tags_contents
-
-    def open(self, path: str) -> Any:  # noqa: ANN401 - as the storage gives it
-        return self.storage.open(self.paths[path])

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.errors import OptionError, PenstockError
 from penstock.formats import decoder, format_named
 from penstock.formats.account import Account, Watch
+from penstock.formats.conforming import conform
 from penstock.formats.families import RecordFormat
-from penstock.formats.schema import conform, to_arrow, to_spark
+from penstock.formats.schema import to_arrow, to_spark
 from penstock.formats.strings import checked
 from penstock.formats.zones import UTC, zone_name
 from penstock.ingestion.sql.query import Sql

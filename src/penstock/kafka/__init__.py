@@ -1,8 +1,11 @@
 """Topics of Kafka as exactly-once streams: ranges of offsets, planned in one place, read in others, the same each time.
 
-*What lives here.* `offset` is the form of an offset and what lies between two of them; `plan` says what is next; `read` turns a range
-into Arrow; `cluster` asks brokers, `client` makes what asks them. *What may be touched.* Brokers, by `confluent_kafka`, which no other
-room knows. *What it may know.* Options, storage for secrets, and what is below; neither sinks nor Spark.
+*What lives here.* `offset` is the form of an offset, and says what lies between two of them. `plan` says what comes next, and `read`
+turns a range into Arrow. `cluster` asks the brokers, through what `client` makes.
+
+*What may be touched.* Brokers, through `confluent_kafka`, which no other room knows.
+
+*What it may know.* Options, storage for secrets, and what is below; neither sinks nor Spark.
 
 What may happen, and the rule that makes it harmless:
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Family = CounterMetricFamily | GaugeMetricFamily
 
 
-_FORMATS_MAX = 8  # that are kept: who asks may name any version of a format
+_FORMATS_MAX = 8  # that are kept: a request may name any version of a format
 
 
 class MeterCollector(Collector):

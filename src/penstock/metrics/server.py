@@ -57,7 +57,7 @@ class _MonitorServer6(_MonitorServer):
 
 
 class _SilentHandler(WSGIRequestHandler):
-    timeout = 10  # who connects and says nothing keeps a thread no longer
+    timeout = 10  # a client that connects and says nothing keeps a thread no longer
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as the base has it
         """Say nothing of a scrape."""

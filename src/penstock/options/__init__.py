@@ -1,12 +1,14 @@
 """The options of source, sink, log and database: names, defaults, what each accepts, and one way to refuse the rest.
 
-*What lives here.* A table of options for each connector, a file each, which `docs/options.md` has for users; `parsers`, what an option
-accepts; `internal`, what our own parts tell each other by the same way; `formats`, their names. *What may be touched.* Nothing: text goes
-in, and a value comes out or an `OptionError`. *What it may know.* Errors and units; neither files, nor what a format does, nor Spark.
+*What lives here.* A table of options for each connector, in a file of its own (`docs/options.md` has the same for users); `parsers`,
+what an option accepts; `internal`, what our own parts tell each other in the same way; `formats`, their names.
 
-Spark hands options over in any case (`rollsize`); they are matched without regard to it and named in messages
-as they are written here. An option that is not in the table is refused with the nearest name, so that a typing error never
-silently means a default.
+*What may be touched.* Nothing: text goes in, and a value comes out or an `OptionError`.
+
+*What it may know.* Errors and units; neither files, nor what a format does, nor Spark.
+
+Spark changes the case of options (`rollsize`), so case is ignored when they are matched; messages name them as they are written here.
+An option that is not in the table is refused, with the nearest name, so that a typing error never silently means a default.
 """
 
 from __future__ import annotations

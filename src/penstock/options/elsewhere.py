@@ -157,6 +157,7 @@ _AUTO_LOADER = {
 
 _ONE_TRANSACTION = "there is nothing to set: a batch is one transaction of the driver's"
 _OWN_TABLE = "make the table yourself, and set createTable=false"
+_SETTING = "the url says it, of PostgreSQL: ?options=-c%20statement_timeout%3D10min"
 _JDBC = {
     "dbtable": "here it is table",
     "user": "the url has it: postgresql://user@host/database",
@@ -167,6 +168,8 @@ _JDBC = {
     "truncate": "rows are added (mode=append) or brought up to date (mode=upsert, mode=merge), a table is never emptied",
     "createTableOptions": _OWN_TABLE,
     "createTableColumnTypes": _OWN_TABLE,
+    "queryTimeout": _SETTING,
+    "sessionInitStatement": _SETTING,
 }
 
 _BY_TIME = "startingOffsets says offsets, earliest or latest; a consumer's offsets_for_times finds those of a time"

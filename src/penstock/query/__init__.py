@@ -1,13 +1,12 @@
-"""Who may commit which batch: once, for the sink of files, for that of tables, and for whatever sink comes.
+"""Who may commit which batch: answered once, for the sink of files, the sink of tables, and whatever sink comes next.
 
-*What lives here.* What a query is to its sink: a batch and a task of it (`batch`), what Spark's checkpoint tells of it
-(`checkpoint`, `offset`), who is its driver (`driver`), which batch may follow the last one of a sink (`order`), which
-driver may commit it (`fence`), state that tells when it was altered (`records`), and the calls in their order (`writing`).
+*What lives here.* What a query is to its sink: its batches and tasks (`batch`), what Spark's checkpoint tells of it
+(`checkpoint`, `offset`), who its driver is (`driver`), which batch may follow the last one of a sink (`order`), which
+driver may commit it (`fence`), records that show when they were altered (`records`), and the calls in their order (`writing`).
 
-*What may be touched.* The checkpoint of the query, through `storage`: it is read, and made durable. What is in a sink is
-the sink's own. It gives four verbs and a check, `writing.BatchSink`, keeps three values with its last batch (`order.Last`) and one of
-who may commit (`fence.Claim`), and asks `order.place` and `fence.check` under the lock, or before the conditional put,
-that commits.
+*What may be touched.* The checkpoint of the query, through `storage`: it is read, and made durable. A sink keeps its own state. It
+provides four verbs and a check (`writing.BatchSink`). With its last batch it keeps the three values of `order.Last`, and who may commit
+(`fence.Claim`). It asks `order.place` and `fence.check` under the lock, or before the conditional put, that commits.
 
 *What it may know.* Storage, and what is below; rows pass through here as Arrow and are not looked at. It knows neither a
 sink, nor a source, nor a format, nor Spark's library: only what Spark writes into its checkpoint.
@@ -23,6 +22,6 @@ How a batch goes, from top to bottom, and what travels:
     commit                     -> commit                           -> commit(driver, batch, results)
     abort                      -> abort                            -> abort(query, results)
 
-A new sink is a `BatchSink`, a function that opens it by name, and one `StreamWriter` in a data source of Spark. It is put
-through `tests/query/suite.py`, where one over plain sqlite3 shows how little that takes.
+A new sink is a `BatchSink`, a function that opens it by name, and one `StreamWriter` in a data source of Spark. Every sink passes
+`tests/query/suite.py`; `tests/query/toy.py`, a sink over plain sqlite3, shows how little that takes.
 """

@@ -1,4 +1,4 @@
-"""What the checkpoint of a query tells: read here, in one place, because none of it is documented by Spark, who writes it.
+"""What the checkpoint of a query tells. It is read here, in one place, because Spark, which writes it, documents none of it.
 
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,

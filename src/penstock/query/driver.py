@@ -25,7 +25,7 @@ def this(query: str) -> str:
 
 
 def place(driver: str) -> tuple[str | None, str]:
-    """Return the host and the process of the driver that `owner` named; no host of who is no driver, as `finish`."""
+    """Return the host and the process of the driver that `owner` named; no host for one that is no driver, such as `finish`."""
     host, *rest = driver.split(":", 3)
     return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
 

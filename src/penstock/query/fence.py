@@ -1,4 +1,4 @@
-"""Who may commit: the driver that took the sink over last. Spark does not see to it, so each sink keeps who that is.
+"""Who may commit: the driver that took the sink over last. Spark does not enforce it, so each sink remembers who that is.
 
 1. Driver A is stopped in front of its commit of batch 1: SIGSTOP, a paused machine, a long stop of its JVM.
 2. Driver B takes over, repeats batch 1 and commits 2. A goes on.
@@ -19,7 +19,7 @@ from penstock.errors import Fenced
 
 @dataclass(frozen=True)
 class Claim:
-    """A driver's right to commit; `epoch` where the sink counts. Either may be unknown to who asks."""
+    """A driver's right to commit; `epoch` where the sink counts. Either may be unknown to the caller."""
 
     driver: str = ""
     epoch: int | None = None
@@ -32,7 +32,7 @@ class Claim:
 
 
 def check(sink: str, held: Claim, mine: Claim) -> None:
-    """Raise `Fenced` unless the sink, which is called `sink` in the message, has the claim of who asks."""
+    """Raise `Fenced` unless the sink, which is called `sink` in the message, has the claim of the caller."""
     if not mine.holds(held):
         raise overtaken(sink, held, mine)
 

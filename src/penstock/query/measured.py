@@ -1,8 +1,8 @@
 """What the processes of a query count (`tally`), brought to whoever measures it, on the driver's host.
 
-The process that commits is Spark's, not the one that answers monitors, and there is no way between the two but through this host. So who
-measures a query makes a fact of this host, and who commits a batch adds to it, if it is there: nobody measures, nothing is written. The
-fact is not durable; when it is lost, a monitor misses some numbers. `docs/formats/host-fact.md` says what is in it.
+The process that commits is Spark's, not the one that answers monitors, and the only way between the two is through this host. So the
+process that measures a query makes a fact of this host, and the commit of a batch adds to it, if it is there: if nobody measures, nothing
+is written. The fact is not durable; when it is lost, a monitor misses some numbers. `docs/formats/host-fact.md` says what is in it.
 """
 
 from __future__ import annotations

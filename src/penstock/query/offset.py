@@ -1,4 +1,4 @@
-"""The offset of our source in Spark's offset log, as far as it counts for who reads a checkpoint: is it ours, is it intact.
+"""The offset of our source in Spark's offset log, as far as it matters to a reader of checkpoints: is it ours, is it intact.
 
 Spark keeps that log as text and does not check it, and a digit that changed would be other rows, or fewer, without a
 word. So the offset has a checksum, of its canonical JSON: Spark may space and order the fields as it likes. What the

@@ -12,7 +12,7 @@ again, because Spark had not noted that it was done. The failures, and what tell
 4. *The checkpoint was put back, and Spark read on.* The number is the last one, with other offsets. The fingerprint is
    another. (Where one side could not read the offset log there is no fingerprint, and the numbers have to do.)
 
-All four are `CheckpointMismatch`. A driver that stood still while another one went on sees failure 3, too: who knows the
+All four are `CheckpointMismatch`. A driver that stood still while another one went on sees failure 3, too: whoever knows the
 checkpoint tells the two apart (`query.writing`).
 """
 

@@ -4,7 +4,7 @@ State files are one line each: `{"checksum":"...","record":{...,"v":1}}`, and a 
 sorted, no spaces), the checksum is XXH3 of 128 bits over its bytes. Whoever reads one sums the record's
 bytes as they are there, and compares all others, so that nothing can be added outside of the record either.
 
-What lies in a file of somebody else, who may space and order fields as he likes, has a checksum among its fields instead:
+A record in a file of somebody else, who may space and order fields as he likes, has its checksum among its fields instead:
 see `query.offset`. Both sum canonical JSON.
 """
 

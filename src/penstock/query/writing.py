@@ -15,7 +15,7 @@ The failures that are the same for every sink (those of order are in `query.orde
    plans the batch again, and the sink has to refuse it. Rule: the plan is made durable before the sink begins the batch.
 2. *Overtaken, and taken for restored.* Driver A reads the checkpoint at batch 1 and stands still; B commits 1, 2 and 3; A
    goes on. The sink sees a batch that is older than its last one, as if the checkpoint had been put back. But the
-   checkpoint has moved on since A read it. Rule: who is refused looks at it again, and is `Fenced` if it has changed.
+   checkpoint has moved on since A read it. Rule: whoever is refused looks at it again, and is `Fenced` if it has changed.
 3. *Offsets that changed between begin and commit.* A commit that reads the checkpoint anew may find another batch there
    than its tasks have written. Rule: what the checkpoint said travels with the batch.
 """

@@ -1,10 +1,10 @@
 """Local sessions that start fast, and what a machine must have for one.
 
-*What lives here.* What is looked at before a start (`machine`, `interpreter`), how a JVM and its Python workers are started
-(`launch`, `forkserver`, `archive`, `local`), what they print (`noise`), and what a session that somebody else made must be
+*What lives here.* What is checked before a start (`machine`, `interpreter`); how a JVM and its Python workers are started
+(`launch`, `forkserver`, `archive`, `local`); what they print (`noise`); and what a session that somebody else made must be
 (`connect`, `zone`, `ddl`, `functions`).
 
 *What may be touched.* The environment of this process while a session is made, and the user's cache.
 
-*What it may know.* PySpark, storage and formats; not what runs in a session: neither source nor sink nor operator.
+*What it may know.* PySpark, storage and formats; nothing that runs in a session: neither source nor sink nor operator.
 """

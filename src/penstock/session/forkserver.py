@@ -104,10 +104,10 @@ def _searched(environment: Mapping[bytes, bytes]) -> set[bytes]:
 
 
 @cache
-def prepare() -> tuple[str, Callable[[], None]]:
+def prepare() -> tuple[str, Callable[..., None]]:
     """Return the path by which clients will find the server of this process, and what starts it; it ends with this process.
 
-    Clients that come before it is started wait for it.
+    Clients that come before it is started wait for it. What starts it takes whether it is to be `apart`: in a process group of its own.
     """
     listener, path = listening(_KIND)
     # The other end of it stays open as long as this process lives, and is in no other.
@@ -115,25 +115,28 @@ def prepare() -> tuple[str, Callable[[], None]]:
     environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
 
     @cache
-    def start() -> None:
+    def start(*, apart: bool = False) -> None:
+        group: dict[str, Any] = {"setpgroup": 0} if apart else {}
         with listener:
             # Either may have the number that the other one gets, where a standard stream of this process is closed.
-            apart = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
-        given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, apart[0], 0), (os.POSIX_SPAWN_DUP2, apart[1], _LISTENER)]
+            kept = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
+        given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, kept[0], 0), (os.POSIX_SPAWN_DUP2, kept[1], _LISTENER)]
         # A Python without these has none to give to what it forks, whose own come later.
         closed = [number for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is None]
         given += [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in closed]
         try:
-            os.posix_spawn(sys.executable, [sys.executable, "-m", __name__, path], environment, file_actions=given)
+            os.posix_spawn(
+                sys.executable, [sys.executable, "-m", __name__, path], environment, file_actions=given, **group
+            )
         finally:
-            for number in (end, *apart):
+            for number in (end, *kept):
                 os.close(number)
 
     return path, start
 
 
 class _Server:
-    """Who listens, by the socket that it was started with, at `path`; and the clients of the children that live."""
+    """The server that listens, on the socket that it was started with, at `path`; and the clients of the children that live."""
 
     def __init__(self, path: str) -> None:
         self._clients: dict[int, socket.socket] = {}

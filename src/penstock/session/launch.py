@@ -30,17 +30,18 @@ from penstock.session import forkserver, interpreter, machine
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _log = logging.getLogger("penstock.session")
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher")
 _NAME = "python3"
+TOGETHER = "PENSTOCK_ONE_GROUP"
 LAUNCHER = f"{_FOLDER}/{_NAME}"
 _one_at_a_time = threading.RLock()
 _ours: Any = None  # the gateway of the JVM that was started with the launcher
 
 
-def _nothing() -> None:
+def _nothing(*, apart: bool = False) -> None:
     """Do nothing."""
 
 
@@ -48,13 +49,14 @@ def _nothing() -> None:
 class Launch:
     """How a session is started: what the environment is meanwhile (None: not there), and what is started beside the JVM.
 
+    `beside` takes whether that is to be in a process group of its own, as the JVM then is (`start_apart`).
     `registers` says that Spark would not find our formats by itself for the Python that the workers are.
     """
 
     variables: dict[str, str | None]
     registers: bool = False
     has_launcher: bool = False
-    beside: Callable[[], None] = field(default=_nothing)
+    beside: Callable[..., None] = field(default=_nothing)
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
@@ -69,6 +71,26 @@ class Launch:
                 _set(before)
                 if self.has_launcher:
                     _ours = _gateway()
+
+
+def may_be_apart() -> bool:
+    """Tell whether what a command starts may be in groups of its own: not for who wants all of it gone with one kill of the group."""
+    return os.environ.get(TOGETHER, "0") in {"", "0"}
+
+
+def start_apart(settings: Mapping[str, str]) -> None:
+    """Start the JVM of the session to come in a session of its own, if there is none yet.
+
+    A signal that goes to a whole group (Ctrl-C in a terminal, `timeout`, a terminal that is closed) then reaches the command alone,
+    which ends its queries in order. The JVM ends with it all the same: its standard input does.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if not _has_jvm():
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # - PySpark has no types there
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to have a session take it
 
 
 def plan(master: str) -> Launch:
@@ -119,7 +141,7 @@ def _with_launcher(variables: dict[str, str | None]) -> Launch:
         "PYSPARK_PYTHON": None,
         "PYSPARK_DRIVER_PYTHON": None,
     }
-    beside = _nothing
+    beside: Callable[..., None] = _nothing
     # Without a fork server Python starts as usual.
     with contextlib.suppress(OSError, PenstockError):
         variables[forkserver.VARIABLE], beside = forkserver.prepare()

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import clock
@@ -49,22 +50,33 @@ def require_pyspark() -> None:
 
 
 def start(
-    master: str, config: dict[str, str], *, rows_in_jvm: bool, quiet: bool, load: Callable[[], None]
+    master: str,
+    config: dict[str, str],
+    *,
+    rows_in_jvm: bool,
+    quiet: bool,
+    load: Callable[[], None],
+    apart: bool = False,
 ) -> tuple[SparkSession, bool]:
     """Return a new local session as `penstock.local_session` promises it, and whether Spark finds our formats in it.
 
-    Called where no session is active. `load` imports what will be needed, and is called while the JVM starts. Raises
-    `DependencyError`.
+    Called where no session is active. `load` imports what will be needed, and is called while the JVM starts. `apart`: a signal to the
+    group of this process is for this process alone. Raises `DependencyError`.
     """
     from pyspark.sql import SparkSession
 
+    apart = apart and launch.may_be_apart()
     planned = launch.plan(master)
-    threading.Thread(target=_prepare, args=(load, planned.beside), name="penstock-prepare", daemon=True).start()
+    beside = partial(planned.beside, apart=apart)
+    threading.Thread(target=_prepare, args=(load, beside), name="penstock-prepare", daemon=True).start()
     ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
-    builder = SparkSession.builder.master(master).appName("penstock")
-    for name, value in (ours | config).items():
+    settings = {"spark.master": master, "spark.app.name": "penstock"} | ours | config
+    builder = SparkSession.builder
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with planned.environment():
+        if apart:
+            launch.start_apart(settings)
         session = builder.getOrCreate()
     _keep_from_others(session, ours.keys() - config.keys())
     if quiet:

@@ -1,14 +1,18 @@
 """The sink: rows in, finished files out, each exactly once.
 
-*What lives here.* `sink` runs a batch; `ledger` has what is decided and `decide` decides it; `committer` puts it and has
-`publish` make it visible. `writer` is what a task writes: `parts` of two kinds (`byteparts`, `tableparts`) from two payloads
-(`payload`), in `staging` files and their `segments`, closed by `rolling`. `layout`, `buckets`, `values`, `names` and `taken` say where a
-row goes and what a file is and is called; `ready` and `timebuckets` when a directory of a span of time is complete; `events`,
-`published`, `eventrows` and `telling` say what was published; `keeper` closes what a query leaves open, `existing` has the
-options that a sink was given. `keyed` writes batches by their keys (`keys`), and `snapshot` says which files there were with a record.
+*What lives here.*
 
-*What may be touched.* The output's directory and the sink's own one in it, through `storage`. Every decision is a record of
-the ledger, put under a number that nobody has; what is finished is never replaced.
+- One batch: `sink` runs it. `decide` decides what becomes of it, `ledger` is the record of that, `committer` puts the record, and
+  `publish` makes visible what it names.
+- One task: `writer` fills `parts`, which hold bytes (`byteparts`) or rows (`tableparts`), each with a `payload`. They go to `staging`
+  files as `segments`. `rolling` says when a part is full.
+- Names: `layout`, `buckets`, `values`, `names` and `taken` say where a row goes, and what a file holds and is called.
+- Time: `ready` and `timebuckets` say when the directory of an hour or a day is complete. `keeper` closes what a query leaves open.
+- Readers: `events`, `published`, `eventrows` and `telling` say what was published; `snapshot` says which files a record had.
+- Other writers: `keyed` writes batches by their keys (`keys`). `existing` has the options that a sink was given.
+
+*What may be touched.* The output's directory and the sink's own directory in it, through `storage`. Every decision is a record of
+the ledger, put under a number that nobody has. A finished file is never replaced.
 
 *What it may know.* Storage, formats, options, and whose batch it is (`query`): neither a source nor Spark.
 """

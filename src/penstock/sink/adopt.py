@@ -57,9 +57,9 @@ _RECORD_FILES = 5_000  # a record of about a megabyte
 class Adopted:
     """What was found and done. Paths are relative to the output.
 
-    `files` are in the ledger by now, `rows` are those of them whose footers tell. `unlisted` is in no log and no ledger; `aside` of
-    that was moved to `kept_unlisted`. `missing` is listed, and gone or of another size. `kept_log` is where Spark's log is kept.
-    `done`: our queries may write here.
+    `files` are in the ledger by now, and `rows` counts the rows of those whose footers tell. `unlisted` files are in no log and no
+    ledger; `aside` names those that were moved to `kept_unlisted`. `missing` files are listed, but gone or of another size. `kept_log` is
+    where Spark's log is kept. `done`: our queries may write here.
     """
 
     path: str
@@ -79,9 +79,10 @@ class Adopted:
 def adopt(directory: str | os.PathLike[str], *, unlisted: str | None = None, dry_run: bool = False) -> Adopted:
     """Take over an output of Spark's file sink; a query of ours may go on in the directory.
 
-    Stop the query of Spark's before. `unlisted` says what becomes of files that nothing lists: `aside` moves them out of
-    sight of readers, into the state of the output; `keep` leaves them where all readers will see them. If there are some and it is not
-    said, `UsageError`, and nothing is changed; `dry_run` only looks, and names them all. Idempotent, also where it was killed.
+    Stop Spark's query first. `unlisted` says what becomes of files that nothing lists: `aside` moves them out of
+    sight of readers, into the state of the output; `keep` leaves them where all readers will see them. If there are such files and
+    `unlisted` is not given, that is `UsageError`, and nothing is changed. `dry_run` only looks, and names them all. Idempotent, even after
+    a kill.
 
     Raises `OptionError` if there is no log of Spark's sink, `DamagedState` if that is not whole.
     """

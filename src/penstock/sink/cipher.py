@@ -1,6 +1,6 @@
 """Whom a sink encrypts to, and the key of what waits to be encrypted: where its options say they are.
 
-Finished files are encrypted to *recipients*, which are public; who reads them has the private halves, and no process of a query
+Finished files are encrypted to *recipients*, which are public; their readers have the private halves, and no process of a query
 needs one. Rows that are committed and wait until their part is complete are encrypted to the public half of the *staging key*, or
 are clear if the user says so. The tasks and the driver that assemble parts need that key. So it opens what is staged, for minutes,
 and no finished file.

@@ -3,17 +3,17 @@
 There is no I/O here, no clock and no chance, so that a decision can be tried by itself, and taken again with the same
 outcome. The `Sink` around it reads the last record, does what the decision needs (it assembles the parts that are `due`,
 and looks which names are taken), asks for the decision, and puts it. A batch, a roll between two batches and the end of
-a query are decided by the same rules: the last two are of no batch and have no rows.
+a query are decided by the same rules; the last two belong to no batch and have no rows.
 
     parts that are open in the last record,        consumed by a task ----> gone: they live on in what that task reports
     and those that the tasks leave open            due                ----> assembled by the driver, and closed
                                                    all others         ----> open in the next record
     parts that are closed, by tasks and driver                        ----> finished files, each with a name of its own
 
-**Every row is accounted for**: what was open before and what was written now is open, finished or grown after it, row for
-row. A decision that does not add up is not taken.
+**Every row is accounted for**: each row that was open before or is written now is afterwards open, in a finished file, or in a
+growing one. A decision that does not add up is not taken.
 
-The work is linear in what was reported, and in the parts that are open: each of these is asked for its age, and no more.
+The work is linear in what was reported and in the number of open parts, which are only asked for their age.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.sink.rolling import Limits
 
 
-# What is set aside is for people and for `penstock retry`: its files are called alike whatever the output's are.
+# What is set aside is for people and for `penstock retry`, so its files have one form of name whatever the output's have.
 ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
 

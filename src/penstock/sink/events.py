@@ -1,6 +1,6 @@
 """What was published, as a sequence of events: many readers, each at its own pace, every event once to each.
 
-Problem. Who registers finished files elsewhere (a catalogue, a queue) must hear of each, and of none twice. A listing tells
+Problem. Whoever registers finished files elsewhere (in a catalogue, a queue) must hear of each, and of none twice. A listing tells
 neither order nor what was there and is gone; a message sent beside the commit is lost when its sender dies between the two.
 
 Idea. The ledger has decided already what was published, and in which order. **An event is an entry of the ledger, and its number

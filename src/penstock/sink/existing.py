@@ -11,7 +11,7 @@ No secret is in it: the options of a sink hold references to secrets, never lite
 is left out.
 
 **Nothing of a state file is run.** The stage of an ingest travels in the options of its query, with a function in it, and
-whoever runs the query is trusted. Who may write to the output is not. So what a file has of a stage comes back as a type
+whoever runs the query is trusted. Whoever may write to the output is not. So what a file has of a stage comes back as a type
 of its own, `NotedStage`, in which a transform is a name to tell and nothing else; the options of a sink (`options.SINK`)
 have no place for a stage, in no spelling; and what loads functions takes the type that only a live caller makes
 (`ingestion.stage.LiveStage`). A function that was pickled is not even noted. SQL (`ingestion.sql`) is no code: it names columns and
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 STAGE = "ingest"  # the name that an ingest's stage has among the options of its query, and in the note
-SQL = "sql"  # what a transform is that is written in SQL: no code, so it is noted, and repeated by who reads the note
+SQL = "sql"  # a transform that is written in SQL: no code, so it is noted, and repeated from the note
 OPAQUE = {"opaque": True}  # in place of a transform that cannot be repeated from its record
 _PICKLED = "pickle:"
 _RECORD = re.compile(r"options-(\d{12})\.json")

@@ -172,7 +172,7 @@ def run(name: str) -> None:
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.sink.sink import Sink  # who asks after a keeper needs none of it, and it takes its time
+    from penstock.sink.sink import Sink  # looking for a keeper needs none of it, and it takes its time
 
     options = parse(SINK, state["options"], what="sink")
     storage, root = locate(options["path"])

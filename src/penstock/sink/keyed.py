@@ -1,6 +1,6 @@
 """Batch writes: each has a key, and counts once. First try and repetition take the path that batches of a stream take.
 
-Problem. Who writes a batch (`df.write`, a function of `foreachBatch`, a nightly job) may be killed at any step and repeats it, and
+Problem. Whoever writes a batch (`df.write`, a function of `foreachBatch`, a nightly job) may be killed at any step and repeats it, and
 Spark keeps nothing by which a second try would be known. Two of them may run at once, for the same key (the first was thought dead) or
 for different ones (two jobs write to one output). A stream has one driver, numbers, and a checkpoint; here is none of these.
 
@@ -8,7 +8,7 @@ Idea. **The key is an owner of its own**: what a driver with its epoch is to a s
 record that has its claim, the number of that very record, under its key. Whoever begins the same key again replaces the claim. What is
 staged for a write begins with the number of its claim, so the sweep leaves alone what belongs to a claim that holds. The record that
 commits a write takes its claim out and its key in (`keys`), and is put behind whatever head there is: writes of other keys may have
-put records in between, so who loses a number decides again behind the new head. A write leaves nothing open: all its files are
+put records in between, so whoever loses a number decides again behind the new head. A write leaves nothing open: all its files are
 finished by the record that commits it.
 
 The failures, and the rule that kills each:
@@ -18,9 +18,9 @@ The failures, and the rule that kills each:
 2. *Twins.* Two drivers write one key at once. Rule: the second claim replaces the first; a commit whose claim does not hold any more
    is `Fenced`, unless the key is done by then: then its rows are there, and this is a repetition.
 3. *Neighbours.* Drivers of two keys are between begin and commit; each puts records, and sweeps. Rule: a sweep leaves what begins with
-   the number of a claim that the head has; who meets a taken number looks again, and decides again.
+   the number of a claim that the head has; whoever meets a taken number looks again, and decides again.
 4. *Neighbours that publish.* One publishes what the other one has just put, and is in the middle of; a consumer takes a file away
-   before that is noted. Rule: who misses a file looks again whether it is noted as published by now.
+   before that is noted. Rule: whoever misses a file looks again whether it is noted as published by now.
 5. *A claim that nobody will use.* A driver was killed, and its key is never tried again. Rule: the claim stays until `penstock finish`;
    it costs a line in the record and what was staged. It is never dropped by age, for a driver may stand still for as long as it likes.
 6. *A lost reply, a record seen and not durable, half a put.* As for streams; see `sink`, failures 4, 7 and 8. Of temporaries, only

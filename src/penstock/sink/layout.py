@@ -137,14 +137,17 @@ class Layout:
             check_table(form, data_schema, fmt.compression)
 
     def _check_colons(self) -> None:
-        """Raise `TemplateError` for names that HDFS would refuse when files are published; values have theirs escaped."""
-        if not self.root.startswith("hdfs:"):
-            return
+        """Raise `TemplateError` for files that Spark cannot read, and directories that HDFS refuses; values have theirs escaped."""
+        if ":" in self.names.sample:
+            msg = (
+                f"{self.names.where}: Spark reads no file with ':' in its name, and HDFS takes none; expected a time such as %H%M, or '-' "
+                "between parts"
+            )
+            raise TemplateError(msg)
         bucket = self.options["bucketBy"] or ""
         text = "".join(literal for literal, _, _, _ in string.Formatter().parse(bucket))
-        where = self.names.where if ":" in self.names.sample else f"bucketBy={bucket!r}" if ":" in text else None
-        if where is not None:
-            msg = f"{where}: HDFS takes no ':' in names; expected a time such as %H%M, or '-' between parts"
+        if ":" in text and self.root.startswith("hdfs:"):
+            msg = f"bucketBy={bucket!r}: HDFS takes no ':' in names; expected a time such as %H%M, or '-' between parts"
             raise TemplateError(msg)
 
     def _check_encryption(self) -> None:

@@ -5,44 +5,44 @@ any instant. If what is visible followed from which files exist, each of these w
 
 Idea. Files are written once under names nobody else can have, and mean nothing. A small record, put with
 `put_if_absent` under the next number, says which of them count. **That put is the commit.** Each record holds the whole
-state (open parts, last batch of each query, who may commit), so only the last one is ever read. Of what is many (open parts,
-lengths of growing files) it has what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What it declares
-finished is then published; publishing is idempotent and anybody may repeat it.
+state (open parts, last batch of each query, who may commit), so only the last one is ever read. Where there are many open parts or
+growing files, a record has only what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What a record
+declares finished is then published; publishing is idempotent, and anybody may repeat it.
 
 The failures, and the rule that kills each:
 
 1. *Replay.* Driver commits batch 7; dies before Spark notes it; the replay writes batch 7 again. Rule: a record names
    the last batch of each query; a batch that is not newer is not written again.
-2. *Stalled driver.* A is stopped before its put; B takes over, commits on; A goes on. Rule: a put needs the number
-   behind the head it started from, which B has taken; and B's records have a higher epoch, so A ends with `Fenced`.
+2. *Stalled driver.* A is stopped before its put; B takes over and commits; A goes on. Rule: a put needs the number
+   after the head it started from, which B has taken; and B's records have a higher epoch, so A ends with `Fenced`.
 3. *Stalled for long.* As 2, but B's early records were already forgotten, so that A's number is free again. Rule: every
    record names its parent, and the ledger is looked at again *after* the put: a record that is neither the head nor the
-   parent of the next one decides nothing; A takes it back and publishes nothing. If A dies before that, B does: a
-   record with the number of one that is folded is deleted and never folded.
-4. *Lost reply.* The put was done but reported as failed. Rule: whoever finds the number taken reads the record; its
-   own write id means that it was done.
+   parent of the next one decides nothing. A takes it back and publishes nothing. If A dies before that, B takes it back: a
+   record with the number of a folded one is deleted and never folded.
+4. *Lost reply.* The put was done but reported as failed. Rule: whoever finds the number taken reads the record. If it has
+   his own write id, the put was done.
 5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the
    record keeps a fingerprint of Spark's offsets of its batch; a batch that goes back, or has another fingerprint, is
    `CheckpointMismatch`, never skipped in silence.
 6. *Lost records.* The checkpoint goes on, the ledger or its end is gone. Rule: every batch has a record, so a query
    whose next batch does not follow the last one here is refused (see `sink`).
-7. *Half a fold.* Records are folded, and only some of them deleted when their driver dies; or all are, and a power cut
-   brings some back. The next fold begins with them, and the history has their files twice. Rule: as in 3, what has the
-   number of a folded record is deleted and not folded again.
+7. *Half a fold.* Records are folded, and only some of them are deleted when their driver dies; or all are, and a power cut
+   brings some back. The next fold would begin with them, and the history have their files twice. Rule: as in 3, a record with
+   the number of a folded one is deleted and not folded again.
 8. *Fold seen, not durable.* A links a fold and is stopped before the sync; B finds it there and deletes the records; then
    the power fails, and both are gone. Rule: whoever finds the fold makes it durable before it deletes.
-9. *Lost record of a batch that Spark repeats.* Record 9 put, its files published, driver dead before Spark noted the
-   batch; record 9 deleted. The batch follows record 8, would be written again, and its rows be there twice. Rule: a note
-   that record 9 is published without record 9 is `DamagedState`. (If the driver died before the note, too, nothing
-   tells: this is not promised.)
+9. *Lost record of a batch that Spark repeats.* Record 9 is put and its files are published; the driver dies before Spark
+   notes the batch; record 9 is deleted. The batch follows record 8, so it would be written again, and its rows be there twice.
+   Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note,
+   nothing tells: this is not promised.)
 
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
 `<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced.
-Records are folded, `FOLD` at a time, into files that list what they finished, and then deleted: the ledger directory
-stays small, and the history of finished files is kept for `files` and `verify` without ever being read by the sink.
+Records are folded, `FOLD` at a time, into files that list what they finished, and are then deleted. So the ledger directory
+stays small, and the history of finished files is kept for `files` and `verify`, though the sink never reads it.
 
-Rejected: one record a part (O(history) to find the head); append to one file (needs append and truncate); a lock
-(a stopped driver keeps it, a dead one loses it; neither says who may commit).
+Rejected: one record for each part (O(history) to find the head); appending to one file (needs append and truncate); a lock
+(a stopped driver keeps it, and a dead one loses it; neither says who may commit).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
@@ -108,6 +108,7 @@ __all__ = [
 FOLD = 128
 STAGING = "staging"  # the directory of staged files, beside that of the records
 _TRIES = 5
+_KEPT = 4  # records as they were understood: each step of a batch reads its head anew, and mostly finds the same bytes
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
@@ -316,7 +317,7 @@ class Ledger:
     def read(self, n: int) -> State:
         """Return record `n`; `DamagedState` if it is not what was put."""
         path = self._path(n)
-        state = _state(checked(self._storage.read(path), path), path)
+        state = _record(self._storage.read(path), path)
         if state.n != n or state.sink != self._sink:
             msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
@@ -456,7 +457,7 @@ def _form(state: State) -> dict[str, Any]:
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of many types
     """Return a field as JSON has it. `asdict` does the same in four times the time, as it copies each number and text, too.
 
-    Fields that came later and say nothing are left out: who does not use them has records as ever.
+    Fields that came later and say nothing are left out: a sink that does not use them has the records it always had.
     """
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -464,6 +465,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of m
         fields = ((name, item) for name, item in vars(value).items() if name not in _LATER or item not in _NOTHING)
         return {name: _plain(item) for name, item in fields}
     return value
+
+
+@lru_cache(maxsize=_KEPT)
+def _record(data: bytes, path: str) -> State:
+    return _state(checked(data, path), path)
 
 
 def _state(record: dict[str, Any], path: str) -> State:

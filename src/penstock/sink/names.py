@@ -43,7 +43,7 @@ _VARIABLES = {
     "%TIME": "{time}",
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_VARIABLE = re.compile("%[A-Za-z]{2,}")
+_VARIABLE = re.compile(f"(?:{'|'.join(sorted(_VARIABLES, key=len, reverse=True))})(?![A-Z])|%[A-Za-z]{{2,}}")
 _TIME_AS_TEXT = re.compile(
     "%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])"
 )  # a directive outside of braces; `%2F` is an escape
@@ -270,7 +270,7 @@ def known_fields() -> str:
 def _with_fields(template: str) -> str:
     """Return the template with fields in place of IBM Streams' variables; `TemplateError` for one that there is not.
 
-    One in other letters is one that there is not; other words in small letters behind a `%` are text.
+    One in other letters is one that there is not; small letters behind one are text, as other words in them behind a `%`.
     """
 
     def field(match: re.Match[str]) -> str:

@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Origin:
-    """Who opens parts in a task: what they are stamped with."""
+    """The task that opens parts: what they are stamped with."""
 
     writer: int
     batch: int

@@ -19,7 +19,7 @@ The failures, and the rule that kills each:
 3. *Table not durable.* The record is put, the power fails, and the table is gone: every open row with it. Rule: a table is synced,
    and its name with it, before the put.
 4. *Base swept too early.* Record n names tables 1 and 2; record n+1 has merged them into 3; 1 and 2 are swept; a stalled reader of
-   record n misses them. Rule: what the head names is never swept, and who misses a table looks whether there is a newer head.
+   record n misses them. Rule: what the head names is never swept, and whoever misses a table looks whether there is a newer head.
 5. *A change on the wrong base.* A table says "keep five segments", and what is below it is another one than when it was written
    (restored, exchanged). Rule: the record has the digest of each table, a line of a table says which table it is of, and a change
    that keeps more than there is does not fit.

@@ -13,15 +13,15 @@ noted as published: the same driver, its successor, `finish`. What the staged fi
 | missing | there, of another length | not what was decided: `PublishConflict` |
 | missing | missing | lost, or published and taken away before that was noted: `PublishConflict`, never silence |
 
-A growing file is written on here, from the length the ledger gives to the length it gives. Nothing is ever cut:
+A growing file is extended here, from the one length that the ledger gives to the other. Nothing is ever cut:
 
 1. A puts its record, looks at the file, and is stopped in front of the write.
 2. B publishes that record, and puts and publishes the next one.
 3. A goes on. If it cut the file to the length it knows, B's rows would be gone: their segments are swept. So it writes the
    same bytes in the same place, or finds that their segments are gone, and the file is what it was.
 
-What lies behind the length before is what one of us began to write: the same bytes, or zeros where a power cut took them. Others are
-somebody else's, who must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
+Bytes after the first length are those that one of us began to write: the same bytes, or zeros where a power cut took them. Any others
+are somebody else's, and must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
 
 A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
 """
@@ -56,7 +56,7 @@ _COPIED_AT_ONCE = 8
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
     """Make all that `state` finished visible, and note it; return how many files that were. Idempotent.
 
-    Called for a record of which is not noted that it is published: of one that is, consumers may have taken files away.
+    Called for a record that is not noted as published; consumers may have taken away files of one that is.
     """
     paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
@@ -159,7 +159,11 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
     try:
         storage.publish(staged, target)
     except AlreadyThere as error:
-        msg = f"{target!r} was put there by somebody else; move it away and run the same command again"
+        msg = (
+            f"{target!r} was put there by somebody else; move it away and run the same command again; where another sink of this "
+            "directory made it, keep it there under a free name (penstock verify tells of it from then on), and give each of them a "
+            "fileName with {sink}"
+        )
         raise PublishConflict(msg) from error
     except NotThere as error:
         _confirm(storage, target, file, error)

@@ -125,7 +125,7 @@ class Published:
         return [event for event in events if event.is_shown]
 
     def told(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[tuple[Event, dict[str, Any]]]:
-        """Yield the events of a batch, each with the offset behind it: who begins there is given all that comes after, and it not again."""
+        """Yield the events of a batch, each with the offset after it: whoever begins there is given all that comes later."""
         positions = _positions(start)
         for event in self.events(start, end):
             positions[event.sink] = event.behind

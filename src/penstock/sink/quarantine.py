@@ -4,9 +4,9 @@ The record of the ledger that finishes a file about what was set aside says whic
 location has stays where it is and is known, and a sink that is rebuilt from its notes (`finish`, `verify`, `retry`) needs
 no option.
 
-**A record alone leads nobody out of the output.** Who may write to the output is not trusted: a record of his could have
+**A record alone leads nobody out of the output.** Whoever may write to the output is not trusted: a record of his could have
 `penstock finish`, run by somebody else, put files anywhere. So a directory outside is published to only if it has a note
-that names this output. The driver that was given the option puts it there (`claim`), and who could not write to the
+that names this output. The driver that was given the option puts it there (`claim`), and whoever could not write to the
 directory cannot have put it. The note stays for as long as the directory does.
 """
 

@@ -20,7 +20,7 @@ The failures, and the rule that kills each:
 4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
    record: O(buckets of time that are not complete).
 5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
-   take `_SUCCESS` away; A goes on and makes it again. Rule: who has made or taken one looks at the last record behind that, and undoes
+   take `_SUCCESS` away; A goes on and makes it again. Rule: whoever has made or taken one looks at the last record behind that, and undoes
    what that says otherwise. If A is killed between the two, the file is wrong until the bucket is ready again: no storage can
    make a file on the condition that a record is the last. The events are exact.
 """

@@ -1,33 +1,33 @@
 """One sink, one batch: begin, write, commit, publish, forget. First try and replay take the same path.
 
-Who runs what: `begin` on the driver when a batch starts; its result travels to the tasks; `write` there; `commit` on the
-driver, perhaps in another process, with what the tasks returned. Between batches `roll` closes what age and idleness
-close, and `finish` what is left when the query is over; both are commits without rows.
+The driver runs `begin` when a batch starts, and its result travels to the tasks. These run `write`. The driver runs `commit`,
+perhaps in another process, with what the tasks returned. Between batches `roll` closes parts by age and idleness; `finish`
+closes what is left when the query is over. Both are commits without rows.
 
 The failures that this order answers (see also `ledger`):
 
-1. *Half a batch.* A task dies, or the driver before its put. No record names what was staged; the replay writes anew
-   under other names. The leftovers have a base below the head's number as soon as there is a next record, and such
-   a file, unless the head names it, can never be named again: it is swept.
-2. *Twin tasks.* A speculative twin, or a zombie of an attempt that was given up, stages the same rows: other names, and
-   only the names in the messages that Spark accepted are in the record.
+1. *Half a batch.* A task dies, or the driver before its put. No record names what was staged, and the replay writes it again
+   under other names. As soon as there is a next record, the leftovers have a base below the head's number. Such a file can
+   never be named again unless the head names it: it is swept.
+2. *Twin tasks.* A speculative twin, or a zombie of an attempt that was given up, stages the same rows under other names.
+   Rule: the record has only the names in the messages that Spark accepted.
 3. *Roll against batch.* The idle close decides about a part while a batch extends it. Rule: the record numbers make one
-   of them lose; the spark layer keeps them apart so that it is never the batch.
+   of them lose; the spark layer keeps them apart, so that the batch never does.
 4. *Lost notification.* The put is done, publishing is not. Rule: whoever begins next publishes first.
 5. *Lost records.* The ledger, or its last records, are gone or were put back from an older copy, and the checkpoint goes
-   on. Rule: every batch has a record, without rows too, and one that does not follow the last of its query is refused.
+   on. Rule: every batch has a record, even one without rows, and a batch that does not follow the last of its query is refused.
 6. *Failed commit that was one.* The put is done, publishing fails; so does the commit, and Spark has the batch aborted,
    with the very results that the record names. Rule: `abort` removes nothing once there is a record behind the one that
    the batch began from.
 7. *Commit seen, not durable.* The process that commits is killed between the link and the sync of its put. The batch is
    run again in the same JVM, finds itself committed, and Spark takes it for done; then the power fails, and the record
    is gone. Rule: whoever repeats a commit makes the record durable first.
-8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary stays; on HDFS it stays open, too.
-   Rule: who claims the sink lists the temporaries, puts its record, and removes those. Each belongs to somebody who wanted
-   a number that is taken now, so it can become nothing any more. One that is not listed may be a successor's.
-9. *Last word of the dead.* A driver is killed, and its keeper publishes what it left at the moment at which the next driver
-   claims the sink: both want one number, and the claim loses. Rule: who loses to whoever it takes the sink over from begins
-   again behind that; it has nothing staged yet. Who loses to another claim is `Fenced`, or the two would take turns.
+8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary stays; on HDFS it also stays open.
+   Rule: a driver that claims the sink lists the temporaries, puts its record, and removes what it listed. Each of these belongs
+   to somebody who wanted a number that is taken now, so it can become nothing any more. One that is not listed may be a successor's.
+9. *Last word of the dead.* A driver is killed, and its keeper publishes what it left while the next driver claims the sink:
+   both want one number, and the claim loses. Rule: a driver that loses to the one it takes the sink over from begins again
+   after that record, since it has staged nothing yet. One that loses to another claim is `Fenced`, or the two would take turns.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-_STAGED = re.compile(r"(\d{12})-.*\.(part|pack)")
-_ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches")
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
 _KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
 _PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
@@ -156,7 +154,7 @@ class Sink:
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
         """Start a batch: finish what is owed, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; called again by the same owner it claims nothing. `batch` is `None`
+        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None`
         where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
         `OptionError` if files shall grow while parts are open.
         """
@@ -227,10 +225,9 @@ class Sink:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
         `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
-        is drained and not written. `account` is what whoever yields the rows has to tell of
-        them, and `aside` is where he puts what he sets aside: it is staged beside the rows, and counts with them. Rows are
-        asked for anew, and all that was staged is dropped, as often as he raises `BeginAgain`. `attempt` is the task's. After an
-        error nothing staged here counts, and it will be swept.
+        is drained and not written. Whoever yields the rows tells of them in `account`, and puts what he sets aside into `aside`:
+        it is staged beside the rows, and counts with them. Each time he raises `BeginAgain`, all that was staged is dropped and
+        the rows are asked for again. `attempt` is the task's. After an error nothing staged here counts, and it will be swept.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
@@ -488,6 +485,7 @@ def _notable(sink: Sink) -> dict[str, str]:
     return {**sink.options.given, **({} if sink.stage is None else {STAGE: sink.stage.text})}
 
 
+@lru_cache(maxsize=4)  # for each task of a sink the same
 def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
     """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is.
 

@@ -1,4 +1,4 @@
-"""The finished files of an output at one moment, or as they were with a record of the ledger: for who reads them as a batch.
+"""The finished files of an output at one moment, or as they were with a record of the ledger, for those who read them as a batch.
 
 A listing of an output is no snapshot: files come while it is read, those of one batch one after the other, and files of strangers
 lie among them. The ledger is one: a record decides all files of a batch at once, and an event's number (see `events`) says how many
@@ -7,10 +7,10 @@ the entries in front of these. It is the same whenever it is taken again.
 
 1. *Half a batch.* A reader lists while a batch is published, and has some of its files. Rule: what is in the last record counts when
    it is noted as published, all of it or nothing; see `events`, failures 1 and 2.
-2. *Two actions, two states.* A query reads twice, and a batch is published in between. Rule: who reads keeps the positions.
+2. *Two actions, two states.* A query reads twice, and a batch is published in between. Rule: the reader keeps the positions.
 3. *A record that is not there* (not yet, not published, folded by a version that does not tell, removed) is refused, with those that are.
 4. *Files that are gone.* Somebody took finished files away, which he may. Rule: that is told before the first row is read, and what
-   is left is read only by who says so.
+   is left is read only by those who say so.
 """
 
 from __future__ import annotations

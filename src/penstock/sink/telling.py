@@ -13,7 +13,7 @@ It is told by the ledger, as every reader of events is (`events`), and how far i
 5. *A driver that stood still goes on.* It may tell, late, what its successor has told. It is behind in its note, too: the note with
    the largest number counts.
 6. *The function wants a part closed*: it returns names of parts or buckets, as `penstock finish --part` takes them, and they are closed and
-   published by the driver that has the sink, which goes on. That is done before the note: who dies in between asks it again.
+   published by the driver that has the sink, which goes on. That is done before the note: whoever dies in between asks it again.
 
 It is called in the process that commits, between two batches: what it takes delays the next one.
 """

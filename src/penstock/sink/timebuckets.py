@@ -41,7 +41,7 @@ LOCAL_BEHIND_US = 12 * 3_600_000_000  # a local time may be that far behind UTC
 class TimeBuckets:
     """The buckets of time of one template: the first `depth` directories; `path` leads to their column, none is the batch's time.
 
-    `behind_us` is how much later than its clocks show a bucket ends for who compares its end with a moment.
+    `behind_us` is how much later than its clocks show a bucket ends, where its end is compared with a moment.
     """
 
     path: tuple[str, ...]

@@ -1,48 +1,43 @@
-"""What is asked of a server before its reader needs it: files that are opened ahead, and ranges of large ones.
+"""Requests to a server before a reader needs their answers: files that are opened ahead, and ranges of large files.
 
-To open a file of a store is a request, which brings a small object whole; a task that reads thousands of them would wait for each. And a
-task that works on what it has read while nothing is on its way, and then waits for the next range while it works on nothing, takes as
-long as both together.
+Opening a file of a store is a request, which brings all of a small object; a task that reads thousands of them would wait for each. And
+a task that first works while nothing is on its way, and then waits for the next range while it does no work, takes as long as both
+together.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor, Future
 
-    from penstock.formats.families import ReadableFile
-    from penstock.storage import ReadHandle, Storage
+    from penstock.storage import Opener, ReadableFile, ReadHandle
 
-OPEN_FILES = 16  # each has the first 256 KiB of its object
+OPEN_FILES = 32  # each has the first 256 KiB of its object
 WINDOW_BYTES = 8 << 20  # as much as a store's handle asks for at once
 WINDOWS_AHEAD = 2  # on their way while a reader works on the one before
 
 
 class OpenedAhead:
-    """A storage for one reader, which opens `paths` in their order; any other file is opened when it is asked for.
+    """Opens `paths` for one reader, in their order, before it asks for them; any other file when it asks for it.
 
-    An error is raised where its file is asked for. Everything else is the storage's own.
+    An error is raised where its file is asked for.
     """
 
-    def __init__(self, storage: Storage, paths: Iterable[str], workers: Executor) -> None:
-        self._storage = storage
+    def __init__(self, opens: Opener, paths: Iterable[str], workers: Executor) -> None:
+        self._opens = opens
         self._paths = iter(paths)
         self._workers = workers
         self._coming: deque[tuple[str, Future[ReadHandle]]] = deque()
         self._fill()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a storage has
-        """Return what the storage has."""
-        return getattr(self._storage, name)
-
     def open(self, path: str) -> ReadHandle:
         """Return the file, which may have been opened a while ago; those in front of it are not asked for any more."""
         if all(path != known for known, _ in self._coming):
-            return self._storage.open(path)
+            return self._opens(path)
         while True:
             known, opened = self._coming.popleft()
             if known == path:
@@ -52,15 +47,15 @@ class OpenedAhead:
 
     def _fill(self) -> None:
         while len(self._coming) < OPEN_FILES and (path := next(self._paths, None)) is not None:
-            self._coming.append((path, self._workers.submit(self._storage.open, path)))
+            self._coming.append((path, self._workers.submit(self._opens, path)))
 
 
 class WindowsAhead:
     """An open file for one reader, of which windows are asked for side by side before they are read.
 
-    Who says that he reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. Who says nothing may read in places, as libraries
-    of tables do: windows begin where a read goes on behind the one before, and no more are on their way than were used since. So what is
-    asked for in vain is never more than what was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
+    A reader that says it reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. One that says nothing may read in places,
+    as libraries of tables do: windows begin where a read goes on after the one before, and no more are on their way than were used since.
+    So never more is asked for in vain than was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
     back by more than a window. An error is raised where its bytes are read.
     """
 

@@ -1,4 +1,4 @@
-"""What an archive of read files holds, and under which names: for who moves files there, and who reads them there.
+"""What an archive of read files holds, and under which names, for those who move files there and those who read them.
 
 A file has the path below the archive that it had below the source's path: `2026/a.json`. Where that name is taken by another
 file, of an earlier day perhaps, it is `2026/a~1767225600000000000.json`, with its modification time in nanoseconds, and if that is

@@ -2,7 +2,7 @@
 
 It decides for each file that a listing shows whether it is read: ahead of the cursor it is; behind it, by what `recent`
 remembers, by `lateness`, and by the times at which files arrived. The failures that this answers are in `plan` (5, 8, 12)
-and in `recent`. It never moves the cursor: who plans says in each call where that stands.
+and in `recent`. It never moves the cursor: the planner says in each call where that stands.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class BegunFiles:
     def check_options(self, cut: FileVersion, cursor: Cursor) -> None:
         """Raise `OptionError` if by the options of now the rest begins with another record than the one behind those that were read.
 
-        Nothing is said of a file that is not that version, or cannot be read: who reads the rest finds out.
+        Nothing is said of a file that is not that version, or cannot be read: whoever reads the rest finds out.
         """
         if cursor.digest is None or self.digest(cut, cursor.at) == cursor.digest:
             return

@@ -165,7 +165,7 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | F
         raise OptionError(msg)
     if options["follow"]:
         return FollowPlanner(how, options, state=state, zone=_zone(options))
-    admit = None if options["emit"] == "files" or how.policy.files else how.admit
+    admit = None if options["emit"] == "files" or how.policy.files else how.files.admit
     return Planner(
         how.storage,
         how.root,
@@ -290,7 +290,7 @@ def tell(account: Account, where_read: str) -> None:
 def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Callable[[], str]) -> Reading:
     """Return how the splits of a plan are read, in the zone that the plan has; called in a task.
 
-    `None`: nobody had said a zone. What is said by now counts, so that who was told to say it can go on; else it is UTC where
+    `None`: nobody had said a zone. What is said by now counts, so whoever was told to say it can go on; else it is UTC where
     the session is in UTC, too. Where that is in another one, a time that says no zone is not read: Spark would read it in
     that, which this session's next run need not have.
     """

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats import ReadFormat
-    from penstock.formats.families import Found, ReadableFile, RecordFormat
+    from penstock.formats.families import Found, RecordFormat
     from penstock.source.cursor import FileVersion, Split
     from penstock.source.planned import PlannedFiles
+    from penstock.storage import ReadableFile
 
 _CUTS_MAX = 3  # of a file, while one range of it is read
 

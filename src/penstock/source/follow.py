@@ -38,7 +38,7 @@ def seen(handle: ReadHandle, end: int) -> str | None:
 
 def opened(storage: Storage, root: str, split: Split) -> ReadHandle:
     """Return the open file that has the bytes of a split, by its name, its identity or its contents. Raises `FileChanged`."""
-    assert split.followed is not None  # noqa: S101 - who calls has looked
+    assert split.followed is not None  # noqa: S101 - the caller has looked
     for path in _places(storage, root, split):
         with suppress(StorageError):
             handle = storage.open(path)

@@ -5,7 +5,7 @@ such a directory watched where the storage can (`Storage.watch`), and looks at t
 hint of it and no more:
 
 1. A listing comes all the same: after `_SHARE` times as long as one takes, and within `_LISTED_SECONDS`. So a name of which nobody told is
-   found late, never not at all; who takes hints must be able to read a file that late (`HINT_NS`).
+   found late, never not at all; whoever takes hints must be able to read a file that late (`HINT_NS`).
 2. What a watch does not tell of at all (a directory that changed, and no name; a queue that ran over) is listed at once.
 3. A watch counts from the first listing that began behind its start, and is of one directory: not of what takes its name.
 4. The time before which all that had come is known stays that of the last look without a hint (`Scan.listed_ns`).

@@ -257,7 +257,7 @@ class _Look:
         """Return the beginning of a file: of one that grows what was there when it was listed, whatever comes behind that."""
         split = Split(file, 0, end)
         if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
-            with suppress(NotThere), self.how.storage.open(self.how.full_path(file)) as handle:
+            with suppress(NotThere), self.how.storage.open(self.how.files.full_path(file)) as handle:
                 digest = seen_bytes(handle, file.size)
                 return split if digest is None else replace(split, followed=Followed(0, digest))
         return split
@@ -320,7 +320,7 @@ class _Look:
             self.files += 1
             self.size += file.size
             if stored is not None:
-                entered(seen, self._spark_fields(stored), self.how.full_path(file), room)
+                entered(seen, self._spark_fields(stored), self.how.files.full_path(file), room)
 
     def _spark_fields(self, stored: pa.Schema) -> list[dict[str, Any]]:
         fields = []

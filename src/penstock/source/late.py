@@ -11,7 +11,7 @@ until it is gone, is another version, or is read after all because its user has 
    the ordinary path: under the limits of a batch, checked before and after it is read, replayed from the offset.
 2. The driver that plans it dies before or behind the offset of that batch. Rule: the entry goes with the very offset
    whose plan begins the file. Before that offset is written it waits, behind that it is planned; there is nothing between.
-3. Accepted twice, or while it is read. Rule: what is accepted is an entry; who has none, or has accepted it already, changes
+3. Accepted twice, or while it is read. Rule: what is accepted is an entry; whoever has none, or has accepted it already, changes
    nothing. (Who may write the offset, and when, is in `ingestion.late`.)
 4. A late file is away for a while (a mount, a rename), and a restart lies between. Rule: an entry that is accepted is
    kept until it is read. One that is not is kept as long as `recent` remembers what is away, and is found late again behind that.

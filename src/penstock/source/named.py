@@ -258,7 +258,7 @@ class _Looking:
         seen: dict[str, _Seen | Failure] = {
             path: self._look(path) for path in dict.fromkeys(row.path for row in rows) if path is not None
         }
-        for row in rows:  # what fails the batch is not noted, so that who mends it can go on
+        for row in rows:  # what fails the batch is not noted, so whoever mends it can go on
             if isinstance(error := self._outcome(row, seen), Exception):
                 self._check_set_aside(error)
         if self._pins is None:
@@ -330,7 +330,7 @@ class _Looking:
         if not entry.is_file:
             kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
             return self._no_file(path, f"is {kind}", "expected a file to read")
-        if self._base is not None and not reading.follow and not reading.is_inside(full, entry):
+        if self._base is not None and not reading.follow and not reading.files.is_inside(full, entry):
             return self._no_file(
                 path, f"leads out of {self._base!r}", "expected a file below basePath (or set followSymlinks=true)"
             )

@@ -4,8 +4,8 @@ Failures, and the rules that answer them:
 
 1. A stream infers its schema, and dies before its first batch, or in it. Files come, with other values. It is started again, infers
    another schema, and the batch that Spark replays has other columns. Rule: what was inferred is put durably before anything is read
-   by it (`put_if_absent`), and who finds a note infers nothing.
-2. Two drivers are started at once. Rule: the put decides, and who comes second reads by what the first has put.
+   by it (`put_if_absent`), and whoever finds a note infers nothing.
+2. Two drivers are started at once. Rule: the put decides, and whoever comes second reads by what the first put.
 3. A schema has a slip, is noted, and the first batch fails over it. The one that has it mended would be refused as another one. Rule: a
    note has the batch that was to be the next, and binds nobody before a batch was committed by it.
 4. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output

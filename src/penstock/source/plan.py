@@ -8,42 +8,42 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
 2. A file is planned, then rewritten; the replay reads other bytes. Rule: the plan holds size, time and identity of the
    version that was planned, and a task checks them before its first and after its last byte.
 3. A listing fails half way; the cursor moves over what was not seen. Rule: `Scan.refresh` returns everything or raises.
-4. The byte limit cuts a group of files of one modification time; the next scan takes them for read. Rule: the cursor is
-   (time, path), not time alone, and names the last file planned to its end.
-5. A file appears behind the cursor (renamed in, `cp -p`), or was away and is back. Rule: what was read within `lateness`
-   of the cursor is remembered exactly (`recent`), what is there and was not read is planned; what lies further behind is
-   reported. What cannot be told is reported, and neither read nor forgotten.
+4. The byte limit cuts a group of files of one modification time; the next scan takes the rest for read. Rule: the cursor is
+   (time, path), not time alone, and names the last file that was planned to its end.
+5. A file appears behind the cursor (renamed in, `cp -p`), or was away and is back. Rule: files that were read within `lateness`
+   of the cursor are remembered exactly (`recent`), and one that was not read is planned. A file further behind is reported.
+   Where nobody can tell, the file is reported, and neither read nor forgotten.
 6. A driver dies in the batch that holds all there is, and no batch of its run said that it was the last. An AvailableNow
    run replays it, finds nothing else and ends; its parts stay open. Rule: such a run ends with an offset that says so, if
    need be with an empty plan.
 7. A query starts from `latest`, finds nothing and ends. Spark keeps no offset without a batch, so the next run starts from
-   a `latest` of its own; what came in between is not read, without a word. The same if its first batch has a plan that is
-   planned anew (failure 9). Rule: where it starts is kept by its first batch, whose plan is empty.
-8. A query goes on from its checkpoint with another directory. Files there that lie behind the cursor have never been read,
-   and pass for read. A directory may be renamed, so that cannot be refused. Rule: the offset says which path it is of, and
-   another one is reported.
+   a `latest` of its own, and files that came in between are silently not read. The same happens if the first batch has a plan
+   that is planned anew (failure 9). Rule: the first batch has an empty plan, and keeps where the query starts.
+8. A query goes on from its checkpoint with another directory. Files there that lie behind the cursor were never read, but
+   are taken for read. A directory may be renamed, so this cannot be refused. Rule: the offset says which path it is of, and
+   a change of path is reported.
 9. A planned file has a bad record, or is gone. Mended, it is another version than the planned one; each start replays the
    plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
    know that (`spark.replan`); then this is asked for another plan behind the same start.
-10. So is a file that was cut over several batches, in its last piece. The plan behind the start is the rest of a version
-   that is not there any more. Rule: the rest is that of the version that is there if it begins with the same bytes, as far as
-   records were read: the offset has a digest of the first and the last `SEEN_BYTES` of these. Else the planner refuses, and
+10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version
+   that is not there any more. Rule: if the version that is there begins with the same bytes, as far as records were read, its rest
+   is read: the offset has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and
    says what to do.
-11. A file is put back from a backup, with its time: it has another inode. Rule: a version is path, size and time; an inode,
-   which no backup can give back, is none of it. (What is rewritten in place, of the same size and with its time set back,
-   could not be told from what was planned before either.)
-12. An AvailableNow run takes an hour, and files appear behind the cursor meanwhile. They are for the next run, which by
-   their arrival would take them for seen. Rule: the offset says up to when all that had arrived is decided (`sure`): for
-   such a run since it drew its line, and never while files behind the cursor wait for their batch.
+11. A file is put back from a backup, with its time, and has another inode. Rule: a version is path, size and time; the inode,
+   which no backup can give back, is not part of it. (Nor could a file that is rewritten in place, with the same size and its time
+   set back, be told from the planned one before.)
+12. An AvailableNow run takes an hour, and files appear behind the cursor meanwhile. They are for the next run, which would take
+   them for seen because of when they arrived. Rule: the offset says up to which time every arrival is decided (`sure`): for
+   such a run, the time at which it drew its line; and the time never moves while files behind the cursor wait for their batch.
 13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset tells of it,
-   and nobody who asks the checkpoint what became of it gets an answer. Rule: such news is a batch of its own, with an empty plan.
-14. A file was cut over batches, and the query goes on with another separator, encoding or block size. The rest is the records that begin
-   behind the cut, and by the new options others do: those in between are left out, or read twice, without a word. Rule: the digest of
-   rule 10 says where the first record of the rest begins; a driver that takes up a cut file compares it, and refuses another place.
+   and nobody can learn from the checkpoint what became of it. Rule: such news is a batch of its own, with an empty plan.
+14. A file was cut over batches, and the query goes on with another separator, encoding or block size. The rest is the records that
+   begin after the cut, and by the new options other records do: those in between are silently left out, or read twice. Rule: the digest
+   of rule 10 says where the first record of the rest begins; a driver that takes up a cut file compares it, and refuses another place.
 
 Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
-again; the cursor never passes them because it only ever moves to files that are planned. What stands still longer in
-the future than it takes to notice is reported once.
+again; the cursor never passes them because it only ever moves to files that are planned. A file that stays in the future
+is reported once.
 """
 
 from __future__ import annotations
@@ -371,7 +371,7 @@ class Planner:
         except FileChanged:
             if self._options["changedFiles"] == "fail":
                 raise
-            return  # the rest is planned as it was: who reads it finds out, and sets it aside
+            return  # the rest is planned as it was: whoever reads it finds out, and sets it aside
         _log.warning("%s; it has changed behind them, and is read on from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)

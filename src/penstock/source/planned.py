@@ -23,9 +23,9 @@ from penstock.storage import Scratch, entry_at, secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.formats.families import Format, ReadableFile
+    from penstock.formats.families import Format
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import Entry, ReadHandle, Storage
+    from penstock.storage import Entry, Opener, ReadableFile, ReadHandle, Storage
 
 
 class Contents(NamedTuple):
@@ -48,7 +48,7 @@ class PlannedFiles:
 
     `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
     there. `key` is where the key is that opens encrypted files, never the key. `again` is what messages tell to do once a file is
-    mended.
+    mended. `opens` opens a path otherwise than the storage does: a while ago, or in another place.
     """
 
     storage: Storage
@@ -58,6 +58,7 @@ class PlannedFiles:
     archive: str | None
     key: str | None
     again: str
+    opens: Opener | None = None
 
     def full_path(self, file: FileVersion) -> str:
         """Return the file's path on the storage."""
@@ -105,12 +106,13 @@ class PlannedFiles:
                 raise FileChanged(msg) from error
 
     def _opened(self, file: FileVersion, path: str) -> ReadHandle:
+        opens = self.opens or self.storage.open
         try:
-            return self.storage.open(path)
+            return opens(path)
         except NotThere as error:
             archived = archived_version(self.storage, self.archive, file) if self.archive else None
             if archived is not None:
-                return self.storage.open(archived)
+                return opens(archived)
             msg = f"{path!r} was planned and is gone; {advice.put_back(file)}, or leave it away, {self.again}"
             raise FileChanged(msg) from error
 
@@ -132,7 +134,7 @@ class PlannedFiles:
     def is_inside(self, path: str, opened: Entry) -> bool:
         """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
 
-        Who may put files there could else swap one for a link to a file that he may not read. What is at the resolved path
+        Otherwise whoever may put files there could swap one for a link to a file that he may not read. What is at the resolved path
         must be what is open: a link that is swapped in just for the opening does not help him.
         """
         root, target = self.storage.resolve(self.root), self.storage.resolve(path)
@@ -147,7 +149,7 @@ class PlannedFiles:
         if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
-        # A file system's server keeps one stream filled for who reads on: windows that are asked for in turn come out of it.
+        # A file system's server keeps one stream filled for a reader that goes on: windows that are asked for in turn come out of it.
         count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
         with (
             self.storage.workers(count) as workers,

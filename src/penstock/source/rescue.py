@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.formats import ReadFormat
     from penstock.formats.account import Account
-    from penstock.formats.families import ReadableFile, TableFormat
+    from penstock.formats.families import TableFormat
+    from penstock.storage import ReadableFile
 
 PATH = "_file_path"
 

@@ -2,36 +2,35 @@
 
 What is listed, when, and what is remembered:
 
-1. A directory is listed again unless its modification time and, where there is one, its change time (which nobody can set
-   back: `touch -d`, `tar`, `cp -a` and `rsync` set the other) are unchanged and lie well before its last listing. All
-   directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: file systems
-   of a network show times that are old, and of a FUSE or an HDFS nothing but the settable one.
-   A store of objects does not say when a prefix was changed: each is listed each time, and a query for which nothing comes looks
-   less and less often, at last every `_REST_SECONDS`, because it is paid for.
-   Where names there rise with time (`namesRise`), only what is behind the greatest name is asked for: one request, however much there
-   is. So that nothing is passed over in silence where they do not quite, what was there less than `_RISING_NS` ago does not
-   count, and all is listed once in `_RISING_SECONDS`.
-2. Listing a directory means its names and inodes only, and what else a storage's listing shows for nothing; a file is
-   looked at (size, time) when its name or inode is new and the listing has not shown that, while it is held back, and
-   otherwise once every so many scans (`_LOOK_AGAIN` files a scan, and for one percent of the time in the long run, of which
-   `_LOOKED_AHEAD_SECONDS` may be taken in advance), so that a trigger costs O(new), not O(files), and a file rewritten in place
-   is noticed some scans later. A hundred triggers a second that looked at 200 files each took a sixth of a core.
-3. A file whose time stamp moved past the cursor is a new version and is read again, whole, as in IBM Streams'
+1. A directory is not listed again if its modification time and, where there is one, its change time are unchanged and lie well
+   before its last listing. (Nobody can set the change time back; `touch -d`, `tar`, `cp -a` and `rsync` set the other.) All
+   directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: network
+   file systems show old times, and FUSE and HDFS have only the time that can be set.
+   An object store does not say when a prefix changed, so each is listed each time. Listings are paid for, so a query for which
+   nothing comes looks less and less often, at last every `_REST_SECONDS`.
+   Where names in a store rise with time (`namesRise`), only names after the greatest one are asked for: one request, however many
+   there are. Names may not rise quite in order. So that nothing is silently missed, a file that was there less than `_RISING_NS`
+   ago does not count as the greatest, and everything is listed once in `_RISING_SECONDS`.
+2. A listing takes only names and inodes, and what else the storage's listing shows for nothing. A file is
+   looked at (size, time) when its name or inode is new and the listing has not shown these, and while it is held back. All other
+   files are looked at in turn: `_LOOK_AGAIN` files a scan, and for one percent of the time in the long run, of which
+   `_LOOKED_AHEAD_SECONDS` may be taken in advance. So a trigger costs O(new), not O(files), and a file that is rewritten in place
+   is noticed some scans later. (A hundred triggers a second that looked at 200 files each took a sixth of a core.)
+3. A file whose time stamp moved past the cursor is a new version, and all of it is read again, as in IBM Streams'
    directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
-
-4. A directory of very many names is not listed for each new one, where that can be had and the caller can do with a hint: see `hints`.
+4. A directory of very many names is not listed for each new one, where the storage gives hints and the caller accepts them: see `hints`.
 
 What is remembered is an optimisation: a new `Scan` finds the same files.
 
-A symbolic link that leads out of the source's directory is not followed, unless that is allowed: who may put files there
-need not be allowed to read all that the query's user can read. A link that stays inside is another name of its file; a
-directory is entered once, by its own name if it has one that is read, so that a file keeps its path. No other stat is made
-for that: a listing tells links from files.
+A symbolic link that leads out of the source's directory is not followed, unless that is allowed: whoever may put files there
+may not be allowed to read all that the query's user can read. A link that stays inside is another name of its file; a
+directory is entered once, by its own name if that is read, so that a file keeps its path. This takes no further stat:
+a listing tells links from files.
 
 Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files
 (`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered, but for `_k=v` where such are
-columns, as in Spark. A directory that cannot be
-listed is an error, and the scan then returns nothing at all: a partial listing must never move the cursor.
+columns, as in Spark. If a directory cannot be listed, that is an error, and the scan returns nothing at all: a partial listing must
+never move the cursor.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from penstock.formats.malformed import excerpt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.formats.families import ReadableFile
     from penstock.source.planned import Contents
+    from penstock.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
 EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file

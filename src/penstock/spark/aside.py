@@ -20,7 +20,7 @@ _MEMBERS = [member.split(":")[0] for member in BAD.removeprefix("struct<").remov
 def split_bad(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, bad) of a stream that is read with `badRecordColumn`: the rows, and path, offset, record and reason of the rest.
 
-    Two frames mean two queries where both are written: each has a checkpoint of its own, and reads the input for itself.
+    If both frames are written, that is two queries: each has a checkpoint of its own, and reads the input for itself.
     """
     columns = [field.name for field in df.schema if _holds_bad(field.dataType)]
     if len(columns) != 1:

@@ -302,8 +302,7 @@ async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what he
 def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, failed): rows without and with an error, of the output of `async_map(..., on_error="column")`.
 
-    Two frames mean two evaluations: where both are written, the calls are made twice, unless `df` is persisted, as in
-    `foreachBatch`.
+    If both frames are written, the calls are made twice, unless `df` is persisted, as can be done in `foreachBatch`.
     """
     if ERROR_COLUMN not in df.columns:
         msg = f"split_errors: there is no column {ERROR_COLUMN!r}; it comes from async_map(..., on_error='column')"
@@ -330,7 +329,7 @@ class CallCounts(Counts):
 
 @named
 def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
-    """Return what the calls of each query came to, by the query's id; of a batch frame, by what its calls' ids begin with.
+    """Return what the calls of each query came to, by the query's id; for a batch frame, by the beginning of its calls' ids.
 
     Updated when a task ends. The calls of an ingest are told by metrics (`serve_metrics`), and in the log of each executor.
     """

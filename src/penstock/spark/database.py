@@ -39,7 +39,7 @@ class DatabaseDataSource(DataSource):
         return StreamWriter(opens, checkpoint=options["checkpointLocation"], sink_id=options["sinkId"])
 
     def schema(self) -> NoReturn:
-        """Say that tables are read by others: who reads is asked for the columns first."""
+        """Say that tables are read by others, and a reader is asked for the columns first."""
         msg = "format penstock-db does not read: expected df.writeStream; Spark's own format jdbc reads tables"
         raise OptionError(msg)
 

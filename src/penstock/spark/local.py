@@ -22,20 +22,27 @@ def local_session(
 ) -> SparkSession:
     """Return a local session with the fast start; an active session is returned as it is.
 
-    `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in it: no row
-    passes through the JVM, so it need not optimise its code, and is ready sooner; else the format is registered, too, so
-    that what a query leaves open is published when it stops. `quiet` keeps Spark's log to errors, and those of ours to a line.
+    `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in the session: no row
+    passes through the JVM, so it need not optimise its code, and is ready sooner. Otherwise the format is registered as well, so
+    that what a query leaves open is published when it stops. `quiet` limits Spark's log to errors, and our own errors to a line each.
 
-    Raises `OptionError` for a `master` that is none, `DependencyError` where no session can start, with what to do; `penstock doctor`
-    has more. A `PYSPARK_PYTHON` that names another Python than this one is honoured, and told: it takes time.
+    Raises `OptionError` if `master` is not valid, and `DependencyError`, with what to do, where no session can start; `penstock doctor`
+    says more. A `PYSPARK_PYTHON` that names another Python than this one is honoured, with a warning: it costs time.
     """
+    return session_of(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet)
+
+
+def session_of(
+    master: str, config: dict[str, str], *, rows_in_jvm: bool, quiet: bool = True, apart: bool = False
+) -> SparkSession:
+    """Return a session as `local_session` does. `apart`: signals to the group of this process do not reach what Spark is run by."""
     require_pyspark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    session, has_formats = start(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest)
+    session, has_formats = start(master, config, rows_in_jvm=rows_in_jvm, quiet=quiet, load=_load_ingest, apart=apart)
     if rows_in_jvm:
         register(session)
     elif not has_formats:

@@ -306,8 +306,8 @@ def _take_off(spark: SparkSession, listener: StreamingQueryListener) -> None:
 def serve_metrics(spark: SparkSession, address: str = ":9108") -> Served:
     """Serve metrics of the session's queries that read or write with penstock, for Prometheus, at `http://address/metrics`.
 
-    `address` is `HOST:PORT`; without a host only this machine is answered. What is returned is closed to end it. `/health` and `/ready`
-    answer, too. Raises `OptionError` for an address that cannot be had, `DependencyError` without prometheus-client.
+    `address` is `HOST:PORT`; without a host only this machine is answered. Close what is returned to end it. `/health` and `/ready` are
+    served, too. Raises `OptionError` for an address that cannot be had, `DependencyError` without prometheus-client.
     """
     require_session(spark, "serve_metrics")
     require_driver(spark, "serve_metrics", "serve metrics where the Connect server runs, or by `penstock run`")

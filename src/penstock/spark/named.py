@@ -66,10 +66,10 @@ def read_files(  # noqa: PLR0913 - what users are promised
     a directory, leads out of `basePath` or cannot be read fails the query, or is set aside (`badFiles`).
 
     Large files are cut into ranges of `splitSize`, for as many tasks as the session has (`tasks`); small ones are read together.
-    Records of one range are in their order, nothing else is.
+    Records of one range keep their order; nothing else does.
 
     A stream may be replayed. Where rows say size and modification time, a replay reads the same bytes or fails with `FileChanged`.
-    Else, or where files are set aside, the option `stateLocation` is needed: a directory, of this query alone, for notes of what
+    Otherwise, or where files are set aside, the option `stateLocation` is needed: a directory of this query alone, for notes of what
     was found.
 
     Everything that can be is checked here: `OptionError`. Tasks raise `BadFile`, `BadRecord`, `FileChanged` and `StorageError`.

@@ -31,10 +31,10 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
-    They are found without this when the package is installed. What this adds: times that say no zone are read in that of the
-    session, as Spark reads them (it is asked for when the format is named); and the parts that a query leaves open are
-    published when it ends, and not only when they are idle or the application ends. A listener does that; where the end is
-    waited for (`awaitTermination`, `stop`) it is done before that returns.
+    Spark finds them without this when the package is installed. This adds two things. Times without a zone are read in the zone of the
+    session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are published when
+    it ends, and not only when they are idle or the application ends. A listener does that; where somebody waits for the end
+    (`awaitTermination`, `stop`), it is done before that call returns.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -71,7 +71,7 @@ def register_formats(spark: SparkSession) -> None:
 def _be_there_at_the_end() -> None:
     """Publish what queries of registered sessions leave open before PySpark says that they have ended.
 
-    Spark tells listeners by a queue, when `awaitTermination` may have returned: who reads the output then would miss the last
+    Spark tells listeners by a queue, when `awaitTermination` may have returned: whoever reads the output then would miss the last
     rows. There is no hook of Spark's in front of that, so PySpark's two methods are wrapped.
     """
     from pyspark.sql.streaming.query import StreamingQuery

@@ -19,7 +19,9 @@ from penstock import clock
 from penstock.aio.function import outputs_of
 from penstock.arguments import check_done, check_plain, named
 from penstock.errors import Locked, OptionError
-from penstock.formats.schema import conform, of_values, to_arrow
+from penstock.formats.conforming import conform
+from penstock.formats.pythonvalues import of_values
+from penstock.formats.schema import to_arrow
 from penstock.session import ddl, functions
 from penstock.spark.border import border
 from penstock.storage import locate

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import OptionError
 from penstock.formats.account import Account, Watch
-from penstock.formats.schema import conform, to_arrow
+from penstock.formats.conforming import conform
+from penstock.formats.schema import to_arrow
 from penstock.formats.strings import checked
 from penstock.ingestion.stage import CarriedRows, Stage, passes_text
 from penstock.session import functions

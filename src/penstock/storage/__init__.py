@@ -1,14 +1,14 @@
 """The one seam between Penstock and file systems.
 
-*What lives here.* The verbs of a `Storage` with their promises (`_base`), a file a back end (`_local`; `_hdfs` with its
-library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`), the way from what a user writes
-to one of them (`_locate`), what a back end is found to be able to do (`_probe`), and the few facts of this host that stand
-in files (`_host`).
+*What lives here.* The verbs of a `Storage` with their promises (`_base`); one file for each back end (`_local`; `_hdfs` with its
+library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`); how the address that a user writes
+leads to one of them (`_locate`); how it is found out what a back end can do (`_probe`); and the few facts of this host that are
+kept in files (`_host`).
 
 *What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
 file itself, and nothing asks which back end it has. `tests/support/storage_contract.py` is the suite that each passes.
 
-*What it may know.* Errors, clocks, options' words and failpoints: neither records nor formats, nor what a file is for.
+*What it may know.* Errors, clocks, the words of options, and failpoints: neither records nor formats, nor what a file is for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.storage._base import (
     Entry,
     Hold,
     Link,
+    Opener,
     ReadHandle,
     Storage,
     WriteHandle,
@@ -26,7 +27,7 @@ from penstock.storage._base import (
     names_at,
 )
 from penstock.storage._contest import check_fit, contest, mark_fit
-from penstock.storage._file import SeekableFile
+from penstock.storage._file import MemoryFile, ReadableFile, SeekableFile
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._host import (
     HostFact,
@@ -58,9 +59,12 @@ __all__ = [
     "InTurn",
     "Link",
     "LocalStorage",
+    "MemoryFile",
     "ObjectStorage",
+    "Opener",
     "Probe",
     "ReadHandle",
+    "ReadableFile",
     "Scratch",
     "SeekableFile",
     "Storage",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.errors import NotThere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
     import pyarrow as pa
@@ -44,7 +44,7 @@ class Entry:
 
 
 class Link(int):
-    """The identity of a symbolic link, in what `names` returns; what it leads to says `resolve`."""
+    """The identity of a symbolic link, in what `names` returns; `resolve` says where it leads."""
 
 
 class WriteHandle(Protocol):
@@ -105,41 +105,44 @@ class DirectoryWatch(Protocol):
         """
 
 
+Opener: TypeAlias = "Callable[[str], ReadHandle]"  # as `Storage.open`
+
+
 class Storage(Protocol):
     """A file system. Instances are picklable and hold no open files."""
 
     goes_on: bool
-    """Whether a file that was created may be written on after a `sync`; where not, a sync puts it whole."""
+    """Whether a file may be written further after a `sync`; where not, a sync puts the whole file."""
 
     reads_open: bool
-    """Whether what was synced of a file can be read while its writer has it open; where not, it can when that has closed it."""
+    """Whether synced bytes of a file can be read while its writer has it open; where not, they can be once it is closed."""
 
     tags_contents: bool
     """Whether `Entry.identity` follows from a file's contents, as an object's tag does; where not, a copy has another one."""
 
     of_this_host: bool
-    """Whether it is what `open` of this host's programs opens; where not, a server is asked, which may pass by and come again."""
+    """Whether programs of this host open its files by `open`; where not, a server is asked, which may be away for a while."""
 
     has_directories: bool
-    """Whether directories are there by themselves; where not, one is there as long as anything lies below it: to make one, or to
-    remove one, does nothing, and one that holds nothing is `NotThere`, but for a listing, which then has nothing."""
+    """Whether directories exist by themselves. Where not, a directory is there as long as anything lies below it: making or
+    removing one does nothing, and an empty one is `NotThere`, except to a listing, which is empty."""
 
     moves: bool
-    """Whether a file that is moved stays the file that it was; where not it is copied, and has another time and identity."""
+    """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
 
     def create(self, path: str, *, unique: bool = False) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
 
-        The parent directory must exist. The name may be seen by others at once; it is durable after `sync`. `unique`: nobody
-        else can have the name, so it need not be asked whether it is taken.
+        The parent directory must exist. Others may see the name at once; it is durable after `sync`. `unique`: nobody
+        else can have the name, so there is no need to ask whether it is taken.
         """
 
     def extend(self, path: str, length: int) -> WriteHandle:
-        """Open the file, made if it is not there, to write it on behind its first `length` bytes.
+        """Open the file to write from byte `length` on; it is made if it is not there.
 
-        What is there already is written over, and never cut: somebody else may have written the file further. Where files
-        can only be appended to, it must be the same bytes (`StorageError`). The one verb that changes a file that others
-        can see; for growing files alone. Leaving the block after an exception does not remove the file.
+        Bytes that are there already are written over, and never cut: somebody else may have written the file further. Where
+        files can only be appended to, they must be the same bytes (`StorageError`). This is the one verb that changes a file that
+        others can see; it is for growing files alone. Leaving the block after an exception does not remove the file.
         """
 
     def lock(self, path: str, *, shared: bool = False) -> Hold:
@@ -164,9 +167,9 @@ class Storage(Protocol):
     def names(self, path: str) -> dict[str, Any]:
         """Return the names of the entries, each with what changes when another file takes the name: hashable, the caller's own.
 
-        A `Link` for a symbolic link, which all other verbs follow. An `Entry` where the listing shows what `stat` would, which
-        need not be asked then. May be much cheaper than `list`, of whose `identity` it is no other form. `NotThere` if there
-        is no directory.
+        It is a `Link` for a symbolic link, which all other verbs follow; and an `Entry` where the listing shows what `stat` would,
+        so that there is no need to ask. It cannot be compared with the `identity` of `list`, and may be much cheaper. `NotThere` if
+        there is no directory.
         """
 
     def behind(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
@@ -190,8 +193,8 @@ class Storage(Protocol):
     def take(self, source: str, target: str) -> None:
         """Move whatever is at `source`, as it is, to a name that nobody else can have: a new one in a directory of the caller's own.
 
-        `NotThere` if nothing is there. It is one step: what takes the name `source` meanwhile stays. Not durable by itself: a power
-        cut leaves it under the one name or the other. Where files cannot be moved it is a copy and a delete of what was copied.
+        `NotThere` if nothing is there. It is one step: a file that takes the name `source` meanwhile stays. Not durable by itself:
+        after a power cut the file has the one name or the other. Where files cannot be moved, it is copied, and what was copied deleted.
         """
 
     def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
@@ -199,8 +202,8 @@ class Storage(Protocol):
 
         Durable under the new name before the old name goes: a crash leaves the old name, both, or the new name.
         Called again after a crash in between it completes: both names of one file count as not yet moved; the
-        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say, or stays `as_it_is`: a file
-        of somebody else, whose owner has said who may read it.
+        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say. With `as_it_is` its permissions
+        stay: for a file of somebody else, who has said who may read it.
         """
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -210,7 +213,7 @@ class Storage(Protocol):
         """
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
-        """Make files of one directory that another program wrote durable, and their names; those not there are left out."""
+        """Make files of one directory, and their names, durable that another program wrote; missing ones are left out."""
 
     def delete(self, path: str) -> None:
         """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself.
@@ -221,8 +224,8 @@ class Storage(Protocol):
     def move_directory(self, source: str, target: str) -> None:
         """Move a directory with all that is in it to a name nobody has, whole or not at all; durable on return.
 
-        `AlreadyThere` if the name is taken, `NotThere` if there is no such directory: called again after a crash, it may have
-        been moved. `NotSupported` where the storage cannot. Of two that move to one name at one time, either may find it taken.
+        `AlreadyThere` if the name is taken. `NotThere` if there is no such directory; after a crash, a second call may find that it
+        was moved. `NotSupported` where the storage cannot. If two move to one name at one time, either may find it taken.
         """
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
@@ -232,7 +235,7 @@ class Storage(Protocol):
         """
 
     def abandoned(self, path: str, before_ns: int) -> Iterable[tuple[str, str]]:
-        """Yield what was sent below a path in part, before that time, by somebody who died, where no listing shows that: path, number."""
+        """Yield path and number of each upload below a path that was begun before that time and never ended, and that no listing shows."""
 
     def drop(self, path: str, number: str) -> None:
         """Remove what was `abandoned`; nothing there is no error."""
@@ -241,7 +244,7 @@ class Storage(Protocol):
         """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""
 
     def persist_all(self) -> None:
-        """Make durable what any program of this host has written to its disks by now: what is not undone after that may rely on it."""
+        """Make everything durable that any program of this host has written to its disks by now."""
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""

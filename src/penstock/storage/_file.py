@@ -1,21 +1,49 @@
-"""An open file of any storage as the file object that Arrow and other libraries read from."""
+"""Open files that no back end has opened: bytes in memory, and the file object that Arrow and other libraries read from."""
 
 from __future__ import annotations
 
 import io
 from typing import Protocol
 
+from penstock.storage._base import Entry
 
-class _ReadInPlaces(Protocol):
-    """What is read of a `ReadHandle`."""
 
-    def read(self, offset: int, length: int) -> bytes: ...
+class ReadableFile(Protocol):
+    """The part of a `ReadHandle` that records and tables are read by."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
+
+
+class MemoryFile:
+    """Bytes in memory as a `ReadHandle`."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def info(self) -> Entry:
+        """Return an entry that has the size alone."""
+        return Entry("", is_directory=False, size=len(self._data), modified_ns=0, identity="")
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes at `offset`; fewer only at the end."""
+        return self._data[offset : offset + length]
+
+    def close(self) -> None:
+        """Do nothing: it is memory."""
+
+    def __enter__(self) -> MemoryFile:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Do nothing."""
 
 
 class SeekableFile(io.RawIOBase):
     """The first `size` bytes of an open file. Closing it leaves the handle to its opener."""
 
-    def __init__(self, handle: _ReadInPlaces, size: int) -> None:
+    def __init__(self, handle: ReadableFile, size: int) -> None:
         super().__init__()
         self._handle, self._size, self._at = handle, size, 0
 

@@ -301,7 +301,7 @@ class _NativeWriter:
 
 
 class _NativeReader:
-    """`HdfsReader` by hdfs-native. Who reads on where the last read ended is served from a stream, which the DataNode keeps filled."""
+    """`HdfsReader` by hdfs-native. Whoever reads on where the last read ended is served from a stream that the DataNode keeps filled."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileReader
         self._file = file

@@ -96,7 +96,7 @@ def _check_typed(location: str, name: str) -> None:
     if expands is None:
         msg = f"{name}={shown!r} begins or ends with a blank or a line break; expected none there, as in {shown.strip()!r}"
         raise OptionError(msg)
-    expanded = os.path.expanduser(location)  # of variables nothing is told: who knows what they hold
+    expanded = os.path.expanduser(location)  # messages show no variables: who knows what they hold
     example = "/data/out" if expanded == location else expanded
     msg = f"{name}={shown!r}: {expands[0]} is for a shell, and none reads this path; expected the whole path, such as {example}"
     raise OptionError(msg)

@@ -13,7 +13,7 @@ So a child of a process that has used a store is refused. No process of ours tha
 a mistyped address. And a bucket that is not there looks like an object that is not. So the first call of a process is a listing
 with little patience, whose errors are told by what is to be done about them.
 
-*Time* is what the store says in the `Date` of any answer, also of one that refuses who did not say who he is.
+*Time* is what the store says in the `Date` of any answer, also of one that refuses a caller without keys.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _client(bucket: str) -> _Bucket:
         msg = f"{bucket}: {_words(error)}; check the environment that says where the store is, and its keys"
         raise OptionError(msg) from error
     _check_answer(bucket, place, trial)
-    return _Bucket(store, place, bucket)
+    return _Bucket(store, place)
 
 
 def _s3(name: str) -> _Place:
@@ -314,10 +314,9 @@ def _stored(meta: Any, attributes: Any = None) -> ObjectStatus:  # noqa: ANN401 
 class _Bucket:
     """`Objects` by obstore; see there."""
 
-    def __init__(self, store: Any, place: _Place, bucket: str) -> None:  # noqa: ANN401 - a store of obstore
+    def __init__(self, store: Any, place: _Place) -> None:  # noqa: ANN401 - a store of obstore
         self._store = store
         self._place = place
-        self._bucket = bucket
         self._clock: tuple[int, int] | None = None  # when it was asked, what to add to this machine's
 
     def put(self, key: str, data: bytes, token: str) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from penstock.errors import OptionError
+from penstock.errors import NotThere, OptionError
 from penstock.storage._locate import locate
 
 
 def secret(reference: str, name: str) -> str:
     """Return the text that is where `reference` says, without the line break at its end; `name` is the option, for messages.
 
-    It is read anew at each call, by the process that needs it. Raises `OptionError`, and what reading the file raises.
+    It is read anew at each call, by the process that needs it. Raises `OptionError`, also where there is no such file, and what reading
+    it raises.
     """
     kind, _, place = reference.partition(":")
     if kind == "env":
@@ -25,7 +26,14 @@ def secret(reference: str, name: str) -> str:
         word = os.fsencode(os.environ[place])
     else:
         storage, path = locate(place, name=name)
-        word = storage.read(path).rstrip(b"\r\n")
+        try:
+            word = storage.read(path).rstrip(b"\r\n")
+        except NotThere as error:
+            msg = (
+                f"{name}={reference!r}: this process finds no such file; put it there, where Spark is started, and on the executors too "
+                "if tasks need it"
+            )
+            raise OptionError(msg) from error
     with suppress(UnicodeDecodeError):
         if b"\0" not in word:
             return word.decode()

@@ -1,11 +1,11 @@
 """What tests of pipelines need: a disk that loses power, an explorer of crashes, calls that fail, a clock that only moves when told to.
 
-*What lives here.* Simulators of what is below a storage, one file each (`disk`, `hdfs`, `objects`, with `faults` in their
-calls), of time (`clock`, `virtual`), and what judges a program on them (`explore`, `choices`, `check`).
+*What lives here.* Simulators of what is below a storage, one file each (`disk`, `hdfs`, `objects`; `faults` makes their calls
+fail); simulators of time (`clock`, `virtual`); and what judges a program that runs on them (`explore`, `choices`, `check`).
 
 *What may be touched.* Memory alone: no disk, no server and no clock of the machine. Users import it, and Penstock does not.
 
-*What it may know.* Storage, and what is below: nothing of what a program does with it.
+*What it may know.* Storage, and what is below it: nothing of what a program does with it.
 """
 
 from penstock.testing.check import Verdict, compare, visible

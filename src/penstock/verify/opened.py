@@ -1,7 +1,7 @@
-"""Files of an output, and pieces of them, as they are inside: what is encrypted decrypted, if there is a key.
+"""The contents of an output's files, and of pieces of them: decrypted where they are encrypted and there is a key.
 
-Lengths and digests of the ledger are those of the cipher text, so everybody can compare them. What a file holds, only who has a
-key can tell: that of one of its recipients for finished files, the staging key of the sink for what waits.
+Lengths and digests of the ledger are those of the cipher text, so everybody can compare them. To see what a file holds takes a
+key: that of one of its recipients for a finished file, the staging key of the sink for what waits.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from penstock.storage import Scratch, secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.formats.families import ReadableFile
     from penstock.sink.sink import Sink
-    from penstock.storage import Storage
+    from penstock.storage import ReadableFile, Storage
 
 KEY_OPTION = "--key"
 

@@ -69,7 +69,7 @@ def verify(
     files, views = check_files(storage, root, lambda done, total: report("files", done, total), keys_at(key))
     if src is None:
         return Proof(root, files)
-    # Only who compares records needs what reads them.
+    # Only a comparison of records needs what reads them.
     from penstock.verify.against import check_source
 
     copies = None if mended is None else locate(mended, name="--mended")

@@ -44,12 +44,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock.formats.encryption import Keys
-    from penstock.formats.families import ReadableFile
     from penstock.ingestion.stage import Stage
     from penstock.sink.ledger import Growth
     from penstock.sink.sink import Sink
     from penstock.source.cursor import Split
-    from penstock.storage import Storage
+    from penstock.storage import ReadableFile, Storage
     from penstock.verify.files import SinkView
     from penstock.verify.taken import ReadBy
 
@@ -196,7 +195,7 @@ class Feed:
         return (self._unit([split]) for split in splits)
 
     def _unit(self, splits: list[Split]) -> Unit:
-        label = self.stage.reading.full_path(splits[0].file)
+        label = self.stage.reading.files.full_path(splits[0].file)
         return Unit(label, sum(s.end - s.start for s in splits), partial(self._rows, splits))
 
     def _cut(self, split: Split) -> Iterator[Split]:

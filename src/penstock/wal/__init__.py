@@ -1,9 +1,12 @@
 """A write-ahead log: what was acknowledged is there after a crash, and what is read back is a prefix of what was appended.
 
-*What lives here.* `form` is the format, byte by byte; `writer` (with `end`), `reader` (with `walk`, `salvage`) and `log` say what they
-keep of it, above `segment` and `order`; `manager` is the log of an operator that is restored from checkpoints, `runs` the log as a
-stream. *What may be touched.* One directory of segments, through `storage`, and nothing else: a segment is never cut nor written over.
-*What it may know.* Storage and what is below; records are bytes, and nobody looks into them.
+*What lives here.* `form` is the format, byte by byte. `writer` (with `end`), `reader` (with `walk` and `salvage`) and `log` say what each
+of them guarantees; below them are `segment` and `order`. `manager` is the log of an operator that is restored from checkpoints, and
+`runs` is a log as a stream.
+
+*What may be touched.* One directory of segments, through `storage`. A segment is never cut and never written over.
+
+*What it may know.* Storage and what is below it. Records are bytes, and nothing looks into them.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ class LogEnd:
     def recover(self, *, locked: bool) -> tuple[int, int]:
         """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""
         listed = numbers(self._storage, self._directory)
+        self._check_gaps(listed)
         sequence = 0
         for index, number in reversed(list(enumerate(listed))):
             with LogSegment(self._storage, self._directory, number) as segment:
@@ -80,8 +81,16 @@ class LogEnd:
             self._storage.extend(segment.path, 0).close()
             segment.refresh()
 
+    def _check_gaps(self, listed: list[int]) -> None:
+        """Make sure that a number is left out only where no segment has it: behind one that is missing no reader would get."""
+        for index in range(1, len(listed)):
+            if listed[index] > listed[index - 1] + 1:
+                with LogSegment(self._storage, self._directory, listed[index]) as segment:
+                    if segment.header is not None:
+                        self._check_chain(segment.path, segment.header, listed[:index])
+
     def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
-        """Make sure that the last segment was written behind what is there: it may be of another log, and no reader gets to it."""
+        """Make sure that a segment was written behind what is there: it may be of another log, and no reader gets to it."""
         for number in reversed(before):
             with suppress(NotThere), LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is None or (header.previous in before and number != header.previous):
@@ -173,7 +182,7 @@ class LogEnd:
             self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
 
     def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
-        """Tell whether one of the later segments names this one. If none has a header yet, it will: who makes it has seen this one."""
+        """Tell whether one of the later segments names this one. If none has a header yet, it will: whoever makes it has seen this one."""
         named = []
         for other in later:
             with suppress(NotThere), LogSegment(self._storage, self._directory, other) as segment:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from penstock.errors import DamagedState, NotSupported, NotThere, UsageError
-from penstock.storage import Entry
+from penstock.storage import MemoryFile
 from penstock.wal import form
 
 if TYPE_CHECKING:
@@ -103,22 +103,6 @@ def copies_in(names: list[str]) -> dict[int, str]:
     return {number: name for number, _, name in copied}
 
 
-class _Memory:
-    """A segment that is no file."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def info(self) -> Entry:
-        return Entry("", is_directory=False, size=len(self._data), modified_ns=0, identity="")
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self._data[offset : offset + length]
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class SegmentEnd(NamedTuple):
     """Where the groups of a segment end.
 
@@ -146,7 +130,7 @@ class LogSegment:
         self.number = number
         self.path = path_of(directory, number)
         self._storage = storage
-        self._file: ReadHandle | _Memory = _Memory(data or b"")
+        self._file: ReadHandle = MemoryFile(data or b"")
         self._buffer, self._from = b"", 0
         self._chunk = _CHUNK_BYTES_MIN
         try:

@@ -108,7 +108,7 @@ class Walk:
             self.refuse(position, f"{where}; segment {position.segment} ends at byte {end.at}")
 
     def _end_before(self, segment: LogSegment, offset: int) -> int:  # noqa: ARG002 - a salvage goes on in it
-        """Return where the segment ends for one who asks for this offset; `DamagedState` if what is right ends before that."""
+        """Return where the segment ends for a reader that asks for this offset; `DamagedState` if what is right ends before that."""
         end = self.at
         if offset > end and offset != end + form.GROUP_HEAD_BYTES:
             self._behind()  # raises if that is no end

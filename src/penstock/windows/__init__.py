@@ -1,8 +1,10 @@
-"""What a finished window read, kept so that it can be had again: a store on the log, and a stream on the store.
+"""What a finished window read, kept so that it can be read again: a store on a log, and a stream on the store.
 
-*What lives here.* `store` says what is kept and in which form; `replay` makes a stream of a function that can be read only once.
-*What may be touched.* One log in a directory of its own, through `wal`. *What it may know.* The log and what is below it; an artifact is
-bytes, and Spark an engine that counts batches.
+*What lives here.* `store` says what is kept, and in which form. `replay` makes a stream of a function that can be read only once.
+
+*What may be touched.* One log in a directory of its own, through `wal`.
+
+*What it may know.* The log and what is below it. An artifact is bytes, and Spark is an engine that counts batches.
 """
 
 from __future__ import annotations

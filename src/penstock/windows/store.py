@@ -11,7 +11,7 @@ The failures, and the rule that kills each:
 
 1. A crash between the number of a window and its artifact leaves a window without one. Rule: one frame.
 2. A process dies behind `save`'s write and before its sync; its successor hands the window out; the power fails, and the window is
-   gone that somebody has used. Rule: who opens the log makes its end durable before it reads it (`wal.writer`, failure 8).
+   gone that somebody has used. Rule: whoever opens the log makes its end durable before it reads it (`wal.writer`, failure 8).
 3. A window is saved, a crash takes the acknowledgement, and it is saved again: with the same artifact that is nothing; with
    another one somebody may have seen the first. Rule: that is refused; look first (`load`).
 4. A window was saved by one owner and not by the other, and the run that follows has another number of owners. Rule: a

@@ -3,8 +3,8 @@
 `source` gathers the files, `reader` watches the output as a stranger would, `run` is the real command in a process group
 that can be killed, `story` puts them together.
 
-It lies here, and not among the examples, for `penstock demo` is a command of whoever has the wheel and no clone; `make run` is
-that command.
+It is here and not among the examples because `penstock demo` is a command for users who have the wheel and no clone. `make run`
+calls it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock, failpoints
 from penstock.errors import PenstockError
+from penstock.session import launch
 from penstock.sink import keeper
 from penstock.storage import entry_at
 
@@ -42,7 +43,7 @@ class Run:
     """`penstock ARGUMENTS --json` in a process group of its own. Use it in a `with`, which leaves nothing behind."""
 
     def __init__(self, arguments: list[str], *, failpoint: str = "") -> None:
-        environment = {**os.environ, failpoints.VARIABLE: failpoint}
+        environment = {**os.environ, failpoints.VARIABLE: failpoint, launch.TOGETHER: "1"}
         command = [sys.executable, "-m", "penstock.cli", *arguments, "--json"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # noqa: S603 - this very interpreter

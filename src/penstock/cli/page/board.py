@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.page")
 _REST = 20
-_PATIENCE_SECONDS = 1.0  # of who opens the page
+_PATIENCE_SECONDS = 1.0  # of whoever opens the page
 VIEWERS = 32  # each has a thread
 
 

@@ -3,7 +3,7 @@
 Without a token: this machine, and asked for by its own name. A site that a browser visits may have its name lead to this machine, and then
 counts as this page's own origin; the name that the browser asked for, which it cannot hide, is the site's (DNS rebinding).
 
-With a token: who has it. A program sends it as `Authorization: Bearer`; a person types it once, and the browser keeps what follows from
+With a token: whoever has it. A program sends it as `Authorization: Bearer`; a person types it once, and the browser keeps what follows from
 it as a cookie that no script can read. It is never a part of an address, which would be in histories and logs, and it is the same after a
 restart, so that a page that is left open goes on. Guesses are answered one at a time, half a second each.
 """

@@ -191,7 +191,7 @@ def _plots(view: PipelineView) -> Element:
         ("A batch takes", trend.batch_seconds, format_duration),
     ]
     plots = []
-    if view.value("batches") is None:  # only who runs a query knows how long its batches take
+    if view.value("batches") is None:  # only the process that runs a query knows how long its batches take
         del shown[2]
     for name, numbers, form in shown:
         now, most = form(numbers[-1] if numbers else 0.0), form(max(numbers, default=0.0))

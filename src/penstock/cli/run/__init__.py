@@ -1,7 +1,7 @@
 """`penstock run`: many ingests in one Spark, from files of TOML.
 
-A file goes through these, in this order, and nothing is started before all of it has passed: `toml` (text to values, and the line of each
-key), `references` (what stands in the environment or in a file), `model` (the types), `plan` (the options, and what can be known without
-Spark). Then `runner` is one pipeline with its schedule and its failures, and `fleet` is all of them, with signals and reloads. `draft`
+A file passes these in order, and nothing starts before all of it has passed: `toml` (text to values, with the line of each key),
+`references` (values from the environment or from files), `model` (types), `plan` (options, and what can be known without Spark). Then
+`runner` runs one pipeline with its schedule and its failures, and `fleet` runs all of them, with signals and reloads. `draft`
 writes a first file. Each pipeline is an ingest like any other: `penstock.ingest` runs it.
 """

@@ -1,5 +1,5 @@
 """The formats: a file each, named as in the registry (`options.formats`), with one object, `FORMAT`.
 
-What is larger than a file stands beside: `jsonl`, `delimited` and `csvcut`, `parquet`. A file here may touch nothing but what it is
-handed, and knows the families, its own machinery and no other format.
+Machinery that is too large for that file stands one level up (`jsonl`; `delimited`, `csvcut` and `csvencoder`; `parquet`). A format
+touches only what it is handed. It knows the families and its own machinery, and no other format.
 """

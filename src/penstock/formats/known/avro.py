@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.account import Account
-    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat
+    from penstock.storage import ReadableFile
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -263,7 +264,7 @@ def _parsed_header(data: bytes) -> _Header:
     values = _Values(data, len(_MAGIC))
     metadata: dict[bytes, bytes] = {}
     while count := values.long():
-        if count < 0:  # the length of these entries in bytes follows, for who skips them
+        if count < 0:  # the length of these entries in bytes follows, for readers that skip them
             values.long()
         for _ in range(abs(count)):
             key = values.taken(values.long())

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.formats.account import Account
-    from penstock.formats.families import Read, ReadableFile
+    from penstock.formats.families import Read
     from penstock.formats.format import ReadFormat
+    from penstock.storage import ReadableFile
 
 
 class _Binary(TableFormat):

@@ -45,17 +45,17 @@ class _Csv(RecordFormat):
         return CsvKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
-        from penstock.formats.delimited import CsvEncoder
+        from penstock.formats.csvencoder import CsvEncoder
 
         return CsvEncoder(fmt)
 
     def header(self, fmt: WriteFormat) -> bytes:
-        from penstock.formats.delimited import header_record
+        from penstock.formats.csvencoder import header_record
 
         return header_record(fmt) if fmt.csv.header else b""
 
     def read_back(self, fmt: WriteFormat, rows: pa.RecordBatch) -> pa.RecordBatch:
-        from penstock.formats.delimited import CsvEncoder
+        from penstock.formats.csvencoder import CsvEncoder
 
         return CsvEncoder(fmt).readable(rows)
 

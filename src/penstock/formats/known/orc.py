@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from pyarrow import orc
 
     from penstock.formats.account import Account
-    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat
+    from penstock.storage import ReadableFile
 
 _TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = (
     2,

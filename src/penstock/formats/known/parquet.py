@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.account import Account
-    from penstock.formats.families import ReadableFile, TableWriter, WritableFile
+    from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat
+    from penstock.storage import ReadableFile
 
 
 class _Parquet(TableFormat):

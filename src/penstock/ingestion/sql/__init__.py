@@ -1,9 +1,9 @@
 """SQL as the transform of an ingest: `select ... from input where ...`, answered as Spark would, without Spark.
 
-The text is Spark's SQL and so are the answers, in its default settings (`spark.sql.ansi.enabled`); a test holds each function and operator
-against what Spark itself has said (`tests/ingestion/spark_sql.json`). What would be answered otherwise, what nobody has compared, and what
-needs more than one row is refused before anything starts, with what to write instead. So there is a list of what is taken, and none
-of what is not: `refused` only knows better advice.
+The text is Spark's SQL, and the answers are Spark's in its default settings (`spark.sql.ansi.enabled`). A test compares each function
+and operator with what Spark itself has answered (`tests/ingestion/spark_sql.json`). Whatever would be answered otherwise, was never
+compared, or needs more than one row is refused before anything starts, with what to write instead. So there is a list of what is
+accepted, and none of what is not; `refused` only knows better advice.
 
     tree       what a text says
     parser     text -> tree, by Spark's grammar

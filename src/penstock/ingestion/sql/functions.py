@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.ingestion.sql.expression import Rows, Values
 
 FLAG, TEXT, INTEGER, LONG, DAY = pa.bool_(), pa.string(), pa.int32(), pa.int64(), pa.date32()
-_MICROS = pa.timestamp("us")
 
 
 @dataclass(frozen=True)
@@ -609,4 +608,3 @@ _MAKERS: dict[str, Callable[[Given], Expression]] = {
     **dict.fromkeys(("date_add", "date_sub"), _moved),
     **dict.fromkeys(("datediff", "date_diff"), _days_between),
 }
-KNOWN = frozenset(_MAKERS)
