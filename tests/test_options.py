@@ -42,6 +42,16 @@ def test_a_tab_can_be_typed() -> None:
     assert parse(SOURCE, {"path": "/x", "sep": "\\t"}, what="source")["sep"] == "\t"
 
 
+def test_separators_that_spark_takes_and_we_do_not_are_told_what_to_do() -> None:
+    """Two backslashes are one, as Spark has it; several characters, or one that is not ASCII, are refused with what to do."""
+    assert parse(SOURCE, {"path": "/x", "sep": "\\\\"}, what="source")["sep"] == "\\"
+    for sep in ("||", "\u00a7"):
+        with pytest.raises(
+            OptionError, match=f"sep='{re.escape(sep)}': .* split the lines of format=text in the query"
+        ):
+            parse(SOURCE, {"path": "/x", "sep": sep}, what="source")
+
+
 def test_quotes_may_be_turned_off_for_reading_only() -> None:
     """An empty `quote` is Spark's way to say that there are none; a writer needs one, and an escape is a character."""
     assert parse(SOURCE, {"path": "/x", "quote": ""}, what="source")["quote"] == ""

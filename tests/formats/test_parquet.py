@@ -133,6 +133,25 @@ def test_columns_that_arrow_knows_by_another_name(tmp_path: Path) -> None:
     assert [spark_name(field.type) for field in spark_schema(path)] == ["binary", "string", "string"]
 
 
+def test_types_that_arrow_has_of_its_own() -> None:
+    """Arrow notes in its files that a text is JSON, and bytes a UUID, and gives them as such: they are text and bytes."""
+    of_json = pa.array(["{}", None], pa.json_())
+    columns = {
+        "j": (of_json, pa.string(), ["{}", None]),
+        "u": (pa.array([bytes(16), None], pa.uuid()), pa.binary(), [bytes(16), None]),
+        "l": (pa.ListArray.from_arrays([0, 1, 2], of_json), pa.list_(pa.string()), [["{}"], [None]]),
+        "s": (
+            pa.StructArray.from_arrays([of_json], ["x"]),
+            pa.struct([("x", pa.string())]),
+            [{"x": "{}"}, {"x": None}],
+        ),
+    }
+    file = foreign(pa.table({name: array for name, (array, _, _) in columns.items()}))
+    wanted = pa.schema([(name, kind) for name, (_, kind, _) in columns.items()])
+    assert read(file, wanted).to_pydict() == {name: values for name, (_, _, values) in columns.items()}
+    assert [spark_name(field.type) for field in spark_schema(file)] == [spark_name(field.type) for field in wanted]
+
+
 @pytest.mark.slow
 def test_every_cut_gives_each_row_group_once() -> None:
     """At any cut each row group comes once, from the range it begins in."""
@@ -286,6 +305,15 @@ def test_days_are_read_as_times_of_no_zone() -> None:
     far = foreign(pa.table({"a": pa.array([2**31 - 1], pa.date32())}))
     with pytest.raises(BadFile, match="out of bounds"):
         read(far, pa.schema([("a", pa.timestamp("us"))]))
+
+
+def test_maps_whose_keys_may_be_null_are_told() -> None:
+    """Presto and old writers of Hive mark keys so, and Spark reads them; Arrow reads nothing of such a file: it is said what to do."""
+    data = foreign(pa.table({"a": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})).getvalue()
+    required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"  # of the key, in the footer
+    assert data.count(required) == 1
+    with pytest.raises(BadFile, match="keys of a map may be null in it.*: have Spark read it, and write it anew"):
+        read(io.BytesIO(data.replace(required, optional)), NUMBERS)
 
 
 def test_every_cut_file_is_bad() -> None:

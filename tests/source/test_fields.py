@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -204,6 +205,38 @@ def test_tables_rescue_whole_columns(tmp_path: Path, name: str, write: Any) -> N
         read(tmp_path, name, "id bigint", {"unknownFields": "fail"})
     with pytest.raises(BadFile, match=r"no column of the name: 'gone' \(missingFields=fail\)"):
         read(tmp_path, name, "id bigint, gone string", {"missingFields": "fail"})
+
+
+@pytest.mark.parametrize(
+    ("array", "shown"),
+    [
+        (pa.array(["x", None]).dictionary_encode(), "x"),
+        (
+            pa.StructArray.from_arrays(
+                [pa.array(["x", None]).dictionary_encode()], ["e"], mask=pa.array([False, True])
+            ),
+            {"e": "x"},
+        ),
+        (pa.array([2**64 - 1, None], pa.uint64()), 2**64 - 1),
+        (pa.array([255, None], pa.uint8()), 255),
+        (pa.array([1.5, None], pa.float16()), 1.5),
+        (pa.array([b"abc", None], pa.binary(3)), "YWJj"),
+        (pa.array([dt.datetime(2026, 1, 31), None], pa.timestamp("ns")), "2026-01-31T00:00:00.000"),
+        (pa.array([["x"], None], pa.list_view(pa.string())), ["x"]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+@pytest.mark.parametrize("schema", ["id bigint, _rescued string", "id bigint, a date, _rescued string"])
+def test_columns_of_types_that_spark_has_not_are_rescued(
+    tmp_path: Path, array: pa.Array, shown: Any, schema: str
+) -> None:
+    """Categories, unsigned and short numbers, bytes of one length: what no column has is no reason to end the query, nor what fits none."""
+    pq.write_table(pa.table({"id": [1, 2], "a": array}), tmp_path / "a")
+    rows = read(tmp_path, "parquet", schema, {**RESCUED, "unknownFields": "rescue"})
+    assert [json.loads(row["_rescued"] or "null") for row in rows] == [
+        {"a": shown, "_file_path": f"{tmp_path}/a"},
+        None,
+    ]
 
 
 def test_files_of_polars_and_odd_names(tmp_path: Path) -> None:

@@ -173,15 +173,35 @@ def _check_times(column: pa.Array, field: pa.Field) -> None:
 
 def _time_in_micros(kind: pa.DataType) -> pa.DataType:
     """Return a type of a file with times of day in microseconds where it has them in nanoseconds, at any depth."""
+    return _with_leaves(kind, lambda leaf: _TIME_MICROS if leaf == _TIME_NANOS else leaf)
+
+
+def without_extensions(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a file as they are in it, which is what Arrow's own types (JSON, UUID) are to Spark, at any depth."""
+    return pa.schema([column.with_type(_with_leaves(column.type, _in_file)) for column in schema])
+
+
+def in_file(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of a file with its columns as they are in it."""
+    plain = without_extensions(rows.schema)
+    return rows if plain.equals(rows.schema) else relabelled(rows, plain)
+
+
+def _in_file(kind: pa.DataType) -> pa.DataType:
+    return _with_leaves(kind.storage_type, _in_file) if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with what is nested in nothing more changed so, and all around it as it is."""
     if types.is_struct(kind):
-        return pa.struct([member.with_type(_time_in_micros(member.type)) for member in kind])
+        return pa.struct([member.with_type(_with_leaves(member.type, change)) for member in kind])
     if types.is_map(kind):
-        key = kind.key_field.with_type(_time_in_micros(kind.key_type))
-        return pa.map_(key, kind.item_field.with_type(_time_in_micros(kind.item_type)))
+        key = kind.key_field.with_type(_with_leaves(kind.key_type, change))
+        return pa.map_(key, kind.item_field.with_type(_with_leaves(kind.item_type, change)))
     for is_kind, make in _LISTS:
         if is_kind(kind):
-            return make(kind.value_field.with_type(_time_in_micros(kind.value_type)), kind)
-    return _TIME_MICROS if kind == _TIME_NANOS else kind
+            return make(kind.value_field.with_type(_with_leaves(kind.value_type, change)), kind)
+    return change(kind)
 
 
 def _in_zone(column: pa.Array, field: pa.Field, zone: str) -> pa.Array:

@@ -45,13 +45,13 @@ _ENCRYPTED = re.compile("decrypt", re.IGNORECASE)  # what Arrow says of a file t
 def parquet_footer(file: Any) -> tuple[pa.Schema, Any]:  # noqa: ANN401 - a seekable binary file object, and pyarrow's
     """Return the Arrow schema of a Parquet file and its `FileMetaData`. Raises `BadFile`."""
     opened = _opened(file)
-    return opened.schema_arrow.remove_metadata(), opened.metadata
+    return _columns(opened), opened.metadata
 
 
 def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
     """Return the schema of the rows that a `ParquetWriter` was given; of another file the Arrow schema. Raises `BadFile`."""
     opened = _opened(file)
-    stored = opened.schema_arrow.remove_metadata()
+    stored = _columns(opened)
     told = schema_of(opened.metadata.metadata)
     return told if told is not None and Stored.of(told).file.equals(stored) else stored
 
@@ -63,7 +63,7 @@ def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary fi
     """
     opened = _opened(file)
     written = schema_of(opened.metadata.metadata)
-    stored = opened.schema_arrow.remove_metadata()
+    stored = _columns(opened)
     if written is not None and written.names == stored.names:
         return written
     columns_of = opened.metadata.schema
@@ -106,12 +106,14 @@ def parquet_batches(
     the file object raises comes through unchanged.
     """
     opened = _opened(file)
-    names = columns.found(opened.schema_arrow, schema)
+    stored = _columns(opened)
+    names = columns.found(stored, schema)
     calendar = Calendar.of_spark(opened.metadata.metadata)
     for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
         if start <= begin < end:
-            columns.count_others(opened.schema_arrow, names, opened.metadata.row_group(index).num_rows, account)
-            for batch in _group(opened, index, names, batch_rows):
+            columns.count_others(stored, names, opened.metadata.row_group(index).num_rows, account)
+            for rows in _group(opened, index, names, batch_rows):
+                batch = columns.in_file(rows)
                 yield columns.conformed(calendar.corrected(batch), schema, names)
 
 
@@ -175,11 +177,17 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary fi
         raise BadFile(msg) from error
 
 
+def _columns(opened: pq.ParquetFile) -> pa.Schema:
+    return columns.without_extensions(opened.schema_arrow)
+
+
 def _hint(error: Exception) -> str:
     """Return what to do with a file that Arrow cannot read though it is whole, "" for any other."""
-    if not _ENCRYPTED.search(str(error)):
-        return ""
-    return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+    if _ENCRYPTED.search(str(error)):
+        return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+    if "keys must be annotated as required" in str(error):
+        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it anew"
+    return ""
 
 
 def _is_arrows(error: Exception) -> bool:

@@ -138,9 +138,10 @@ def encoding(value: str, name: str) -> str:
 
 def separator(value: str, name: str) -> str:
     """Return what is between the fields of a CSV record: one ASCII character."""
-    value = {"\\t": "\t"}.get(value, value)  # as Spark takes it, for those who cannot type a tab
+    value = {"\\t": "\t", "\\\\": "\\"}.get(value, value)  # as Spark takes them
     if not _is_character(value, but='\0\r\n"'):
-        msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","'
+        split = "; where it is another one, or several, split the lines of format=text in the query"
+        msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","{split}'
         raise OptionError(msg)
     return value
 

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadFile
+from penstock.errors import BadFile, OptionError
 from penstock.formats import columns
 from penstock.formats.jsonl import json_text
 from penstock.formats.malformed import excerpt
 from penstock.formats.misfits import fragments
 from penstock.formats.scalars import joined
+from penstock.formats.schema import to_arrow, to_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -64,7 +65,7 @@ def rescuing(
         return
     misfits = {field.name: _stored_type(stored, field) for field in data if field.nullable and not _fits(stored, field)}
     taken = others if fmt.unknown == "rescue" else []
-    wider = [field.with_type(misfits.get(field.name, field.type)) for field in data] + list(map(_nullable, taken))
+    wider = [field.with_type(misfits.get(field.name, field.type)) for field in data] + list(map(_shown, taken))
     lost = [*misfits, *(field.name for field in taken)]
     plain = replace(fmt, schema=pa.schema(wider), rescued=None, unknown="ignore", missing=None)
     for batch in form.rows(plain, file, size, span, account):
@@ -97,8 +98,13 @@ def _kept(batch: pa.RecordBatch, data: pa.Schema, misfits: Collection[str]) -> l
     ]
 
 
-def _nullable(field: pa.Field) -> pa.Field:
-    return field.with_nullable(True)  # noqa: FBT003 - Arrow's signature
+def _shown(field: pa.Field) -> pa.Field:
+    """Return a column of a file as Spark would have it, which is how JSON has it: text for categories, wider numbers for unsigned ones."""
+    try:
+        kind = to_arrow(to_spark(pa.schema([field]))).field(0).type
+    except OptionError:  # Spark has no such type, as for longer decimals
+        kind = field.type
+    return field.with_type(kind).with_nullable(True)  # noqa: FBT003 - Arrow's signature
 
 
 def _member(column: pa.Array, name: str) -> pa.Array:
@@ -117,7 +123,7 @@ def _fits(stored: pa.Schema, field: pa.Field) -> bool:
 
 def _stored_type(stored: pa.Schema, field: pa.Field) -> pa.DataType | None:
     """Return the type that the column has in the file; `None` if that is not one column."""
-    kinds = [other.type for other in stored if other.name.lower() == field.name.lower()]
+    kinds = [_shown(other).type for other in stored if other.name.lower() == field.name.lower()]
     return kinds[0] if len(kinds) == 1 else None
 
 
