@@ -3,6 +3,10 @@
 The work of an ingest without Spark, whose share is the same for both: a listing, the splits of a batch read and parsed by two
 processes, staged, committed and published. Contenders take turns; what counts is the middle of their ratios. The server is versitygw, where
 it is found (on the path, or in PENSTOCK_STORES); with `--hdfs` a tiny batch is also compared with one on an HDFS that is started for it.
+
+Of each contender it also says what it took of processors, and which part of that the server took: they share the machine. Small objects
+have a third contender, *bare*: a listing and one plain request of the library for each object, from as many processes, and nothing is
+made of what comes. No reader can be faster than that by way of this library.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import statistics
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import obstore
+import psutil
 import pyarrow as pa
+from obstore.store import S3Store
 from rich.console import Console
 
 from benchmarks.data import Recipe, made, schema
@@ -28,6 +36,7 @@ from penstock.formats import ReadFormat
 from penstock.formats.schema import to_arrow
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
+from penstock.source.ahead import OPEN_FILES
 from penstock.source.cursor import FileVersion, Split
 from penstock.source.read import Reading
 from penstock.source.scan import Scan
@@ -45,6 +54,7 @@ _SPLIT_BYTES = 32 << 20
 _SMALL_FILES, _SMALL_BYTES = 10_000, 1000
 _TINY_BATCHES, _TINY_DROPPED = 20, 5
 _LIMITS = {"json": 1 / 0.7, "small": 2.0, "tiny": 1.5}
+_BARE = "bare"
 _console = Console(highlight=False, soft_wrap=True)
 
 
@@ -116,20 +126,65 @@ def _copied(directory: str, target: str) -> str:
     return root
 
 
-def compared(what: str, run: Callable[[str, int], float], places: Sequence[str], repeat: int) -> None:
-    """Let two take turns, and say how they compare; the first round warms up."""
-    taken: dict[str, list[float]] = {place: [] for place in places}
+def _asked(bucket: str, keys: Sequence[str]) -> int:
+    """Ask for some objects in a process of its own, each by one plain request, and drop what comes; return how many bytes that was."""
+    store = S3Store(bucket, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
+    with ThreadPoolExecutor(OPEN_FILES) as threads:
+        return sum(threads.map(lambda key: len(obstore.get(store, key).bytes()), keys))
+
+
+def bare(pool: Executor, src: str) -> float:
+    """List what is in `src`, and ask for all of it; return the seconds."""
+    began = time.perf_counter()
+    storage, root = locate(src)
+    bucket, _, prefix = root.removeprefix("s3://").partition("/")
+    keys = [f"{prefix}/{name}" for name in storage.names(root)]
+    list(pool.map(_asked, [bucket] * _TASKS, [keys[task::_TASKS] for task in range(_TASKS)]))
+    return time.perf_counter() - began
+
+
+@dataclass
+class Taken:
+    """What a contender took, a number for each round: seconds, those of processors, and of these the server's."""
+
+    seconds: list[float]
+    processor: list[float]
+    server: list[float]
+
+    def __str__(self) -> str:
+        """Return all the seconds, and the least of the processors'."""
+        used, server = min(zip(self.processor, self.server, strict=True))
+        shown = " ".join(f"{second:.3f}" for second in self.seconds)
+        return f"{shown} s, of processors {used:.2f} s ({server:.2f} the server's)"
+
+
+def _used() -> float:
+    """Return the processor seconds of this process and of those below it."""
+    own = psutil.Process()
+    return sum(sum(process.cpu_times()[:2]) for process in [own, *own.children(recursive=True)])
+
+
+def compared(
+    what: str, run: Callable[[str, int], float], places: Sequence[str], repeat: int, server: psutil.Process
+) -> None:
+    """Let them take turns, and say how each compares with the first; the first round warms up."""
+    taken = {place: Taken([], [], []) for place in places}
     for number in range(repeat + 1):
         for place in places[:: 1 if number % 2 else -1]:
+            all_before, server_before = _used(), sum(server.cpu_times()[:2])
             seconds = run(place, number)
             if number:
-                taken[place].append(seconds)
-    ratio = statistics.median(store / base for base, store in zip(*taken.values(), strict=True))
-    shown = "; ".join(
-        f"{place}: {' '.join(f'{second:.3f}' for second in seconds)} s" for place, seconds in taken.items()
-    )
-    load = os.getloadavg()[0]
-    _console.print(f"{what}: {ratio:.2f}x (asked for: at most {_LIMITS[what]:.2f}); {shown}; load {load:.1f}")
+                taken[place].seconds.append(seconds)
+                taken[place].processor.append(_used() - all_before)
+                taken[place].server.append(sum(server.cpu_times()[:2]) - server_before)
+    base = taken[places[0]].seconds
+    for place in places[1:]:
+        ratio = statistics.median(store / disk for disk, store in zip(base, taken[place].seconds, strict=True))
+        limit = "" if place == _BARE else f" (asked for: at most {_LIMITS[what]:.2f})"
+        _console.print(f"{what}: {place} {ratio:.2f}x of {places[0]}{limit}")
+    for place, measured in taken.items():
+        _console.print(f"  {place}: {measured}")
+    _console.print(f"  load {os.getloadavg()[0]:.1f}")
 
 
 def _run(chosen: argparse.Namespace, work: Path, stack: ExitStack) -> None:
@@ -139,20 +194,25 @@ def _run(chosen: argparse.Namespace, work: Path, stack: ExitStack) -> None:
     pool = stack.enter_context(ProcessPoolExecutor(_TASKS, get_context("spawn")))
     roots = {"disk": str(work / "disk"), chosen.server: bucket}
 
-    def case(what: str, form: str, to: str, recipe: Recipe) -> None:
+    assert store.process is not None
+    server = psutil.Process(store.process.pid)
+
+    def case(what: str, form: str, to: str, recipe: Recipe, *more: str) -> None:
         data = made(recipe, work)
         sources = {"disk": data.directory, chosen.server: _copied(data.directory, f"{bucket}/{what}-in")}
 
         def run(place: str, number: int) -> float:
+            if place == _BARE:
+                return bare(pool, sources[chosen.server])
             dst = f"{roots[place]}/{what}-{number}"
             seconds = ingested(pool, sources[place], dst, form, to)
             assert sum(file.rows for file in _sink(dst, to).ledger.history()) == data.rows
             return seconds
 
-        compared(what, run, list(roots), chosen.repeat)
+        compared(what, run, [*roots, *more], chosen.repeat, server)
 
     case("json", "json", "parquet", Recipe("json", int(200 * MB * chosen.scale), 8))
-    case("small", "text", "text", Recipe("text", _SMALL_FILES * _SMALL_BYTES, _SMALL_FILES))
+    case("small", "text", "text", Recipe("text", _SMALL_FILES * _SMALL_BYTES, _SMALL_FILES), _BARE)
     if chosen.hdfs:
         cluster = stack.enter_context(hdfs.running(_made(work / "hdfs")))
         roots = {"hdfs": cluster.url, chosen.server: bucket}
@@ -161,7 +221,9 @@ def _run(chosen: argparse.Namespace, work: Path, stack: ExitStack) -> None:
         if chosen.hdfs
         else "tiny: against the disk, whose batches no server is asked for; --hdfs has the one that counts"
     )
-    compared("tiny", lambda place, number: tiny_batches(f"{roots[place]}/tiny-{number}"), list(roots), chosen.repeat)
+    compared(
+        "tiny", lambda place, number: tiny_batches(f"{roots[place]}/tiny-{number}"), list(roots), chosen.repeat, server
+    )
 
 
 def _made(path: Path) -> Path:

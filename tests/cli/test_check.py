@@ -102,6 +102,7 @@ MISTAKES = {
     "a variable that is not set": (pipeline(source=', settle = "${NOT_SET_AT_ALL}"'), 2, "pipelines.p.source.settle",
                                    "${NOT_SET_AT_ALL:-text}"),
     "a file that is not there": (pipeline(source=', settle = "${file:no}"'), 2, "pipelines.p.source.settle", "no"),
+    "a file that holds nothing": (pipeline(source=', settle = "${file:/dev/null}"'), 2, "pipelines.p.source.settle", "holds nothing"),
     "no reference": (pipeline(source=', settle = "${a b}"'), 2, "pipelines.p.source.settle", "is no reference"),
     "an output in the input": ('[pipelines.p]\nsource.path = "in"\nsink.path = "in/out"\n', 1, "pipelines.p", "lies in SRC"),
     "a name that would break a line": ('[pipelines."a\\nb"]\nsource.path = "in"\nsink.path = "o"\n', 1, 'pipelines."a\\nb"', "no name"),
@@ -115,6 +116,13 @@ MISTAKES = {
     "a bound that is none": (f'hungAfter = "0s"\n{pipeline()}', 1, "hungAfter", "longer than none"),
     "a wait that is none": (pipeline('retry.first = "0s"\n'), 4, "pipelines.p.retry.first", "longer than none"),
     "waits that shrink": (pipeline('retry = { first = "9s", most = "3s" }\n'), 4, "pipelines.p.retry", "is longer than most='3s'"),
+    "a wait that Python cannot wait": (pipeline('retry.most = "200000d"\n'), 4, "pipelines.p.retry.most", "at most 3650d"),
+    "a stop that never ends": (f'drain = "999999999999d"\n{pipeline()}', 1, "drain", "at most 3650d"),
+    "an interval of ages": (pipeline('schedule = { watch = "99999999999d" }\n'), 4, "pipelines.p.schedule.watch", "at most 3650d"),
+    "a master that is none": (f'[spark]\nmaster = "lokal"\n{pipeline()}', 2, "spark.master", "none of Spark's"),
+    "a setting that is not of Spark": (f'[spark.config]\n"driver.memory" = "2g"\n{pipeline()}', 2, 'spark.config."driver.memory"',
+                                       "did you mean 'spark.driver.memory'?"),
+    "a list as a setting": (f'[spark.config]\nspark.jars = ["a.jar"]\n{pipeline()}', 2, 'spark.config."spark.jars"', "valid string"),
     "a reference without an end": (pipeline('checkpoint = "${HOME"\n'), 4, "pipelines.p.checkpoint", "has no } behind it"),
     "a reference in a reference": (pipeline('checkpoint = "${A:-${B:-c}}"\n'), 4, "pipelines.p.checkpoint", "has no } behind it"),
     "what lies too deep": ("a" + ".a" * 3000 + " = 1\n", 1, "", "too deep"),
@@ -191,6 +199,17 @@ def test_two_pipelines_with_one_checkpoint(place: Path) -> None:
     assert problems(place, f'{GOOD}{twin}checkpoint = "apart"\n') == []
 
 
+def test_settings_of_spark_as_toml_has_them(place: Path) -> None:
+    """A dotted key without quotes is a table in a table to TOML: it is the setting all the same, and a number or a truth is its text."""
+    (place / "p.toml").write_text(
+        f'[spark.config]\nspark.driver.memory = "2g"\n"spark.ui.enabled" = true\nspark.sql.shuffle.partitions = 8\n{GOOD}'.replace(
+            'drain = "5s"\n', ""
+        )
+    )
+    config = plans.plan("p.toml").config
+    assert config == {"spark.driver.memory": "2g", "spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "8"}
+
+
 def test_a_directory_is_all_its_files(place: Path) -> None:
     """The pipelines of every *.toml of a directory are run together; hidden and other files are none; names are unique over all."""
     (place / "d").mkdir()
@@ -224,7 +243,9 @@ def test_two_files_have_one_spark(place: Path) -> None:
 def test_references(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`${NAME}`, `${NAME:-text}`, `${file:PATH}` and `$${` stand for what they say, in any text of a file, and nothing else does."""
     (place / "token").write_text("s3cr3t-token\n")
+    (place / "windows").write_bytes(b"\xef\xbb\xbfpass-word\r\n")
     monkeypatch.setenv("WHERE", "in")
+    monkeypatch.setenv("EMPTY", "")
     secrets = Secrets()
     given = {
         "a": "${WHERE}/x",
@@ -232,8 +253,11 @@ def test_references(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "c": "${file:token}",
         "d": "a$b{c}$",
         "e": "${NONE:-a:b}",
+        "f": "${EMPTY:-as in a shell}${EMPTY}",
+        "g": "${file:windows}",
     }
     expected = {"a": "in/x", "b": ["", "${WHERE}", 3], "c": "s3cr3t-token", "d": "a$b{c}$", "e": "a:b"}
+    expected |= {"f": "as in a shell", "g": "pass-word"}
     assert resolved(given, secrets) == (expected, [])
     assert secrets.masked("it is s3cr3t-token!") == "it is ***!"
 
@@ -361,9 +385,9 @@ def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[.
 
 @pytest.mark.slow
 def test_a_look_takes_no_spark_and_little_time(place: Path) -> None:
-    """`check` of fifty pipelines neither imports PySpark nor starts Java, and most of its second is Python's start."""
+    """`check` of a thousand pipelines neither imports PySpark nor starts Java, and most of its second is Python's start."""
     text = "".join(
-        GOOD.replace('drain = "5s"\n', "").replace("logs", f"p{n}").replace('"out"', f'"out{n}"') for n in range(50)
+        GOOD.replace('drain = "5s"\n', "").replace("logs", f"p{n}").replace('"out"', f'"out{n}"') for n in range(1000)
     )
     (place / "p.toml").write_text(text)
     code = (
@@ -373,4 +397,4 @@ def test_a_look_takes_no_spark_and_little_time(place: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seconds, spark = ended.stdout.split()
     assert spark == "False"
-    assert float(seconds) < 5
+    assert float(seconds) < 8  # 1.5; four times that for twice as many would be 60

@@ -78,6 +78,12 @@ NAMELESS = """(() => [...document.querySelectorAll("a, button, input, summary, [
   const name = element.getAttribute("aria-label") || (by && document.getElementById(by).textContent) || element.textContent;
   return !name.trim();
 }).map(element => element.outerHTML.slice(0, 80)))()"""
+# What is written in a box stays in it.
+SPILLED = """(() => [...document.querySelectorAll(".station text")].filter(text => {
+  if (!text.getClientRects().length) return false;
+  const words = text.getBBox(), box = text.parentNode.querySelector("rect").getBBox();
+  return words.x < box.x || words.x + words.width > box.x + box.width - 4;
+}).map(text => text.textContent))()"""
 
 
 @pytest.fixture
@@ -101,6 +107,7 @@ class Site:
         self.views.watched = _Several(self.ingests)
         self.title = title
         self.port = 0
+        self.state = STATE
         self._around = ExitStack()
 
     def start(self) -> str:
@@ -120,7 +127,7 @@ class Site:
     def batch(self, number: int) -> None:
         """Commit a batch, of each pipeline."""
         for ingest in self.ingests:
-            ingest.progress(replace(STATE, batch=number, rows=70 * number, input_bytes=number << 20))
+            ingest.progress(replace(self.state, batch=number, rows=70 * number, input_bytes=number << 20))
         self.meter.batch("q", {"triggerExecution": 0.5})
         self.views.sample()
         self.board._make()
@@ -171,6 +178,10 @@ def test_page_is_kept_right_in_place(chromium: Chromium, site: Site) -> None:
     assert chromium.run("document.body.textContent.includes('<script>window.hacked=1</script>')")
     assert chromium.run(CONTRAST) == []
     assert chromium.run(NAMELESS) == []
+    site.state = replace(STATE, output_files=10**9, left_files=10**10, open_rows=10**12)
+    site.batch(2_345_678)
+    chromium.wait("document.body.textContent.includes('2,345,678 committed')")
+    assert chromium.run(SPILLED) == []
     assert [
         complaint for complaint in chromium.complaints() if "net::ERR_" not in complaint
     ] == []  # while it was stopped

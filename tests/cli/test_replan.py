@@ -243,7 +243,7 @@ def start_again(query: Pipeline, **options: str) -> None:
 @pytest.mark.parametrize("remedy", ["as they were", "given up"])
 @follows("PST-101")
 def test_rest_by_other_options(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], remedy: str) -> None:
-    """`OptionError`: a file is cut, and by another separator its rest begins elsewhere: set as they were, or with the rest given up, it goes on."""
+    """`OptionError`: by another separator the rest of a file begins elsewhere: set as they were, or with the rest given up, it goes on."""
     query = pipeline(source={"maxBytesPerTrigger": "4"}, owner=DEAD)
     query.put("a.txt", "1,2", "3,4", "5,6")
     query.run(finish=False)

@@ -57,15 +57,17 @@ class Ingests:
         self.scripts: dict[str, list[BaseException | None]] = {}
         self.calls: list[str] = []
         self.active: set[str] = set()
+        self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
         self.calls.append(name)
-        if name in self.active:
+        if name in self.active or planned.request.dst in self.outputs:
             self.clashes.append(name)
         self.active.add(name)
+        self.outputs.append(planned.request.dst)
         try:
             script = self.scripts.get(name, [])
             outcome = script.pop(0) if script else None
@@ -80,6 +82,7 @@ class Ingests:
             raise
         finally:
             self.active.discard(name)
+            self.outputs.remove(planned.request.dst)
         return self.state[name]
 
     def commit(self, name: str, *, waiting: bool = False) -> None:
@@ -316,6 +319,34 @@ def test_a_change_that_is_taken_back_while_it_is_taken(
     wait_for(lambda: ticked(fleet) and ingests.calls.count("p") == 2, "its second run")
     wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both again")
     assert (ingests.calls.count("q"), ingests.clashes) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "renamed",
+    [{"p": "fresh"}, {"p": "q", "q": "p"}, {"p": "q", "q": "fresh"}],
+    ids=["a new name", "exchanged", "shifted"],
+)
+def test_a_pipeline_that_gets_another_name_waits_for_itself(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, renamed: dict[str, str]
+) -> None:
+    """What a reload gives another name starts when the one that has its output has ended: beside it, one would fence the other for good."""
+    fleet = start(text("p", "q", "r"))
+    wait_for(lambda: len(ingests.active) == 3, "all")
+    changed = text("p", "q", "r")
+    for before, after in renamed.items():
+        changed = changed.replace(f"[pipelines.{before}]", f"[pipelines. {after}]")
+    (place / "p.toml").write_text(changed.replace("[pipelines. ", "[pipelines."))
+    with Locks() as locks:
+        assert fleet.reload(locks)
+    wait_for(lambda: ticked(fleet) and phases(fleet)["p"] == Phase.DRAINING, "its last batch")
+    assert not set(renamed.values()) - {"p", "q"} & ingests.active
+    for before in renamed:
+        ingests.commit(before)
+    wait_for(
+        lambda: ticked(fleet) and phases(fleet).keys() == fleet.plan.pipelines.keys() == ingests.active,
+        "them as they are now",
+    )
+    assert (ingests.clashes, ingests.calls.count("r"), fleet.over) == ([], 1, False)
 
 
 def test_a_second_command_says_so(place: Path) -> None:

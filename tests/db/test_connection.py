@@ -64,6 +64,17 @@ def test_url_with_a_password_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "meant"),
+    [("jdbc:postgresql://h/db", "postgresql://h/db"), ("postgresql+psycopg2://h/db", "postgresql://h/db")],
+)
+def test_url_of_another_library(url: str, meant: str) -> None:
+    """As Spark's JDBC and SQLAlchemy write it: it is told what to leave out, and then it is taken."""
+    with pytest.raises(OptionError, match=r"without jdbc: in front of it, and without a \+driver"):
+        check_url(url)
+    check_url(meant)
+
+
+@pytest.mark.parametrize(
     "url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/", "sqlite:///:memory:", "sqlite:///a?mode=ro"]
 )
 def test_url_of_no_file_is_refused(url: str) -> None:

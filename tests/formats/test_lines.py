@@ -6,13 +6,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, FileChanged
 from penstock.formats import lines
-from penstock.formats.lines import BOM, blocks, record_at, record_starts, stream_blocks, value_ends
+from penstock.formats.lines import BOM, blocks, not_blank, places, record_at, record_starts, stream_blocks, value_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -277,3 +278,42 @@ def test_a_file_that_ends_within_a_code_unit(sep: bytes | None) -> None:
                 assert value_ends(block, starts, sep=sep, unit="<u2")[-1] == len(block) or block.endswith(
                     (b"\n\0", b"\r\0")
                 )
+
+
+@given(
+    records=st.lists(
+        st.one_of(
+            st.text("a{ \t\r", max_size=4),
+            st.builds(lambda white, more: " " * white + more, st.integers(14, 40), st.sampled_from(["", "a", "\r"])),
+        ),
+        max_size=30,
+    ),
+    ended=st.booleans(),
+)
+def test_records_with_nothing_but_white_space_are_left_out(records: list[str], *, ended: bool) -> None:
+    """Whether its end is told or not, a record stays if it has anything else, however much white space is in front of it."""
+    block = "\n".join(records).encode() + b"\n" * ended
+    starts = record_starts(block, sep=b"\n")
+    expected = [int(start) for start in starts if block[start:].partition(b"\n")[0].strip()]
+    ends = value_ends(block, starts, sep=b"\n")
+    assert not_blank(block, starts, b" \t\r\n").tolist() == expected
+    assert not_blank(block, starts, b" \t\r", ends).tolist() == expected
+
+
+@given(
+    data=st.binary(max_size=200).map(lambda data: data.translate(bytes(b"\n|a\0" * 64))), sep=st.sampled_from(b"\n|\0")
+)
+def test_places_of_a_byte(data: bytes, sep: int) -> None:
+    """A byte is found wherever it stands, however near the next one is."""
+    found = [place for place, code in enumerate(data) if code == sep]
+    assert places(data, bytes([sep])).tolist() == found
+    sparse = b"x" * 9 + b"".join(bytes([code]) + b"x" * 9 for code in data)
+    assert places(sparse, bytes([sep])).tolist() == [10 * place + 9 for place in found]
+
+
+def test_to_look_for_filled_records_takes_no_step_for_each_byte_of_white_space() -> None:
+    """A megabyte of white space in front of a record costs no more steps than a little: the block is looked at once."""
+    block = b"a\n" + b" " * (1 << 20) + b"b\n" + b" " * (1 << 20) + b"\n"
+    starts = record_starts(block, sep=b"\n")
+    assert not_blank(block, starts, b" \t\r\n").tolist() == starts[:2].tolist()
+    assert not_blank(block, starts[:0], b" ", np.zeros(0, np.int64)).tolist() == []

@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock import tally, wal
+from penstock import clock, tally, wal
 from penstock.cli.run.logs import _extra
 from penstock.cli.run.measured import Checks, Measuring
 from penstock.cli.run.status import Phase, PipelineStatus, Told
@@ -31,6 +31,7 @@ from penstock.metrics.meter import Meter
 from penstock.metrics.names import MEASURES, PREFIX
 from penstock.metrics.prometheus import ScrapedPage, application, registry
 from penstock.metrics.server import address, serving
+from penstock.testing.clock import FakeClock
 from tests.docs.markdown import DOCS
 
 if TYPE_CHECKING:
@@ -331,16 +332,45 @@ def test_hung_is_told_from_idle_and_from_failing() -> None:
     meter = Meter()
     checks = Checks(meter, hung_after=60.0)
     names = {phase: f"p-{phase.value}" for phase in Phase}
-    for name in [*names.values(), "cron"]:
-        meter.pipeline(name)
-        meter.set(name, {"heartbeat_timestamp_seconds": 1.0})
     statuses = [PipelineStatus(name, phase=phase) for phase, name in names.items()]
     checks.look_at(fleet(*statuses, PipelineStatus("cron", phase=Phase.WAITING, next_ns=5)))
-    verdict = checks.health()
-    assert (verdict.ok, set(verdict.facts["hung"])) == (False, {"p-starting", "p-running", "p-waiting", "p-draining"})
-    for name in names.values():
-        meter.beat(name)
-    assert checks.health().ok
+    machine = FakeClock()
+    with clock.use(machine):
+        for name in [*names.values(), "cron"]:
+            meter.pipeline(name)
+            meter.beat(name)
+        machine.sleep(61)
+        verdict = checks.health()
+        hung = {"p-starting", "p-running", "p-waiting", "p-draining"}
+        assert (verdict.ok, set(verdict.facts["hung"])) == (False, hung)
+        for name in names.values():
+            meter.beat(name)
+        assert checks.health().ok
+
+
+class SetClock(FakeClock):
+    """A clock of a machine whose time is set, while what runs there takes as long as ever."""
+
+    ahead = 0.0
+
+    def now_ns(self) -> int:
+        return super().now_ns() + round(self.ahead * SECOND_NS)
+
+
+@pytest.mark.parametrize("ahead", [86400.0, -86400.0])
+def test_a_clock_that_is_set_hangs_nobody_and_hides_nobody(ahead: float) -> None:
+    """A machine that wakes up, or learns what time it is, has not hung for so long; and who hangs is told though it is yesterday again."""
+    meter = Meter()
+    checks = Checks(meter, hung_after=60.0)
+    checks.look_at(fleet(PipelineStatus("p", phase=Phase.RUNNING)))
+    machine = SetClock()
+    with clock.use(machine):
+        meter.pipeline("p", "q")
+        meter.beat("p")
+        machine.ahead = ahead
+        assert checks.health().ok
+        machine.sleep(61)
+        assert not checks.health().ok
 
 
 def test_ready_is_when_all_have_looked() -> None:

@@ -55,6 +55,7 @@ def lines_of(batch: int, task: int) -> list[str]:
 def drive(root: str, owner: str) -> None:
     """Write batches for ever, from behind the last one of the ledger; end when fenced, or when the store is away."""
     sink = opened(root)
+    print("begins", flush=True)  # noqa: T201 - to who kills it
     try:
         while True:
             number = sink.ledger.head().last_batch("query") + 1
@@ -92,13 +93,14 @@ class _Kills:
         owner, self._drivers = f"driver-{self._drivers}", self._drivers + 1
         command = [sys.executable, "-m", "tests.soak.objects", "--drive", self._root, "--owner", owner]
         relayed = {"AWS_ENDPOINT_URL": self._relay.endpoint} if self._chance.random() < _RELAYED else {}
-        return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | relayed)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | relayed)
 
     def _killed(self) -> str:
         """Kill a driver, or two that run at once, alone or with the store."""
         count = 1 + (self._chance.random() < _TWO)
         drivers = [self._start() for _ in range(count)]
-        time.sleep(self._chance.uniform(1.0, 6.0))
+        _begun(drivers)
+        time.sleep(self._chance.uniform(0, 4.0))
         store_too = self._chance.random() < _STORE_TOO
         if store_too:
             self._store.kill()
@@ -112,10 +114,12 @@ class _Kills:
     def _stopped(self) -> str:
         """Have a driver stand still while another one works, and go on behind that."""
         first = self._start()
-        time.sleep(self._chance.uniform(1.0, 4.0))
+        _begun([first])
+        time.sleep(self._chance.uniform(0, 2.0))
         first.send_signal(signal.SIGSTOP)
         second = self._start()
-        time.sleep(self._chance.uniform(2.0, 4.0))
+        _begun([second])
+        time.sleep(self._chance.uniform(1.0, 3.0))
         _kill(second)
         first.send_signal(signal.SIGCONT)
         time.sleep(self._chance.uniform(0.1, 2.0))
@@ -123,9 +127,16 @@ class _Kills:
         return "a driver that had stood still"
 
 
+def _begun(drivers: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until all of them are about to work, however long a busy machine takes to load them."""
+    for driver in drivers:
+        assert driver.stdout is not None
+        assert driver.stdout.readline(), "a driver ended before it began"
+
+
 def _kill(driver: subprocess.Popen[bytes]) -> None:
-    driver.kill()
-    driver.wait()
+    with driver:
+        driver.kill()
 
 
 def check(root: str) -> tuple[int, int]:

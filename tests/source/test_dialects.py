@@ -76,6 +76,7 @@ def test_a_time_that_does_not_match_is_a_bad_record(source: Input) -> None:
         ("json", "timestampNTZFormat", "timestampNTZFormat='YYYY': YYYY is not read here"),
         ("parquet", "dateFormat", "dateFormat is for format=json or csv"),
         ("text", "multiLine", "multiLine='YYYY' is not a flag"),
+        ("csv", "lineSep", r"found format=csv, whose records end by themselves: .*; leave it out"),
     ],
 )
 def test_a_bad_dialect_is_refused_before_anything_is_read(source: Input, fmt: str, option: str, says: str) -> None:
@@ -134,6 +135,32 @@ def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
     assert len(source.rows(SCHEMA)) == 2
     with pytest.raises(OptionError, match="leave one of them out"):
         source.rows(SCHEMA, multiLine="true", lineSep=";")
+
+
+@pytest.mark.parametrize(
+    ("data", "says", "options"),
+    [
+        (json.dumps(people(3)).encode(), "multiLine=true", {"multiLine": "true"}),
+        (json.dumps(people(3), indent=1).encode(), "multiLine=true", {"multiLine": "true"}),
+        (b'{\n "id": 0\n}\n', "multiLine=true", {"multiLine": "true"}),
+        (
+            b"".join(json.dumps(row).encode() + b"\n" for row in people(3)).decode().encode("utf-16-le"),
+            "UTF-16LE",
+            {"encoding": "UTF-16LE"},
+        ),
+    ],
+    ids=["array", "long array", "object", "UTF-16"],
+)
+def test_the_option_that_is_probably_meant_is_named(
+    source: Input, data: bytes, says: str, options: dict[str, str]
+) -> None:
+    """A document that is read line by line, or text of another encoding, is told with the option by which it is read."""
+    source.put("a.json", data)
+    with pytest.raises(BadRecord, match=f"; set .*{says}"):
+        source.rows(SCHEMA)
+    rows = source.rows(SCHEMA, **options)
+    assert [row["id"] for row in rows] == list(range(len(rows)))
+    assert rows
 
 
 @pytest.mark.parametrize("multi_line", ["true", "false"])

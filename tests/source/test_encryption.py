@@ -264,4 +264,4 @@ def test_formats_are_known_by_their_names_inside(tmp_path: Path) -> None:
     options = parse(SOURCE, {"path": str(tmp_path), "decryptionKey": f"env:{VARIABLE}", "settle": "0s"}, what="source")
     assert format_by_names(options) == "json"
     with pytest.raises(BadFile, match="a tar archive"):
-        configured.unread(options).admit("a.tar.gz.age")
+        configured.unread(options).files.admit("a.tar.gz.age")

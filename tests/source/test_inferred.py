@@ -29,6 +29,7 @@ from penstock.source import configured
 from penstock.source.inferred import Inferred, infer
 from penstock.source.scan import Scan
 from tests.source.github import write_day
+from tests.source.test_partitions import Input
 from tests.support.effort import effort
 
 ANSWERS: dict[str, Any] = json.loads(Path(__file__).with_name("spark_inferred.json").read_text(encoding="utf-8"))
@@ -222,6 +223,20 @@ def test_csv_of_different_widths_says_what_to_look_at(tmp_path: Path) -> None:
     assert inferring(tmp_path, "csv", header="true").ddl == "a int, b int, c int"
 
 
+def test_columns_of_one_name_are_left_out_and_told(tmp_path: Path) -> None:
+    """Where a header has a name twice neither column is found by it: what is inferred has neither, says so, and can be read."""
+    source = Input(tmp_path / "in")
+    file = io.StringIO()
+    csv.writer(file).writerows([["a", "b", "a"], [1, "x", "text"], [2, "y", "text"]])
+    source.put("a.csv", file.getvalue().encode())
+    found = inferring(source.root, "csv", header="true")
+    assert found.ddl == "b string"
+    assert any("left out 'a': a header has several columns of that name" in note for note in found.notes)
+    assert source.rows(found.ddl, "csv", header="true") == [{"b": "x"}, {"b": "y"}]
+    as_told = source.rows("one string, two string, three string", "csv")
+    assert [row["three"] for row in as_told] == ["a", "text", "text"]  # the header is a record then
+
+
 def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
     """Where nothing can be read as the format nothing is inferred: the first record that cannot be read is named."""
     (tmp_path / "a.json").write_text("a,b\n1,2\n", encoding="utf-8")
@@ -292,6 +307,25 @@ def test_parquet_of_polars_and_old_writers(tmp_path: Path) -> None:
     assert inferring(tmp_path, "parquet").ddl == "t timestamp_ntz, u bigint"
     pq.write_table(local, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
     assert inferring(tmp_path, "parquet").ddl == "t timestamp, u bigint"
+
+
+def test_parquet_says_as_to_spark_what_is_text_and_what_an_instant(tmp_path: Path) -> None:
+    """Inside of lists, maps and structs, too, INT96 are instants, and what Parquet calls an ENUM is text, which it is read as."""
+    moment = dt.datetime(2026, 1, 31)
+    row = {"l": [moment], "m": [("k", {"t": moment, "e": "x"})], "e": "y", "b": b"z"}
+    kind = pa.struct([("t", pa.timestamp("us")), ("e", pa.string())])
+    columns = {"l": pa.list_(pa.timestamp("us")), "m": pa.map_(pa.string(), kind), "e": pa.string(), "b": pa.binary()}
+    file = io.BytesIO()
+    table = pa.Table.from_pylist([row], pa.schema(list(columns.items())))
+    pq.write_table(table, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    text, enum = b"\x25\x00\x4c\x1c\x00\x00\x00", b"\x25\x08\x4c\x4c\x00\x00\x00"  # of a column, in the footer
+    marked = file.getvalue()
+    assert marked.count(text) == 3
+    source = Input(tmp_path / "in")
+    source.put("a.parquet", marked.replace(text, enum))
+    found = inferring(source.root, "parquet")
+    assert found.ddl == "l array<timestamp>, m map<string, struct<t: timestamp, e: string>>, e string, b binary"
+    assert source.rows("e string, b binary", "parquet") == [{"e": "y", "b": b"z"}]
 
 
 def test_text_and_its_directories(tmp_path: Path) -> None:

@@ -543,7 +543,7 @@ def test_an_archive_is_refused_before_it_is_planned(source: Input) -> None:
         os.utime(source.root / name, (number, number))
     reading = source.reading()
     options = parse(SOURCE, {"path": str(source.root), "settle": "0", "maxFilesPerTrigger": "1"}, what="source")
-    planner = Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible, admit=reading.admit)
+    planner = Planner(LocalStorage(), str(source.root), options, divisible=reading.divisible, admit=reading.files.admit)
     first = planner.latest(planner.initial())
     for _ in range(2):
         with pytest.raises(BadFile, match=r"/b\.zip'"):

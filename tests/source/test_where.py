@@ -253,7 +253,7 @@ def test_paths_that_have_nothing_in_common_but_the_root(tmp_path: Path) -> None:
     options = parse(SOURCE, {"paths": json.dumps(others)}, what="source")
     how = configured.reading(options, TEXT)
     (split,) = (planner := configured.planner(options, how)).splits(planner.latest(planner.initial()))
-    assert (how.root, how.full_path(split.file)) == ("/", str(tmp_path / "a" / "1.txt"))
+    assert (how.root, how.files.full_path(split.file)) == ("/", str(tmp_path / "a" / "1.txt"))
 
 
 def test_an_output_beside_the_paths_is_no_input(tree: Tree) -> None:

@@ -105,6 +105,27 @@ def test_an_object_that_another_program_put_is_read(found: StoreServer, root: st
     assert storage.read(f"{path}/d/a") == b"1"
 
 
+def test_markers_of_directories_are_no_files(storage: Storage, root: str) -> None:
+    """Hadoop and EMR leave empty objects `NAME_$folder$` beside what they take for directories: nobody's file, in whatever listing."""
+    for name, data in (("d_$folder$", b""), ("d/a", b"1"), ("d/e_$folder$", b""), ("f_$folder$", b"2")):
+        storage.put_if_absent(f"{root}/{name}", data)
+    assert set(names_at(storage, root)) == {"d", "f_$folder$"}
+    assert names_at(storage, f"{root}/d") == ["a"]
+    assert [path for path, _ in storage.behind(root, "")] == ["d/a", "f_$folder$"]
+
+
+def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer, storage: Storage, root: str) -> None:
+    """Azure's hierarchical accounts, and some programs, have an empty object under the very name of a directory."""
+    if found.kind in {"versitygw", "minio"}:
+        pytest.skip("it keeps no key below another one")
+    for name, data in (("d", b""), ("d/a", b"1"), ("d-e", b"")):
+        storage.put_if_absent(f"{root}/{name}", data)
+    assert storage.stat(f"{root}/d").is_directory
+    assert storage.stat(f"{root}/d-e").is_file
+    assert sorted((entry.name, entry.is_directory) for entry in storage.list(root)) == [("d", True), ("d-e", False)]
+    assert [path for path, _ in storage.behind(root, "")] == ["d-e", "d/a"]
+
+
 def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer, root: str) -> None:
     """Two versions within a second, of one length, differ by their tags: an overwrite is noticed whatever its time."""
     if found.scheme != "s3":

@@ -8,6 +8,7 @@ how times are written, they are those that fit them.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -25,7 +26,7 @@ from penstock.formats.schema import UTC_MICROS
 from penstock.formats.seen import ValueExample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -79,6 +80,7 @@ class CsvKinds:
         self._room = room
         self._names: tuple[str, ...] | None = None
         self._decoder: CsvDecoder | None = None
+        self._several: set[str] = set()  # names that a header has for several columns, of which none is taken by it
         self._settled: set[str] = set()  # columns that are text, whatever comes
 
     def take(self, block: bytes, where: Where, columns: tuple[str, ...] | None = None) -> int:
@@ -87,12 +89,14 @@ class CsvKinds:
         if not names:
             return 0
         if names != self._names or self._decoder is None:
-            self._names = names
+            self._names, self._several = names, several(names)
             schema = pa.schema([(name, pa.string()) for name in names])
             self._decoder = CsvDecoder(ReadFormat(self._fmt.name, schema, csv=self._fmt.csv), Account())
         batch = self._decoder.decode(block)
         starts = cache(partial(self._decoder.starts, block))  # asked for by examples alone
         for name, column in zip(names, batch.columns, strict=True):
+            if name in self._several:
+                continue
             member = self._seen.member(name, self._room)
             if name not in self._settled and batch.num_rows:
                 self._enter(name, member, column, lambda column, at: _example(column, at, where, starts()))
@@ -116,6 +120,11 @@ class CsvKinds:
         first = block[starts[0] : starts[1] if len(starts) > 1 else len(block)] if len(starts) else b""
         count = len(header_names(first, self._fmt.csv)) if first.strip() else 0
         return tuple(f"_c{place}" for place in range(count))
+
+
+def several(names: Sequence[str]) -> set[str]:
+    """Return the names that there are more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def _example(column: pa.Array, at: int, where: Where, starts: npt.NDArray[np.int64]) -> ValueExample:

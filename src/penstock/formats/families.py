@@ -123,6 +123,10 @@ class RecordFormat(Format):
         """Return the rows that a reader of what is made of `rows` gets: others where two values are written alike."""
         return rows
 
+    def advice(self, fmt: ReadFormat, record: bytes) -> str:  # noqa: ARG002 - few can tell
+        """Return which option is probably meant, "; set ...", where a record that begins so cannot be read; "" if none is."""
+        return ""
+
     # -- where records are -----------------------------------------------------------------------------------------
 
     def in_bytes(self, fmt: ReadFormat) -> bool:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import types
 
 from penstock.errors import BadFile
 from penstock.formats import columns
@@ -56,15 +57,33 @@ def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
 
 
 def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
-    """Return the columns as Spark reads them: as its own footer says, else as Parquet has them; INT96 are instants. Raises `BadFile`."""
+    """Return the columns as Spark reads them: as its own footer says, else as Parquet has them. Raises `BadFile`.
+
+    INT96 are instants, and what Parquet calls ENUM is text, at any depth.
+    """
     opened = _opened(file)
     written = schema_of(opened.metadata.metadata)
     stored = opened.schema_arrow.remove_metadata()
     if written is not None and written.names == stored.names:
         return written
     columns_of = opened.metadata.schema
-    old = {leaf.path for leaf in map(columns_of.column, range(len(columns_of))) if leaf.physical_type == "INT96"}
-    return pa.schema([field.with_type(UTC_MICROS) if field.name in old else field for field in stored])
+    leaves = map(columns_of.column, range(len(columns_of)))
+    return pa.schema([field.with_type(_as_spark(field.type, leaves)) for field in stored])
+
+
+def _as_spark(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
+    """Return a type as Spark names it; `leaves` are the columns of the file, in their order, from the first of this type on."""
+    if types.is_struct(kind):
+        return pa.struct([member.with_type(_as_spark(member.type, leaves)) for member in kind])
+    if types.is_map(kind):
+        key = kind.key_field.with_type(_as_spark(kind.key_type, leaves))
+        return pa.map_(key, kind.item_field.with_type(_as_spark(kind.item_type, leaves)))
+    if types.is_nested(kind):
+        return pa.list_(kind.value_field.with_type(_as_spark(kind.value_type, leaves)))
+    leaf = next(leaves)
+    if leaf.physical_type == "INT96":
+        return UTC_MICROS
+    return pa.string() if leaf.converted_type == "ENUM" else kind
 
 
 def parquet_batches(

@@ -67,13 +67,17 @@ def growing() -> tuple[str, ...]:
     return names(lambda form: isinstance(form, RecordFormat), WRITTEN)
 
 
+_ENDS = ", whose records end by themselves: those of csv with \\n, \\r\\n or \\r, whichever a file has"
+
+
 def check_options(options: Options, table: tuple[Option, ...], own: Callable[[Format], frozenset[str]]) -> None:
     """Raise `OptionError` for an option of other formats; `own` tells which of the `table` are a format's."""
     form = format_named(options["format"])
     for option in table:
         if option.special and option.name in options.given and option.name not in own(form):
             owners = [name for name in READ if option.name in own(format_named(name))]
-            msg = f"{option.name} is for format={' or '.join(owners)}, found format={form.name}"
+            why = _ENDS if option.name == "lineSep" else ""
+            msg = f"{option.name} is for format={' or '.join(owners)}, found format={form.name}{why}; leave it out"
             raise OptionError(msg)
 
 

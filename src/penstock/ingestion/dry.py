@@ -224,7 +224,7 @@ class Preview:
         flight, query = in_flight(self.checkpoint), self.checkpoint.query_id()
         if flight is not None and query is not None:
             undecided = self.sink_of(query).ledger.head().last_batch(query) < flight
-            changed = sum(not self.stage.reading.is_as_planned(split) for split in planner.splits(self.offset(flight)))
+            changed = sum(not self.stage.reading.files.has(split) for split in planner.splits(self.offset(flight)))
             if undecided and changed:
                 self.notes.append(
                     f"batch {flight} was never committed and {changed} of its files changed: it is planned anew"

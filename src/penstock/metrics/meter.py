@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Subject:
-    """What is measured: a pipeline, a query, or a query of a pipeline."""
+    """What is measured: a pipeline, a query, or a query of a pipeline. `beaten`: when it was last seen to get on, by `clock.monotonic`."""
 
     pipeline: str = ""
     query: str = ""
     values: dict[Key, float] = field(default_factory=dict)
+    beaten: float | None = None
 
 
 class Meter:
@@ -46,6 +47,7 @@ class Meter:
             early = self._subjects.pop(f"query {query}", None)
             if early is not None:
                 subject.values = early.values | subject.values
+                subject.beaten = early.beaten if subject.beaten is None else subject.beaten
 
     def forget(self, name: str) -> None:
         """Tell no more of a pipeline or a query."""
@@ -76,6 +78,8 @@ class Meter:
     def beat(self, name: str) -> None:
         """Note that it gets on."""
         self.set(name, {"heartbeat_timestamp_seconds": clock.now_ns() / SECOND_NS})
+        with self._lock:
+            self._of(name).beaten = clock.monotonic()
 
     def is_pipeline(self, query: str) -> bool:
         """Tell whether a query is that of a pipeline, which is measured as such."""
@@ -83,9 +87,9 @@ class Meter:
             return any(subject.query == query and subject.pipeline for subject in self._subjects.values())
 
     def heartbeat(self, name: str) -> float | None:
-        """Return when it was last seen to get on, in seconds since the epoch."""
+        """Return when it was last seen to get on, by `clock.monotonic`: what time a machine takes it to be may be set meanwhile."""
         with self._lock:
-            return self._of(name).values.get(("heartbeat_timestamp_seconds", ""))
+            return self._of(name).beaten
 
     def subjects(self) -> Iterator[Subject]:
         """Yield who is measured, with the values of this moment."""

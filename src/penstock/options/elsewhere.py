@@ -24,6 +24,10 @@ _HIDDEN = (
 )
 _LISTED = "there is nothing to set: what was read is remembered in constant space"
 _CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .br, .deflate, .snappy, .lz4"
+_STORED_SCHEMA = "each file of avro says its own schema; .schema(...), schema=infer or --schema say which of its columns are read, by name"
+_UNIONS = "a union of several types is no column: other columns of the file are read without it"
+_MODULAR = "Parquet's own encryption is not read: write such files anew in clear, or as files of age, for decryptionKey"
+_WRITING = "it is for writing, and says nothing of what is read: leave it out"
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
 _READ = {
@@ -79,6 +83,25 @@ _READ = {
     "compression": _CODEC,
     "codec": _CODEC,
     "extension": "pathGlobFilter chooses by name, such as *.csv",
+    "ignoreExtension": "files are read whatever they are called; pathGlobFilter chooses by name, such as *.avro",
+    "avroSchema": _STORED_SCHEMA,
+    "avroSchemaUrl": _STORED_SCHEMA,
+    "positionalFieldMatching": _STORED_SCHEMA,
+    "recursiveFieldMaxDepth": "a file of avro whose records hold themselves is not read: write it anew without, such as by Spark",
+    "enableStableIdentifiersForUnionType": _UNIONS,
+    "stableIdentifierPrefixForUnionType": _UNIONS,
+    "parquet.crypto.factory.class": _MODULAR,
+    "parquet.encryption.footer.key": _MODULAR,
+    "parquet.encryption.column.keys": _MODULAR,
+    "badRecordsPath": "badRecords=quarantine and badFiles=quarantine set aside, where an ingest has quarantineLocation for a path",
+    "readerCaseSensitive": "columns are found by their very names, or else but for case",
+    "ignoreNullFields": _WRITING,
+    "pretty": _WRITING,
+    "writeNonAsciiCharacterAsCodePoint": _WRITING,
+    "quoteAll": _WRITING,
+    "escapeQuotes": _WRITING,
+    "recordName": _WRITING,
+    "recordNamespace": _WRITING,
 }
 
 _WRITTEN = {
@@ -134,6 +157,7 @@ _AUTO_LOADER = {
 
 _ONE_TRANSACTION = "there is nothing to set: a batch is one transaction of the driver's"
 _OWN_TABLE = "make the table yourself, and set createTable=false"
+_SETTING = "the url says it, of PostgreSQL: ?options=-c%20statement_timeout%3D10min"
 _JDBC = {
     "dbtable": "here it is table",
     "user": "the url has it: postgresql://user@host/database",
@@ -144,6 +168,8 @@ _JDBC = {
     "truncate": "rows are added (mode=append) or brought up to date (mode=upsert, mode=merge), a table is never emptied",
     "createTableOptions": _OWN_TABLE,
     "createTableColumnTypes": _OWN_TABLE,
+    "queryTimeout": _SETTING,
+    "sessionInitStatement": _SETTING,
 }
 
 _BY_TIME = "startingOffsets says offsets, earliest or latest; a consumer's offsets_for_times finds those of a time"

@@ -119,8 +119,8 @@ def prepare() -> tuple[str, Callable[..., None]]:
         group: dict[str, Any] = {"setpgroup": 0} if apart else {}
         with listener:
             # Either may have the number that the other one gets, where a standard stream of this process is closed.
-            apart = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
-        given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, apart[0], 0), (os.POSIX_SPAWN_DUP2, apart[1], _LISTENER)]
+            kept = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
+        given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, kept[0], 0), (os.POSIX_SPAWN_DUP2, kept[1], _LISTENER)]
         # A Python without these has none to give to what it forks, whose own come later.
         closed = [number for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is None]
         given += [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in closed]
@@ -129,7 +129,7 @@ def prepare() -> tuple[str, Callable[..., None]]:
                 sys.executable, [sys.executable, "-m", __name__, path], environment, file_actions=given, **group
             )
         finally:
-            for number in (end, *apart):
+            for number in (end, *kept):
                 os.close(number)
 
     return path, start

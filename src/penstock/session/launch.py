@@ -89,7 +89,7 @@ def start_apart(settings: Mapping[str, str]) -> None:
 
     if not _has_jvm():
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"start_new_session": True})
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # - PySpark has no types there
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to have a session take it
 
 

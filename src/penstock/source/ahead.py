@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.storage import Opener, ReadableFile, ReadHandle
 
-OPEN_FILES = 16  # each has the first 256 KiB of its object
+OPEN_FILES = 32  # each has the first 256 KiB of its object
 WINDOW_BYTES = 8 << 20  # as much as a store's handle asks for at once
 WINDOWS_AHEAD = 2  # on their way while a reader works on the one before
 

@@ -165,7 +165,7 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | F
         raise OptionError(msg)
     if options["follow"]:
         return FollowPlanner(how, options, state=state, zone=_zone(options))
-    admit = None if options["emit"] == "files" or how.policy.files else how.admit
+    admit = None if options["emit"] == "files" or how.policy.files else how.files.admit
     return Planner(
         how.storage,
         how.root,

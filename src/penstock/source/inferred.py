@@ -23,7 +23,7 @@ from penstock import clock
 from penstock.errors import BadFile, BadRecord, FileChanged, InputError, NotThere, OptionError
 from penstock.formats import ddl, format_named
 from penstock.formats.codecs import codec_of
-from penstock.formats.csvkinds import partition_kinds
+from penstock.formats.csvkinds import partition_kinds, several
 from penstock.formats.encryption import inner_name, is_encrypted
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import TIME_OPTIONS
@@ -187,6 +187,7 @@ class _Look:
     cut: int = 0
     first_error: InputError | None = None
     left_out: list[str] = field(default_factory=list)
+    several: set[str] = field(default_factory=set)
     types: Types = field(default_factory=Types)
 
     def fields(self, files: Sequence[FileVersion]) -> list[dict[str, Any]]:
@@ -225,6 +226,11 @@ class _Look:
                 f"{', '.join(self.patterns)}: strings of {self.how.form.name} are strings, as to Spark; give the schema, with the types of "
                 "columns that are times"
             )
+        if self.several:
+            notes.append(
+                f"left out {', '.join(map(repr, sorted(self.several)[:_SHOWN]))}: a header has several columns of that name, and none is "
+                "taken by it; rename them, or give a schema and leave header out, by which the header is a record"
+            )
         if names := [*self.left_out, *self.types.left_out]:
             shown = ", ".join(map(repr, names[:_SHOWN]))
             notes.append(f"left out {shown}{' and others' if len(names) > _SHOWN else ''}: no type can be said of it")
@@ -251,7 +257,7 @@ class _Look:
         """Return the beginning of a file: of one that grows what was there when it was listed, whatever comes behind that."""
         split = Split(file, 0, end)
         if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
-            with suppress(NotThere), self.how.storage.open(self.how.full_path(file)) as handle:
+            with suppress(NotThere), self.how.storage.open(self.how.files.full_path(file)) as handle:
                 digest = seen_bytes(handle, file.size)
                 return split if digest is None else replace(split, followed=Followed(0, digest))
         return split
@@ -264,6 +270,7 @@ class _Look:
         try:
             taken = 0
             for data, columns, where in self.how.blocks(splits):
+                self.several |= several(columns or ())
                 self._block(kinds, data, columns, where)
                 taken += len(data)
                 if 0 <= limit <= taken:
@@ -313,7 +320,7 @@ class _Look:
             self.files += 1
             self.size += file.size
             if stored is not None:
-                entered(seen, self._spark_fields(stored), self.how.full_path(file), room)
+                entered(seen, self._spark_fields(stored), self.how.files.full_path(file), room)
 
     def _spark_fields(self, stored: pa.Schema) -> list[dict[str, Any]]:
         fields = []

@@ -330,7 +330,7 @@ class _Looking:
         if not entry.is_file:
             kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
             return self._no_file(path, f"is {kind}", "expected a file to read")
-        if self._base is not None and not reading.follow and not reading.is_inside(full, entry):
+        if self._base is not None and not reading.follow and not reading.files.is_inside(full, entry):
             return self._no_file(
                 path, f"leads out of {self._base!r}", "expected a file below basePath (or set followSymlinks=true)"
             )

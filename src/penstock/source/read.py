@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.formats import Decoder
     from penstock.formats.families import Format
     from penstock.source.cursor import FileVersion, Split
-    from penstock.storage import Entry, Opener, ReadHandle, Storage
+    from penstock.storage import Opener, ReadHandle, Storage
 
 NUMBER = "\0number"  # no column of a user
 FILES_SCHEMA = pa.schema(
@@ -120,10 +120,6 @@ class Reading:
     def _guard(self) -> SplitGuard:
         return SplitGuard(self.files, self.policy, self.aside, self.named.begins if self.named else None)
 
-    def full_path(self, file: FileVersion) -> str:
-        """Return the file's path on the storage."""
-        return self.files.full_path(file)
-
     def in_zone(self, zone: str) -> Reading:
         """Return how the same is read with the times that say no zone in this one."""
         return self if zone == self.format.zone else replace(self, format=replace(self.format, zone=zone))
@@ -135,10 +131,6 @@ class Reading:
         if self.policy.files and isinstance(self.form, TableFormat):
             return False  # of a bad file no row is taken, so one task has to see all of it
         return self.form.divisible(self.format, path or self.root)
-
-    def admit(self, path: str) -> None:
-        """Raise `BadFile` if a file of this name holds what is not read, such as an archive; `OptionError` if no key would open it."""
-        self.files.admit(path)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
         """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`.
@@ -160,14 +152,6 @@ class Reading:
         """
         return self.form.reach(self.format, handle.read, size, at)
 
-    def is_as_planned(self, split: Split) -> bool:
-        """Tell whether what was planned can be read as it was planned."""
-        return self.files.has(split)
-
-    def is_inside(self, path: str, opened: Entry) -> bool:
-        """Tell whether the open file is one below the root, and no link has led elsewhere."""
-        return self.files.is_inside(path, opened)
-
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
 
@@ -178,7 +162,7 @@ class Reading:
             yield from self._batches(splits, account)
             return
         planned = list(splits)
-        paths = (self.full_path(split.file) for split in planned if split.followed is None)
+        paths = (self.files.full_path(split.file) for split in planned if split.followed is None)
         with self.storage.workers(OPEN_FILES) as workers:
             ahead = OpenedAhead(self.storage.open, paths, workers)
             yield from replace(self, opens=ahead.open)._batches(planned, account)  # noqa: SLF001 - the same, opened ahead
@@ -197,7 +181,7 @@ class Reading:
         The last is a function from a byte of the block to the path of its file. Raises what `batches` does, short of parsing.
         """
         for piece in joined(self._pieces(splits), self.format.line_sep):
-            yield piece.data, piece.columns, lambda at, piece=piece: self.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
+            yield piece.data, piece.columns, lambda at, piece=piece: self.files.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
 
     def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
         """Return the columns that a table's file says it has, in the types that Spark reads them as. `BadFile`, `FileChanged`."""
@@ -291,8 +275,10 @@ class Reading:
             origin = piece.origin_of(error.offset or 0)
             place = np.array([(error.offset or 0) - origin.place])
             offset = int(origin.in_file(place, piece.data_of(origin), self.format)[0])
-            path = self.full_path(origin.file)
-            hint = "" if is_utf8(piece.data) else "; set encoding to what the file has, or encodingErrors=replace"
+            path = self.files.full_path(origin.file)
+            hint = "; set encoding to what the file has, or encodingErrors=replace"
+            if is_utf8(piece.data):
+                hint = self._in_records.advice(self.format, piece.data[error.offset or 0 :].partition(b"\n")[0])
             msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {self.again}"
             raise BadRecord(msg, path=path, offset=offset) from error
         return sifted
@@ -317,7 +303,7 @@ class Reading:
                 offsets = origin.in_file(starts, piece.data_of(origin), self.format)
                 held = origin.raw_records(offsets - origin.offset, self.format)
             lines = about_records(
-                self.full_path(origin.file),
+                self.files.full_path(origin.file),
                 offsets,
                 pa.array(held, pa.binary()),
                 [sifted.reasons[place] for place in chosen],
@@ -350,7 +336,7 @@ class Reading:
         """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
         place = batch.schema.get_field_index(self.format.rescued)
         origins = piece.owners(starts)
-        paths = [self.full_path(origin.file) for origin in piece.origins]
+        paths = [self.files.full_path(origin.file) for origin in piece.origins]
         return batch.set_column(
             place, batch.schema.field(place), with_paths(batch.column(place), paths, origins, account)
         )
@@ -386,7 +372,7 @@ class Reading:
         if not self.metadata:
             return batch
         rows, offsets = batch.num_rows, pa.array(starts)
-        values = [_printable(self.full_path(file)), file.modified_ns // 1000, file.size]
+        values = [_printable(self.files.full_path(file)), file.modified_ns // 1000, file.size]
         fields = [pa.repeat(pa.scalar(v, f.type), rows) for v, f in zip(values, METADATA_TYPE, strict=False)]
         column = pa.StructArray.from_arrays([*fields, offsets], fields=list(METADATA_TYPE))
         arrays = [column if name == self.metadata else batch.column(name) for name in self.columns]
@@ -409,7 +395,7 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
     """Return the files of a plan as rows (`emit=files`); an identity that is none of the contents, such as an inode, is null."""
     files = [split.file for split in splits if split.end == split.file.size]
     columns = [
-        pa.array([_printable(reading.full_path(f)) for f in files], pa.string()),
+        pa.array([_printable(reading.files.full_path(f)) for f in files], pa.string()),
         pa.array([f.modified_ns // 1000 for f in files], FILES_SCHEMA.field("modified").type),
         pa.array([f.size for f in files], pa.int64()),
         pa.array([f.identity if reading.storage.tags_contents else None for f in files], pa.string()),

@@ -203,11 +203,11 @@ class FinishedFiles:
         for_nothing = not version.size and not self._is_table
         if for_nothing:
             return None
-        how.admit(version.path)
+        how.files.admit(version.path)
         split = Split(version, 0, version.size)
         grows = version.path in self.snapshot.lengths and codec_of(version.path) is None
         if grows and not is_encrypted(version.path):
-            with how.storage.open(how.full_path(version)) as handle:
+            with how.storage.open(how.files.full_path(version)) as handle:
                 digest = follow.seen(handle, version.size)
             return split if digest is None else replace(split, followed=Followed(0, digest))
         return split

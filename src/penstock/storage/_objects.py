@@ -3,7 +3,9 @@
 What is called of a store is in `_objects_calls`. How each promise of `_base` is kept:
 
 - *Directories* there are none. What names have in common is a directory as long as anything is below it; making one does
-  nothing, and so does removing one. So none is ever looked for in vain, and nothing is left that other programs would list.
+  nothing, and so does removing one. So none is ever looked for in vain, and nothing is left that other programs would list. What
+  other programs put for directories is no file: empty objects with others below them (Azure's hierarchical accounts), or with a
+  slash or `_MARKER` at their end.
 - *create* asks whether the key is free; the put at `sync` or `close` asks again, and is the moment at which the file is there. So
   nobody sees a file that is being written, and nothing can be appended to one that was synced. A file that is longer than
   `_PIECE_BYTES` is sent in pieces, of which a store says nothing before the last; but no store can be asked through obstore to
@@ -59,6 +61,7 @@ _LONGEST_BYTES = 5 << 30  # what all stores copy
 _LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # so many pieces it takes, and copies what is longer in parts
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
 _AHEAD_BYTES = 8 << 20  # for a reader that goes on in small steps: each request is paid for, and waited for
+_MARKER = "_$folder$"  # ends an empty object that Hadoop and EMR leave beside what they take for a directory
 _AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
 
 
@@ -309,6 +312,7 @@ class ObjectStorage:
             return {
                 name: _prefix(name, now) if stored is None else _entry(stored)
                 for name, stored in self.calls.objects(self.key(path))
+                if stored is None or not _is_marker(stored)
             }
 
     def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
@@ -318,16 +322,14 @@ class ObjectStorage:
         with _doing("list", path):
             for stored in self.calls.behind(prefix, start + after):
                 below = stored.key.removeprefix(start)
-                if stored.key not in {prefix, start} and not below.endswith(
-                    "/"
-                ):  # empty objects that stand for directories
+                if stored.key not in {prefix, start} and not _is_marker(stored) and not self._is_directory(stored):
                     yield below, _entry(stored)
 
     def stat(self, path: str) -> Entry:
         """Return the object, or what is a directory because something lies below it."""
         with _doing("look at", path):
             stored = self._head(path) if self.key(path) else None
-            if stored is not None:
+            if stored is not None and not self._is_directory(stored):
                 return _entry(stored)
             if self.key(path) and not self.calls.has_below(self.key(path)):
                 raise FileNotFoundError(errno.ENOENT, "there is no such object, and nothing below it", path)
@@ -469,6 +471,10 @@ class ObjectStorage:
         except FileNotFoundError:
             return None
 
+    def _is_directory(self, stored: ObjectStatus) -> bool:
+        """Tell whether an object stands for a directory of its name; a request for those that are empty."""
+        return stored.size == 0 and self.calls.has_below(stored.key)
+
     def _same(self, mine: ObjectStatus, other: ObjectStatus) -> bool:
         """Tell whether two objects have the same bytes, which are read only if there are as many."""
         return mine.size == other.size and all(
@@ -479,6 +485,10 @@ class ObjectStorage:
 
 def _pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _PIECE_BYTES, size)) for start in range(0, size, _PIECE_BYTES))
+
+
+def _is_marker(stored: ObjectStatus) -> bool:
+    return stored.size == 0 and stored.key.endswith(("/", _MARKER))
 
 
 def _entry(stored: ObjectStatus) -> Entry:

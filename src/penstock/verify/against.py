@@ -178,7 +178,7 @@ class _Comparison:
     def _give_versions(feeds: list[Feed], splits: list[Split]) -> None:
         """Have the feeds know which versions of files the source has."""
         reading = feeds[0].stage.reading
-        versions = {(path_bytes(reading.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
+        versions = {(path_bytes(reading.files.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
         for feed in feeds:
             feed.versions = versions
 

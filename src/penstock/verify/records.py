@@ -195,7 +195,7 @@ class Feed:
         return (self._unit([split]) for split in splits)
 
     def _unit(self, splits: list[Split]) -> Unit:
-        label = self.stage.reading.full_path(splits[0].file)
+        label = self.stage.reading.files.full_path(splits[0].file)
         return Unit(label, sum(s.end - s.start for s in splits), partial(self._rows, splits))
 
     def _cut(self, split: Split) -> Iterator[Split]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _BOX, _HIGH = 168, 88  # of a station
 _GAP = 40  # for the arrow between two
+_INSET = 12  # of what is written in a station
+_LETTER = {"label": 8.0, "number": 13.0, "note": 7.5}  # how wide one is at most, on average
 _PLOT, _PLOT_HIGH = 240, 56
 
 
@@ -96,11 +98,18 @@ def _box(station: Station, x: int, y: int) -> Element:
     return tag(
         "g",
         tag("rect", x=x, y=y, width=_BOX, height=_HIGH, rx=8, class_="box"),
-        tag("text", station.label, x=x + 12, y=y + 22, class_="label"),
-        tag("text", station.number, x=x + 12, y=y + 50, class_="number"),
-        tag("text", station.note, x=x + 12, y=y + 74, class_="note"),
+        _text(station.label, x, y + 22, "label"),
+        _text(station.number, x, y + 50, "number"),
+        _text(station.note, x, y + 74, "note"),
         class_=f"station {station.tone}".rstrip(),
     )
+
+
+def _text(words: str, x: int, y: int, kind: str) -> Element:
+    """Return a line of a box, made narrower where it would be wider than that."""
+    room = _BOX - 2 * _INSET
+    squeezed = {"textLength": room, "lengthAdjust": "spacingAndGlyphs"} if len(words) * _LETTER[kind] > room else {}
+    return tag("text", words, x=x + _INSET, y=y, class_=kind, **squeezed)
 
 
 def plot(numbers: Sequence[float], words: str, *, places: int) -> Element:

@@ -1,8 +1,9 @@
 """All pipelines of a command: started, looked after, replaced by a reload, stopped.
 
 A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop,
-and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other; so does a
-pipeline that an earlier reload has stopped and this one has as it was. A file with a mistake changes nothing.
+and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A successor is
+whoever claims what the other one has, under another name, too; and a pipeline that an earlier reload has stopped and this one has as
+it was. A file with a mistake changes nothing.
 
 Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
 is for people; that nothing is written twice is for the ledger to see to.
@@ -82,15 +83,19 @@ class Fleet:
     def tick(self) -> None:
         """Start what waits for a predecessor that has ended by now; forget what is gone. To be called again and again."""
         for name, runner in list(self._runners.items()):
-            if not runner.over or self._stopping:
-                continue
-            successor = self._successors.pop(name, None)
-            if successor is not None:
-                self._begin(successor)
-            elif name not in self.plan.pipelines:
+            if runner.over and name not in self.plan.pipelines and not self._stopping:
                 del self._runners[name], self._told[name]
                 for watcher in self._watchers:
                     watcher.gone(name)
+        for name, planned in list(self._successors.items()):
+            if self._may_begin(planned):
+                del self._successors[name]
+                self._begin(planned)
+
+    def _may_begin(self, planned: Planned) -> bool:
+        """Tell whether nothing that still runs has what a pipeline claims."""
+        mine = set(planned.claims)
+        return all(runner.over or mine.isdisjoint(runner.planned.claims) for runner in self._runners.values())
 
     def reload(self, locks: Locks) -> bool:
         """Take the files as they are now; tell whether they could be taken. What is wrong with them is logged."""
@@ -110,10 +115,10 @@ class Fleet:
         for name in stopped:
             self._runners[name].stop(before.drain)
         for name, planned in fresh.pipelines.items():
-            if name not in self._runners:
-                self._begin(planned)
-            elif name in stopped or self._told[name].status.phase == Phase.FAILED:
+            failed = name in self._told and self._told[name].status.phase == Phase.FAILED
+            if name not in self._runners or name in stopped or failed:
                 self._successors[name] = planned
+        self.tick()
         _log.info("reloaded: %d pipelines, %d of them new or changed, %d gone", *self._counts(before, stopped))
         return True
 

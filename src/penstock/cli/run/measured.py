@@ -97,7 +97,7 @@ class Checks:
     def _hangs(self, status: PipelineStatus) -> bool:
         beat = self._meter.heartbeat(status.name)
         watches = status.phase == Phase.WAITING and not status.next_ns
-        silent = beat is not None and clock.now_ns() / SECOND_NS - beat > self._hung_after
+        silent = beat is not None and clock.monotonic() - beat > self._hung_after
         return (status.phase in _WORKS or watches) and silent
 
 

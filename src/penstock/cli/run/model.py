@@ -19,21 +19,25 @@ from penstock.options.parsers import zone
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.cli.run.toml import Key
 
 Scalar = str | int | float | bool
 _FOUND, _SHOWN = ", found ", 200
 _OR_MODEL = re.compile(r" or instance of \w+")
+_LONGEST = "3650d"  # behind that Python and Spark cannot count any more
 _NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
 
 
 def _duration(text: str) -> str:
     try:
-        parse_duration(text, name="")
+        seconds = parse_duration(text, name="")
     except OptionError as error:
         raise ValueError(error.message.removeprefix("=")) from error
+    if seconds > parse_duration(_LONGEST, name=""):
+        msg = f"{text!r} is longer than anybody waits: expected at most {_LONGEST}"
+        raise ValueError(msg)
     return text
 
 
@@ -75,6 +79,24 @@ def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
         f"expected 'once', 'watch' or a table such as {{ watch = '10s' }} or {{ cron = '5 * * * *' }}, found {value!r}"
     )
     raise ValueError(msg)
+
+
+def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
+    """Return settings by their whole names: to TOML a dotted key without quotes is a table in a table. Numbers and truths become text."""
+    return dict(_flat(value, "")) if isinstance(value, dict) else value
+
+
+def _flat(table: dict[str, Any], around: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{around}{name}.")
+        else:
+            yield f"{around}{name}", as_text(value) if isinstance(value, Scalar) else value
+
+
+def as_text(value: Scalar) -> str:
+    """Return a value as the text that options and settings are."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 Duration = Annotated[str, AfterValidator(_duration), Field(examples=["10s", "5m"])]
@@ -179,7 +201,11 @@ class SparkTable(Strict):
     """The session in which all pipelines run. Only a new start takes changes of it."""
 
     master: str | None = Field(default=None, description="Where Spark runs.")
-    config: dict[str, str] = Field(default_factory=dict, description="Configuration of Spark.")
+    config: Annotated[dict[str, str], BeforeValidator(_settings)] = Field(
+        default_factory=dict,
+        description="Configuration of Spark.",
+        json_schema_extra={"additionalProperties": {"type": ["string", "number", "boolean", "object"]}},
+    )
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]

@@ -14,23 +14,25 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_told, load_transform
 from penstock.cli.run import model, toml
+from penstock.cli.run.claims import Claimed, Exclusive, claims
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
 from penstock.options import SINK, SOURCE, parse
 from penstock.options.kafka import is_topics
-from penstock.sink.ledger import STATE_DIRECTORY
+from penstock.session.machine import check_master
 from penstock.storage import Storage, entry_at, locate
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeAlias
+    from typing import TypeAlias, TypeVar
 
     from pydantic import BaseModel
 
     from penstock.cli.run.toml import Key
 
+    Given = TypeVar("Given")
     Check: TypeAlias = Callable[[dict[str, str]], object]  # raises `OptionError` for options that are wrong
 
 _ENDING = ".toml"
@@ -80,6 +82,7 @@ class Planned:
     schedule: Schedule
     retrying: Retrying
     file: str = field(default="", compare=False)
+    claims: tuple[Exclusive, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -214,8 +217,15 @@ def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.Spa
         given = file.spark.master
         if given is not None and master not in {None, given}:
             reading.problem(("spark", "master"), f"another file has {master!r}: all pipelines run in one Spark")
+        elif given is not None and (refused := _refusal(check_master, given)):
+            reading.problem(("spark", "master"), refused)
         master = given if master is None else master
         for name, value in file.spark.config.items():
+            if not name.startswith("spark."):
+                message = (
+                    f"{name!r} is no setting of Spark's, which would pass it over; did you mean {f'spark.{name}'!r}?"
+                )
+                reading.problem(("spark", "config", name), message)
             if config.setdefault(name, value) != value:
                 message = f"another file has {config[name]!r}: all pipelines run in one Spark"
                 reading.problem(("spark", "config", name), message)
@@ -224,66 +234,38 @@ def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.Spa
 
 def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[str, Planned]) -> None:
     """Enter the pipelines of a file that can be started, and note what is wrong with the others."""
+    holders = {claim: planned.name for planned in pipelines.values() for claim in planned.claims}
     for name, pipeline in parsed.pipelines.items():
         key: Key = ("pipelines", name)
         if name in pipelines:
             reading.problem(key, f"{pipelines[name].file} has a pipeline of this name, too; give it another one")
             continue
-        count = len(reading.problems)
-        request = _request(reading, key, pipeline)
-        mistaken = any(not problem.outside for problem in reading.problems[count:])
-        if request is None or mistaken:
+        planned = _planned(reading, name, pipeline)
+        if planned is None:
             continue
-        schedule = Schedule(pipeline.schedule.watch or False, pipeline.schedule.cron, pipeline.schedule.timeZone)
-        planned = Planned(name, request, schedule, _retrying(pipeline.retry, schedule), reading.name)
-        clash = next((clash for other in pipelines.values() if (clash := _clash(planned, other))), None)
-        if clash is None:
-            pipelines[name] = planned
-        else:
-            reading.problem(
-                (*key, "checkpoint" if clash.of_checkpoint and pipeline.checkpoint else "sink"), clash.message
-            )
+        taken = next((claim for claim in planned.claims if claim in holders), None)
+        if taken is not None:
+            of_checkpoint = taken.kind is Claimed.CHECKPOINT and pipeline.checkpoint
+            reading.problem((*key, "checkpoint" if of_checkpoint else "sink"), taken.refusal(holders[taken]))
+            continue
+        pipelines[name] = planned
+        holders.update(dict.fromkeys(planned.claims, name))
 
 
-@dataclass(frozen=True)
-class _Clash:
-    message: str
-    of_checkpoint: bool = False
-
-
-def _clash(planned: Planned, other: Planned) -> _Clash | None:
-    """Return why two pipelines cannot run side by side, `None` if they can."""
-    mine, its = planned.request, other.request
-    if _checkpoint(mine) == _checkpoint(its):
-        same = f"pipeline {other.name!r} has the same checkpoint, {_checkpoint(mine)!r}"
-        return _Clash(f"{same}; give one of them another sink, or a checkpoint", of_checkpoint=True)
-    sink_id, query = _option(mine.sink, "sinkId"), _option(mine.sink, "queryName") or planned.name
-    if sink_id and sink_id == _option(its.sink, "sinkId") and _resolved(mine.dst) == _resolved(its.dst):
-        same = f"pipeline {other.name!r} writes to {_resolved(mine.dst)!r} by sinkId={sink_id!r}, too"
-        return _Clash(f"{same}: one would fence the other; leave sinkId out, or give each its own")
-    if query == (_option(its.sink, "queryName") or other.name):
-        same = f"pipeline {other.name!r} has the name {query!r} in Spark, too, and Spark runs one query of a name"
-        return _Clash(f"{same}; give one of them another queryName")
-    return None
-
-
-def _option(options: dict[str, str], name: str) -> str:
-    return next((value for given, value in options.items() if given.lower() == name.lower()), "")
+def _planned(reading: _FileReading, name: str, pipeline: model.PipelineTable) -> Planned | None:
+    """Return a pipeline; `None`, and a note of what is wrong, if it cannot be started."""
+    count = len(reading.problems)
+    request = _request(reading, ("pipelines", name), pipeline)
+    if request is None or not all(problem.outside for problem in reading.problems[count:]):
+        return None
+    schedule = Schedule(pipeline.schedule.watch or False, pipeline.schedule.cron, pipeline.schedule.timeZone)
+    retrying = _retrying(pipeline.retry, schedule)
+    return Planned(name, request, schedule, retrying, reading.name, claims(name, request))
 
 
 def _retrying(retry: model.RetryTable, schedule: Schedule) -> Retrying:
     attempts = retry.attempts or (_ATTEMPTS_ONCE if schedule.once else None)
     return Retrying(parse_duration(retry.first, name="first"), parse_duration(retry.most, name="most"), attempts)
-
-
-def _checkpoint(request: Request) -> str:
-    """Return where a pipeline has its checkpoint, as it is really called."""
-    return _resolved(request.checkpoint or f"{request.dst}/{STATE_DIRECTORY}/checkpoint")
-
-
-def _resolved(location: str) -> str:
-    storage, path = locate(location, name="checkpoint")
-    return storage.resolve(path)
 
 
 def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> Request | None:
@@ -326,7 +308,7 @@ def _to_blame(message: str) -> Key:
 
 def _texts(reading: _FileReading, key: Key, check: Check, given: BaseModel, path: str) -> dict[str, str] | None:
     """Return the options of a side as text; `None`, and a note of each, where some are refused."""
-    texts = {name: _text(value) for name, value in (given.model_extra or {}).items()}
+    texts = {name: model.as_text(value) for name, value in (given.model_extra or {}).items()}
     refused = list(_refused(check, texts, path))
     for name, message in refused:
         reading.problem((*key, name) if name else key, message)
@@ -365,8 +347,8 @@ def _refused(check: Check, options: dict[str, str], path: str) -> Iterator[tuple
         yield "", together
 
 
-def _refusal(check: Check, options: dict[str, str]) -> str | None:
-    """Return what is wrong with options, `None` for nothing."""
+def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
+    """Return what is wrong with options, or another thing given, `None` for nothing."""
     try:
         check(options)
     except OptionError as error:
@@ -385,7 +367,3 @@ def _look(reading: _FileReading, key: Key, request: Request) -> None:
         outside = isinstance(error, StorageError) or isinstance(error.__cause__, (StorageError, NotThere))
         named = (*key, "sql") if isinstance(error, SqlError) else key
         reading.problem(named, error.message, outside=outside)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

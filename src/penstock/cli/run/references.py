@@ -1,8 +1,8 @@
 """References in a file of pipelines: `${NAME}` stands for the environment, `${file:PATH}` for what a file holds.
 
-`${NAME:-text}` has what counts where the variable is not set, and `$${` stands for `${` itself. What came out of a file is a secret:
-no message and no log has it. Options that take a reference of their own (`env:NAME`, `file:PATH`) are left as they are: what they name
-never comes into Spark's plan, and that is the better way where there is one.
+`${NAME:-text}` has what counts where the variable is not set or, as in a shell, empty, and `$${` stands for `${` itself. What came out of
+a file is a secret: no message and no log has it. Options that take a reference of their own (`env:NAME`, `file:PATH`) are left as they
+are: what they name never comes into Spark's plan, and that is the better way where there is one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
     if named is None:
         msg = f"${{{reference}}} is no reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
         raise NotResolvedError(msg)
-    text: str | None = os.environ.get(named[1], named[2])  # without `:-` the group is None
+    text = os.environ.get(named[1])
+    if not text and named[2] is not None:  # without `:-` the group is None
+        return str(named[2])
     if text is None:
         msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or say what counts without it: ${{{named[1]}:-text}}"
         raise NotResolvedError(msg)
@@ -106,13 +108,16 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
 def _of_file(path: str, secrets: Secrets) -> str:
     try:
         storage, location = locate(path, name="${file:PATH}")
-        text = storage.read(location).decode().rstrip("\r\n")
+        text = storage.read(location).decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
         msg = f"${{file:{path}}}: the file is not UTF-8 text"
         raise NotResolvedError(msg) from error
     except PenstockError as error:
         msg = f"${{file:{path}}}: {error.message}"
         raise NotResolvedError(msg) from error
+    if not text:
+        msg = f"${{file:{path}}}: the file holds nothing; write there what is meant, or write an empty text as ''"
+        raise NotResolvedError(msg)
     if len(text) >= _SHORTEST_SECRET:
         secrets.add(text)
     return text

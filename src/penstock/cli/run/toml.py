@@ -110,7 +110,8 @@ def _keys(value: Any, at: Key) -> Iterator[Key]:  # noqa: ANN401 - whatever TOML
 
 
 def line_of(at: dict[Key, int], key: Key) -> int:
-    """Return the line of a key, or of the nearest that stands around it; 1 where none does."""
+    """Return the line of a key, or of the nearest that stands around it; 1 where none does. The last part may have been dotted."""
+    key = key if key in at else (*key[:-1], *str(key[-1]).split(".")) if key else key
     return next((at[key[:length]] for length in range(len(key), 0, -1) if key[:length] in at), 1)
 
 

@@ -40,6 +40,14 @@ class _Json(RecordFormat):
 
         return JsonEncoder(fmt)
 
+    def advice(self, fmt: ReadFormat, record: bytes) -> str:
+        start = record.lstrip()
+        if b"\0" in start[:4]:
+            return "; set encoding to what the file has, such as UTF-16LE"
+        if not fmt.multi_line and (start.startswith(b"[") or start == b"{"):
+            return "; set multiLine=true if a file is one document, or one array of them"
+        return ""
+
     def in_bytes(self, fmt: ReadFormat) -> bool:
         return not fmt.multi_line and super().in_bytes(fmt)
 
