@@ -14,7 +14,7 @@ import pyrage
 import pytest
 
 from penstock import failpoints
-from penstock.errors import DamagedState, OptionError, StorageError, TemplateError, WrongKey
+from penstock.errors import DamagedState, OptionError, TemplateError, WrongKey
 from penstock.formats.aside import Aside, about_records
 from penstock.formats.encryption import MAGIC, room
 from penstock.sink.existing import noted
@@ -265,7 +265,7 @@ def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OptionError, match="is no key") as caught:
         output.sink(encryptTo=READER, encryptionKey=f"file:{tmp_path}/key").check(output.schema)
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(StorageError):
+    with pytest.raises(OptionError, match="finds no such file"):
         output.sink(encryptTo=f"file:{tmp_path}/nobody", encryptionKey="none").check(output.schema)
 
 
