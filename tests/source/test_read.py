@@ -554,10 +554,11 @@ def test_an_archive_is_refused_before_it_is_planned(source: Input) -> None:
     assert planner.latest(second) == second
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=["marked", "bytes"])
 @pytest.mark.parametrize("errors", ["fail", "replace"])
-def test_parquet_with_strings_that_are_no_text(source: Input, errors: str) -> None:
-    """A Parquet file whose strings are any bytes, as Spark writes them, is refused by name, or its strings are replaced."""
-    values_of = pa.array([b"a\xffb", b"good"]).view(pa.string())
+def test_parquet_with_strings_that_are_no_text(source: Input, errors: str, kind: pa.DataType) -> None:
+    """A Parquet file whose strings are any bytes, as Spark writes them, or old writers without saying that they are text."""
+    values_of = pa.array([b"a\xffb", b"good"]).view(kind)
     pq.write_table(pa.table({"value": values_of}), source.root / "f")
     file = source.put("f", (source.root / "f").read_bytes())
     reading = source.reading("parquet", TEXT, errors=errors)

@@ -55,13 +55,13 @@ def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the column cast to this type, in which all may be null that is; Arrow's errors where a value does not fit.
 
-    Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
+    Bytes become text as they are: whether they are UTF-8 is for `strings.checked` to say, as of all text of a file. Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
     else). So it gets the values inside, and only those that change.
     """
     if column.type == kind:
         return column
     if not types.is_nested(column.type):
-        return column.cast(kind)
+        return _recast(column, kind)
     batch = pa.RecordBatch.from_arrays([column], names=[""])
     copied = pa.BufferOutputStream()
     with pa.ipc.new_stream(copied, batch.schema) as stream:  # a batch by itself would be without its dictionaries
@@ -86,6 +86,8 @@ def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_struct(before) and types.is_struct(kind) and [m.name for m in before] == [m.name for m in kind]:
         members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
         return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
+    if types.is_binary(before) and types.is_string(kind):
+        return column.view(kind)
     return column.cast(kind)
 
 
