@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 
-class Batch(QueryProgressEvent):
+class HeardBatch(QueryProgressEvent):
     """The end of a batch. What there is about it is asked for once, where it is asked for."""
 
     def __init__(self, event: Any) -> None:  # noqa: ANN401 - py4j's
@@ -49,4 +49,4 @@ class _Told(JStreamingQueryListener):
 
     def onQueryProgress(self, jevent: Any) -> None:  # noqa: ANN401, N802 - Spark's
         """Tell the listener of a batch."""
-        self.pylistener.onQueryProgress(Batch(jevent))
+        self.pylistener.onQueryProgress(HeardBatch(jevent))
