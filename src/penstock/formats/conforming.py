@@ -55,7 +55,9 @@ def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the column cast to this type, in which all may be null that is; Arrow's errors where a value does not fit.
 
-    Bytes become text as they are: whether they are UTF-8 is for `strings.checked` to say, as of all text of a file. Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
+    Bytes become text as they are: whether they are UTF-8 is for `strings.checked` to say, as of all text of a file.
+
+    Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
     else). So it gets the values inside, and only those that change.
     """
     if column.type == kind:
