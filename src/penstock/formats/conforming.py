@@ -63,7 +63,7 @@ def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if not types.is_nested(column.type):
-        return _recast(column, kind)
+        return _recast_leaf(column, kind)
     batch = pa.RecordBatch.from_arrays([column], names=[""])
     copied = pa.BufferOutputStream()
     with pa.ipc.new_stream(copied, batch.schema) as stream:  # a batch by itself would be without its dictionaries
@@ -88,9 +88,11 @@ def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_struct(before) and types.is_struct(kind) and [m.name for m in before] == [m.name for m in kind]:
         members = [_recast(column.field(index), member.type) for index, member in enumerate(kind)]
         return pa.Array.from_buffers(kind, length, buffers[:1], column.null_count, children=members)
-    if types.is_binary(before) and types.is_string(kind):
-        return column.view(kind)
-    return column.cast(kind)
+    return _recast_leaf(column, kind)
+
+
+def _recast_leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column.view(kind) if types.is_binary(column.type) and types.is_string(kind) else column.cast(kind)
 
 
 def _listed(column: pa.Array) -> pa.Array:
