@@ -7,50 +7,59 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from py4j.clientserver import ClientServerConnection
+from pyspark.sql.streaming.listener import QueryProgressEvent
 
-from penstock.spark.listening import QuickListener
+from penstock.spark.listening import HeardBatch, QuickListener
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
     from pyspark.sql import SparkSession
 
     from tests.support.stage import Stage
 
-_CALLS_MAX = 120  # for a start, a batch and an end, which two listeners hear; PySpark itself takes some hundreds for a batch and listener
-
 
 class _Hearing(QuickListener):
-    """Asks for all that there is about a batch; `calls` is how many calls into the JVM were made behind the query."""
+    """Keeps what it is told of a batch, and asks for nothing."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.over = False
-        self.calls = 0
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Note the batch."""
-        self.heard.append(event.progress)
+        self.heard.append(event)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Note the end."""
         self.over = True
 
 
-def test_a_batch_is_heard_of_in_a_few_calls(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a listener hears is what `lastProgress` says, and no call is made for each value of it."""
-    stage.put("a.log", *"abc")
-    listener = _Hearing()
+def calls_of(ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many calls into the JVM this thread makes to ask; what other listeners of the session ask is not counted."""
+    asking, calls = threading.current_thread(), []
     send = ClientServerConnection.send_command
 
     def counted(connection: ClientServerConnection, command: str) -> str:
-        listener.calls += threading.current_thread() is not threading.main_thread()
+        if threading.current_thread() is asking:
+            calls.append(command)
         return str(send(connection, command))
 
-    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(ClientServerConnection, "send_command", counted)
+        ask()
+    return len(calls)
+
+
+def test_a_batch_is_heard_of_in_a_few_calls(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a listener hears is what `lastProgress` says, and no call is made for each value of it, as PySpark does before it tells."""
+    stage.put("a.log", *"abc")
+    listener = _Hearing()
     spark.streams.addListener(listener)
     try:
         frame = spark.readStream.format("penstock").load(str(stage.src))
@@ -62,9 +71,13 @@ def test_a_batch_is_heard_of_in_a_few_calls(spark: SparkSession, stage: Stage, m
     finally:
         spark.streams.removeListener(listener)
     assert last is not None
-    (heard,) = (progress for progress in listener.heard if progress.batchId == last.batchId)
+    assert all(type(event) is HeardBatch for event in listener.heard)
+    (event,) = (event for event in listener.heard if event.progress.batchId == last.batchId)
+    heard = event.progress
     for name in ("id", "runId", "numInputRows", "durationMs", "eventTime", "timestamp", "batchDuration"):
         assert getattr(heard, name) == getattr(last, name)
     assert json.loads(heard.sources[0].endOffset) == json.loads(last.sources[0].endOffset)
     assert heard.numInputRows > 0
-    assert listener.calls <= _CALLS_MAX
+    told = event._event
+    assert calls_of(lambda: HeardBatch(told).progress, monkeypatch) < 10
+    assert calls_of(lambda: QueryProgressEvent.fromJObject(told), monkeypatch) > 100
