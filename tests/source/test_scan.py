@@ -274,6 +274,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if LocalStorage().watch(str(made)) is None:
         pytest.skip("no inotify here")
     monkeypatch.setattr(hints, "_WATCHED_NAMES", 3)
+    monkeypatch.setattr(hints, "_SHARE", 1e9)  # few names are listed so soon that the next listing would be due at once
     return made
 
 
@@ -362,8 +363,11 @@ def test_change_that_nobody_tells_is_listed(watched: Path, answer: dict[str, Any
     assert storage.listings == [str(watched)]
 
 
-def test_name_that_a_watch_leaves_out_is_found_within_a_minute(watched: Path, time: FakeClock) -> None:
+def test_name_that_a_watch_leaves_out_is_found_within_a_minute(
+    watched: Path, time: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A watch that tells of one name and not of the other, as where another machine writes, too: the listing comes all the same."""
+    monkeypatch.setattr(hints, "_SHARE", 20)
     storage = Deaf()
     storage.answer = {}
     storage.seconds = 1.0
