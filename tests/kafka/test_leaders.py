@@ -17,6 +17,7 @@ from tests.kafka.topics import options
 from tests.support import brokers as without_java
 from tests.support.follows import follows
 from tests.support.jars import NoJars
+from tests.support.required import missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,7 +35,7 @@ def brokers() -> Iterator[Brokers]:
         with without_java.running() as two:
             yield two
     except NoJars as error:
-        pytest.skip(str(error))
+        missing("KAFKA", error)
 
 
 @pytest.fixture

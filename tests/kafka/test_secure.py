@@ -13,6 +13,7 @@ from penstock.errors import BrokerError, OptionError
 from tests.kafka.topics import Stream
 from tests.support import kafka as server
 from tests.support.jars import NoJars, java
+from tests.support.required import missing
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 QUICKLY_SECONDS = 20
@@ -76,4 +77,4 @@ def test_broker_that_wants_tls_and_passwords(tmp_path: Path, monkeypatch: pytest
             with pytest.raises(OptionError, match=r"ssl\.ca\.location|no\.pem"):
                 Stream(secure, subscribe=topic, **{**given, "kafka.ssl.ca.location": "/no.pem"}).initial()
     except NoJars as error:
-        pytest.skip(str(error))
+        missing("KAFKA", error)
