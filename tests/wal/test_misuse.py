@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import os
 import pickle
@@ -196,7 +197,10 @@ def test_a_fork_appends_nothing(root: str) -> None:
 
 
 def interrupted(left: int, function: Callable[[], object]) -> bool:
-    """Call the function; a signal whose handler raises comes behind call number `left` of those that it makes. Tell whether it did."""
+    """Call the function; a signal whose handler raises comes behind call number `left` of those that it makes. Tell whether it did.
+
+    The garbage collector rests meanwhile: what others have it call (hypothesis counts its time) would be interrupted in place of the log.
+    """
 
     def interrupt(frame: object, event: str, called: object) -> None:
         nonlocal left
@@ -204,6 +208,7 @@ def interrupted(left: int, function: Callable[[], object]) -> bool:
         if not left:
             raise KeyboardInterrupt
 
+    gc.disable()
     try:
         sys.setprofile(interrupt)
         function()
@@ -211,6 +216,7 @@ def interrupted(left: int, function: Callable[[], object]) -> bool:
         pass
     finally:
         sys.setprofile(None)
+        gc.enable()
     return left <= 0
 
 
