@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.trees import parsed
 from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def importing(text: str) -> list[ast.Import | ast.ImportFrom | ast.Call]:
     """Return what imports something in a file, which is parsed once for the two tests that look at all of them."""
     return [
         node
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.Call) and _imports_by_name(node.func))
     ]
 

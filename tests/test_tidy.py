@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.trees import no_collection, parsed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -154,7 +156,7 @@ class Module:
     imported: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tree = ast.parse(self.text, self.path)
+        self.tree = parsed(self.text, self.path)
         self.nodes = list(ast.walk(self.tree))
         self.imported = {}
         for node in self.nodes:
@@ -460,7 +462,8 @@ RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
 def modules() -> list[Module]:
     """Return all modules of the package, parsed once for all rules."""
     paths = sorted(PACKAGE.rglob("*.py"))
-    return [Module(path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
+    with no_collection():
+        return [Module(path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 
 @cache
@@ -518,7 +521,7 @@ def test_every_test_says_what_it_proves() -> None:
     """Every test has a docstring whose first paragraph is a sentence."""
     silent = []
     for path in sorted(TESTS.rglob("*.py")):
-        for name, node in public(ast.parse(path.read_text(encoding="utf-8")), ""):
+        for name, node in public(parsed(path.read_text(encoding="utf-8")), ""):
             said = (ast.get_docstring(node) or "").split("\n\n")[0]
             is_test = name.split(".")[-1].startswith("test_") and not isinstance(node, ast.ClassDef)
             if is_test and not is_sentence(said):

@@ -1,0 +1,29 @@
+"""Syntax trees of Python files, parsed while nobody looks for garbage: a million objects that stay, in which that takes twice as long."""
+
+from __future__ import annotations
+
+import ast
+import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Look for no garbage within the block."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def parsed(text: str, name: str = "<unknown>") -> ast.Module:
+    """Return the syntax tree of a file."""
+    with no_collection():
+        return ast.parse(text, name)
