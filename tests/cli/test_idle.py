@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock as public
-from penstock.ingestion.job import idle
+from penstock.ingestion.ingest import idle
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.cli.conftest import Pipeline
 
 

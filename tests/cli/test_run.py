@@ -36,7 +36,7 @@ from penstock.errors import (
     SchemaChanged,
     StorageError,
 )
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from tests.support.cluster import kill
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from penstock.ingestion.job import _Run
+from penstock.ingestion.run import IngestRun
 
 
 class Query:
@@ -44,7 +44,7 @@ class Job:
 def test_a_query_that_waits_is_asked_once_a_second_and_ends_at_once() -> None:
     """Each look at a query costs the JVM and us some milliseconds: a watch that idles takes few, and hears of its end all the same."""
     job: Any = Job()
-    run = _Run(lambda: job, every=1)
+    run = IngestRun(lambda: job, every=1)
     thread = threading.Thread(target=run._await, args=(job, None))
     thread.start()
     time.sleep(1.5)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.run.plan import Planned
     from penstock.cli.run.references import Secrets
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
     Ingest = Callable[[Planned, Callable[[Ingested], None]], Ingested]
 
