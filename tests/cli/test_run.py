@@ -60,6 +60,7 @@ class Ingests:
         self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
+        self.looks = True  # anew for each report; else the last look is reported again
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
@@ -75,7 +76,7 @@ class Ingests:
             if outcome is not None:
                 raise outcome
             while planned.schedule.watch:
-                progress(self.state[name])
+                progress(replace(self.state[name]) if self.looks else self.state[name])
                 time.sleep(0.005)
         except KeyboardInterrupt:  # as `penstock.ingest`, which tells how far it came
             progress(self.state[name])
@@ -212,6 +213,24 @@ def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], inges
     state = status_of(fleet, "busy").state
     assert state is not None
     assert (state.batch, state.rows) == (0, 10)
+
+
+def test_a_stop_does_not_go_by_an_earlier_look(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """An ingest that waits looks once a second, and reports oftener: a batch that has begun since is waited for all the same."""
+    fleet = start(text("busy"))
+    wait_for(lambda: ingests.active, "it")
+    ingests.looks = False
+    ingests.commit("busy", waiting=True)
+    wait_for(lambda: phases(fleet)["busy"] == Phase.WAITING, "a look")
+    time.sleep(0.1)
+    fleet.stop(60)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.state["busy"] = replace(ingests.state["busy"], waiting=False)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.commit("busy")
+    wait_for(lambda: fleet.over, "its batch")
 
 
 def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:

@@ -218,7 +218,10 @@ class Job:
         return Sink(self._output, self._dst, options, options["sinkId"] or query)
 
     def state(self, *, waiting: bool = False) -> Ingested:
-        """Return how far it is, from the checkpoint and the ledger."""
+        """Return how far it is, from the checkpoint and the ledger.
+
+        `waiting` says that it was, up to a second ago: a batch that Spark has planned since is seen here.
+        """
         batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset = self._input.offset(self._checkpoint, batch) if batch >= 0 else {}
         name = self._checkpoint.query_id()
@@ -227,7 +230,7 @@ class Job:
         new = head.account.since(self._accounted)
         return replace(
             standing(sink, head, query=name or "", batch=batch, offset=offset),
-            waiting=waiting,
+            waiting=waiting and in_flight(self._checkpoint) is None,
             null_columns=tuple(new.null_columns),
             unknown_fields=dict(new.unknown),
             rescued=new.rescued,
