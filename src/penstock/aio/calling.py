@@ -93,17 +93,21 @@ class Calling:
         try:
             given = results_of(await answers, len(calls))
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises, some rows may have their outcomes already
-            failure = error
-            given = [error] * len(calls)
+            failure, given = error, [error] * len(calls)
         completed = [not call.ended_without() for call in calls]
         if failure is not None and not any(completed):
             raise failure
         waiting = (call.completion() for call, is_completed in zip(calls, completed, strict=True) if is_completed)
-        came_first = iter(await asyncio.gather(*waiting, return_exceptions=True))
-        for is_completed, one in zip(completed, given, strict=True):
-            if is_completed and one is not None and not isinstance(one, Misfit):
+        return self._joined(given, completed, await asyncio.gather(*waiting, return_exceptions=True))
+
+    def _joined(self, given: list[Any], completed: list[bool], came_first: list[Any]) -> list[Any]:
+        """Return what a batch was given, with what came first in place of it where a call was completed."""
+        first = iter(came_first)
+        for place in (place for place, is_completed in enumerate(completed) if is_completed):
+            if given[place] is not None and not isinstance(given[place], Misfit):
                 self._late()
-        return [next(came_first) if is_first else one for is_first, one in zip(completed, given, strict=True)]
+            given[place] = next(first)
+        return given
 
     def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
         """Call the function for a batch; return what its results come from."""
