@@ -570,14 +570,8 @@ class TestProcess:
         command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
         texts = ("out-a", "out-b", "PST-101", "does not exist", '<td data-head="Rows">3</td>')
         command.until(lambda: all(text in scrape(port, "") for text in texts), "the page")
-        again = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-        )
-        assert (again.returncode, "run by another penstock run" in again.stderr) == (1, True)
+        again = penstock("run", "p.toml")
+        assert (again.status, "run by another penstock run" in again.err) == (1, True)
         assert any("does not exist" in entry["message"] for entry in command.entries)
         (place / "come").mkdir()
         put(place / "come" / "0.txt", "came\n")
