@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
-# Tasks are tried four times. A worker has what is armed from its environment, which is that of the session.
+# Tasks are tried four times. What is armed is in the environment of the session, which workers have of formats that it registers.
 INGEST = """
 import sys, penstock
 src, dst, points = sys.argv[1:]
 config = {"spark.executorEnv.PENSTOCK_FAILPOINTS": points}
 spark = penstock.local_session("local[2,4]", config=config, rows_in_jvm=False)
+penstock.register(spark)
 penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": "50k"}, sink={"rollSize": "20k"})
 print("DONE")
 """
@@ -40,6 +41,7 @@ import sys, penstock
 src, dst, points = sys.argv[1:]
 config = {"spark.executorEnv.PENSTOCK_FAILPOINTS": points}
 spark = penstock.local_session("local[2,4]", config=config, rows_in_jvm=False)
+penstock.register(spark)
 frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", "50k").load(src)
 writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
 writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
