@@ -113,7 +113,7 @@ def test_an_object_that_another_program_put_is_read(found: StoreServer, root: st
 
 @pytest.mark.slow  # 10 MiB to each store
 def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`.gz`, `.zst`, `.age`, and one in the other, longer than what is read at once, over several batches: each line once, cut ones named."""
+    """`.gz`, `.zst`, `.age`, one in the other, longer than what is read at once, over batches: each line once, a cut file is named."""
     monkeypatch.setenv("PENSTOCK_TEST_KEY", READER_KEY)
     draw = random.Random(0)  # noqa: S311 - bytes that do not shrink
     lines = [draw.randbytes(500).hex() for _ in range(20_000)]

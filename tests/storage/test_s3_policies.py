@@ -119,7 +119,7 @@ def test_a_right_that_is_there_for_the_input_alone_is_told(
 
 
 def test_the_least_that_is_enough(place: str, tmp_path: Path, limited: Callable[..., None]) -> None:
-    """To read and list the input, to read, put, delete and list the output: an ingest reads, writes, publishes and is verified with that."""
+    """To read and list the input, to read, put, delete and list the output: enough to read, write, publish and verify."""
     prefixes = [f"{place.removeprefix('s3://bucket/')}/{name}" for name in ("in", "in/*", "out", "out/*")]
     listed = listing(Condition={"StringLike": {"s3:prefix": prefixes}})
     limited(objects(place, READ, "in/"), objects(place, WRITE, "out/"), listed)
