@@ -128,6 +128,7 @@ class Job:
         for storage, directory in ((self._output, self._dst), (checkpoint, path)):
             probe = f"{directory}/{TEMPORARY}{unique.token()}"
             storage.create(probe).close()
+            storage.open(probe).close()
             storage.delete(probe)
         if aside := self._sink.get("quarantineLocation"):
             quarantine.claim(self._output, aside, self._dst)

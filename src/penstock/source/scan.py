@@ -333,7 +333,9 @@ class Scan:
     def _no_file(self, folder: str, known: _Directory, name: str) -> str:
         """Return why something is no file that is read; "" for what is entered."""
         if name in known.children:
-            return "" if self._selection.below(_joined(folder, name)) is not None else "directory"
+            if self._selection.below(_joined(folder, name)) is not None:
+                return ""
+            return "directory" if known.place.inside else "name"
         if hidden(name):
             return "hidden"
         asked = self._accept(name) and (known.place.inside or known.place.takes_file(name))
