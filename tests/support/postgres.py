@@ -80,7 +80,7 @@ class Postgres:
     def psql(self, sql: str) -> str:
         """Return what PostgreSQL's own client prints."""
         # Not by the library's own way, which is a shell: the path of this environment may have a blank.
-        client = [self._server.bin_path / "psql", self._server.get_uri()]
+        client = [str(self._server.bin_path / "psql"), str(self._server.get_uri())]
         return subprocess.run(client, input=sql, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
