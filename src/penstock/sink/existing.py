@@ -132,13 +132,13 @@ def _stage(form: dict[str, Any]) -> NotedStage:
 def namesakes(storage: Storage, state: str, sink_id: str, given: Mapping[str, str]) -> list[str]:
     """Return the other sinks below the state directory `state` that call their files by the same options; what cannot be read is none."""
     own = [given.get(option) for option in _NAMING]
-    found = []
+    sinks = []
     for other in sink_ids(storage, state):
         with contextlib.suppress(StorageError, DamagedState):
             options = noted(storage, f"{state}/{other}").options
             if other != sink_id and own == [options.get(option) for option in _NAMING]:
-                found.append(other)
-    return found
+                sinks.append(other)
+    return sinks
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:
