@@ -46,7 +46,7 @@ from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.source.globs import expression
+from penstock.source.globs import check_names, expression
 from penstock.source.hints import Hints
 from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
 from penstock.storage import Entry, Link, entry_at
@@ -86,8 +86,10 @@ def is_partition(name: str) -> bool:
 def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
     """Return the test that file names must pass: both `pathGlobFilter` and `pattern`, where given.
 
-    Raises `OptionError` for a glob that is not one. A `.` of the pattern is any character: names may hold line breaks.
+    Raises `OptionError` for a glob that is not one of names. A `.` of the pattern is any character: names may hold line breaks.
     """
+    if glob:
+        check_names(glob)
     tests = [re.compile(text, re.DOTALL) for text in (pattern, glob and expression(glob)) if text]
     return (lambda name: all(test.fullmatch(name) for test in tests)) if tests else (lambda _: True)
 
