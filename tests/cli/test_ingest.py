@@ -23,7 +23,7 @@ from penstock.cli import ingest, process
 from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.testing import FakeClock
 from tests.soak.records import DDL, Records
 from tests.support.wait import PATIENCE_SECONDS

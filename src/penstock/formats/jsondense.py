@@ -9,6 +9,8 @@ columns Arrow is the faster one. polars is as strict about types as we are, but 
 2. In string columns it writes numbers and arrays in its own way (`1.10` as `1.1`), so no value there may begin like one;
    nor may a value of a date or time column be one: each must go on with `-` behind four characters, which no number does.
 3. Halves of characters (`\ud83d` alone) become NUL.
+4. A block that begins as gzip, zlib or zstd does (`x\x01`) it unpacks: no rows come of it, or an error of the system. So a block begins
+   with an object, or with white space.
 
 Where one of these cannot be ruled out, a value is null or a type is not among the plainest, the block is another reader's.
 White space in front of a colon would break the counting, and is looked for.
@@ -40,6 +42,7 @@ _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed o
 _YEAR_DIGITS = 4
 _QUOTE, _COLON, _SPACE = b'": '
 _LOCAL_MICROS = pa.timestamp("us")
+_BEGINNINGS = (b"{", b" ", b"\t", b"\r", b"\n")
 
 
 class DenseReader:
@@ -62,6 +65,8 @@ class DenseReader:
 
     def read(self, data: bytes) -> pa.RecordBatch | None:
         """Return the rows of `data`, lines, as `jsonexact.exact` would; None where that is not certain."""
+        if not data.startswith(_BEGINNINGS):
+            return None
         polars = _polars()
         try:
             frame = polars.read_ndjson(data, schema=self._read_as)

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from penstock import failpoints
 from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ def _become(request: _Request) -> None:
     os.environb.clear()
     os.environb.update(request.environment)
     time.tzset()
+    failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
     sys.path[0] = os.getcwd()
     sys.argv = [os.fsdecode(argument) for argument in request.arguments[1:]]
 
