@@ -84,8 +84,8 @@ def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str |
     topics = {topic: item for topic, item in form.items() if topic[:1] != "@"} if isinstance(form, dict) else {}
     if not topics or not all(_is_offsets_of_partitions(item, least) for item in topics.items()):
         msg = (
-            f"{name}={value!r}: expected {', '.join(words)}, or JSON with an offset of at least {least} for each partition, each once, such as "
-            '{"orders": {"0": 23, "1": -1}}'
+            f"{name}={value!r}: expected {', '.join(words)}, or JSON with an offset of at least {least} for each partition, each once, "
+            'such as {"orders": {"0": 23, "1": -1}}'
         )
         raise OptionError(msg)
     return topics
