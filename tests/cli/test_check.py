@@ -403,6 +403,7 @@ def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) 
     """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
     schema = penstock("check", "--schema", "--json").facts
     assert schema == model.json_schema()
+    assert schema["title"] == "Pipelines of penstock run"
     for name, table in (("SourceTable", SOURCE), ("SinkTable", SINK)):
         properties = schema["$defs"][name]["properties"]
         assert set(properties) == {option.name for option in table} | ({"schema"} if name == "SourceTable" else set())
@@ -425,6 +426,11 @@ def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[.
     assert (again.status, (place / "p.toml").read_text()) == (2, before)
     assert penstock("init", "in", "--file", "-").out.startswith("# penstock check")
     assert penstock("init", "nowhere").status == 2
+    (place / "nothing").mkdir()
+    draft = penstock("init", "nothing", "--file", "-").out
+    assert '# There is no file yet: say what they will be, such as format = "json" and a schema.' in draft
+    (place / "p2.toml").write_text(draft)
+    assert plans.plan("p2.toml").pipelines["nothing"].request.source["format"] == "text"
 
 
 @pytest.mark.slow
