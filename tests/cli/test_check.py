@@ -243,6 +243,21 @@ def test_a_checkpoint_that_no_other_reads(place: Path, name: str) -> None:
     assert problems(place, one + two + three) == []
 
 
+@pytest.mark.parametrize(("first", "last"), [("a", "a"), ("*", "a"), ("a/x=1", "a")])
+def test_pipelines_that_go_round(place: Path, first: str, last: str) -> None:
+    """Where one pipeline reads what another has made of its own output, every record would go round for ever; a chain is no circle."""
+    names = [("one", first, "b"), ("two", "b", "c/c"), ("three", "c", last), ("beside", "c", "d")]
+    for name in ("a/x=1", "b", "c", "d"):
+        (place / "round" / name).mkdir(parents=True)
+    text = [f'[pipelines.{name}]\nsource.path = "round/{src}"\nsink.path = "round/{dst}"\n' for name, src, dst in names]
+    if first == "*":  # of what it has made itself
+        text[0] = text[0].replace("round/*", "round/[a]")
+    [(line, key, message)] = problems(place, "".join(text))
+    assert (line, key) == (2, "pipelines.one.source")
+    assert "what it reads is made of what it writes, by 'two', 'three': each record would go round for ever" in message
+    assert problems(place, "".join([text[0], *text[2:]])) == []
+
+
 def test_settings_of_spark_as_toml_has_them(place: Path) -> None:
     """A dotted key without quotes is a table in a table to TOML: it is the setting all the same, and a number or a truth is its text."""
     (place / "p.toml").write_text(
