@@ -27,6 +27,7 @@ from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
 from penstock.storage._in_turn import InTurn
 from penstock.testing import FakeClock, ObjectStore
+from tests.support.wait import PATIENCE_SECONDS
 
 REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
 
@@ -311,7 +312,7 @@ def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -
     split = Split(split.file, 0, 30 << 20)
     batches = read.batches([split])
     rows = next(batches).num_rows
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while (
         counted.requests["get"] < 2 + 2 and time.monotonic() < until
     ):  # a look for the end of each block, and the block
@@ -374,7 +375,7 @@ def test_small_objects_are_opened_ahead(counted: Counted) -> None:
     reads, splits = objects(counted, names)
     coming = OpenedAhead(reads.storage.open, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
     coming.open("/in/000")
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while counted.requests["begin"] < OPEN_FILES + 1 and time.monotonic() < until:
         time.sleep(0.001)
     assert counted.taken() == {"begin": OPEN_FILES + 1}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import AccessRefused, StorageError
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import _objects_native, locate, names_at

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import NotThere, OptionError
 from penstock.sink.ledger import STATE_DIRECTORY
+from penstock.source.scan import hidden
 from penstock.source.where import Selection, where_of
 from penstock.storage import entry_at, locate
 
@@ -115,9 +116,23 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
 
 def _is_read(storage: Storage, directory: str, place: Where) -> bool:
     """Tell whether what is put into a directory would be read."""
-    target = storage.addressed_as(place.storage, storage.resolve(directory))
-    selected, source = Selection(place.rests, lambda _: True), place.storage.resolve(place.root)
-    return _lies_in(target, source) and selected.below(target[len(source) :].strip("/")) is not None
+    return _below(place, storage.addressed_as(place.storage, storage.resolve(directory))) is not None
+
+
+def lists(place: Where, directory: str) -> bool:
+    """Tell whether the files of a directory are input: a path leads there, and nothing on the way is hidden.
+
+    The directory is given by what it is really called.
+    """
+    below = _below(place, directory)
+    return below is not None and not any(map(hidden, below.split("/")))
+
+
+def _below(place: Where, target: str) -> str | None:
+    """Return what leads from an input to a directory that is read with it; `None` if it is not."""
+    source = place.storage.resolve(place.root)
+    below = target[len(source) :].strip("/")
+    return below if _lies_in(target, source) and Selection(place.rests, lambda _: True).below(below) else None
 
 
 def _server(path: str) -> str:

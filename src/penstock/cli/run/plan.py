@@ -243,12 +243,13 @@ def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[s
         planned = _planned(reading, name, pipeline)
         if planned is None:
             continue
-        refused = taken.take(name, planned.claims, planned.request.dst)
+        refused = taken.take(name, planned.claims, planned.request)
         if refused is None:
             pipelines[name] = planned
             continue
         of_checkpoint = refused[0] is Claimed.CHECKPOINT and pipeline.checkpoint
-        reading.problem((*key, "checkpoint" if of_checkpoint else "sink"), refused[1])
+        side = "source" if refused[0] is Claimed.INPUT else "sink"
+        reading.problem((*key, "checkpoint" if of_checkpoint else side), refused[1])
 
 
 def _planned(reading: _FileReading, name: str, pipeline: model.PipelineTable) -> Planned | None:
@@ -357,7 +358,7 @@ def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
 
 def _look(reading: _FileReading, key: Key, request: Request) -> None:
     """Note what the ingest itself says of the request, without Spark; nothing is made."""
-    from penstock.ingestion.job import check
+    from penstock.ingestion.ingest import check
 
     sides: dict[str, Any] = {"source": request.source, "sink": request.sink, "transform": request.transform}
     try:
