@@ -109,6 +109,8 @@ TABLES = {
         ("sink", "lateness", "'lateness' for the penstock sink: it is one of the source;"),
         ("log", "path2", "'path2' for the penstock log; did you mean 'path'"),
         ("database sink", "dbtable", "'dbtable' .* here it is table"),
+        ("database sink", "path", r"'path' .*sink: a table has no path: \.start\(\) without one"),
+        ("topic source", "path", r"'path' .*source: topics have no path: \.load\(\) without one"),
         ("source", "asof", "'asof' for the penstock source: it is one of the batch read;"),
         ("sink", "batchkey", "'batchkey' for the penstock sink: it is one of the batch write;"),
         ("batch write", "rollinterval", "'rollinterval' for the penstock batch write: it is one of the sink;"),

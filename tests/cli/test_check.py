@@ -93,6 +93,9 @@ MISTAKES = {
     "a bad interval": (pipeline('schedule = { watch = "5" }\n'), 4, "pipelines.p.schedule.watch", "is not a duration"),
     "a bad cron": (pipeline('schedule = { cron = "61 * * * *" }\n'), 4, "pipelines.p.schedule.cron", "no schedule of cron"),
     "a cron of no day": (pipeline('schedule = { cron = "0 0 30 2 *" }\n'), 4, "pipelines.p.schedule.cron", "no schedule of cron"),
+    "a cron with seconds": (pipeline('schedule = { cron = "0 5 * * * *" }\n'), 4, "pipelines.p.schedule.cron", "found 6 fields"),
+    "a zone of no cron": (pipeline('schedule = { watch = "10s", timeZone = "Europe/Berlin" }\n'), 4, "pipelines.p.schedule",
+                          "timeZone is of cron alone"),
     "a bad zone": (pipeline('schedule = { cron = "1 * * * *", timeZone = "Mars" }\n'), 4, "pipelines.p.schedule.timeZone",
                    "not a time zone"),
     "no attempts": (pipeline("retry.attempts = 0\n"), 4, "pipelines.p.retry.attempts", "greater than or equal to 1"),
@@ -209,6 +212,50 @@ def test_an_output_within_another(place: Path, first: str, second: str) -> None:
     assert (line, key) == (6, "pipelines.q.sink")
     assert "readers of the outer one would see the rows of both" in message
     assert problems(place, pipeline() + other.replace('"out"', '"out-2"')) == []
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("path", ['"in"', '["in/a*", "in/b"]', '"in/*/c"'])
+def test_a_checkpoint_within_the_input_of_another(place: Path, path: str, turn: int) -> None:
+    """What Spark writes into a checkpoint would be read as records, whichever of the two comes first."""
+    (place / "in" / "b").mkdir()
+    one = f'[pipelines.one]\nsource.path = {path}\nsink.path = "out-one"\n'
+    two = '[pipelines.two]\nsource.path = "other"\nsink.path = "out-two"\ncheckpoint = "in/b/c/d"\n'
+    (place / "other").mkdir()
+    [(line, key, message)] = problems(place, "".join([one, two][::turn]))
+    if turn == 1:
+        assert (line, key) == (7, "pipelines.two.checkpoint")
+        assert "lies in the input of pipeline 'one'" in message
+    else:
+        assert (line, key) == (6, "pipelines.one.source")
+        assert "the checkpoint of pipeline 'two' lies in it" in message
+
+
+@pytest.mark.parametrize("name", ["in/_checkpoint", "in/b/.checkpoint/x", "in/z", "inside"])
+def test_a_checkpoint_that_no_other_reads(place: Path, name: str) -> None:
+    """What is hidden, or no path leads to, may be anywhere; so may the output that another one reads, with the checkpoint in its state."""
+    (place / "in" / "b").mkdir()
+    (place / "other").mkdir()
+    one = '[pipelines.one]\nsource.path = ["in/a*", "in/b"]\nsink.path = "out-one"\n'
+    two = f'[pipelines.two]\nsource.path = "other"\nsink.path = "out-two"\ncheckpoint = "{name}"\n'
+    (place / "out-two").mkdir()
+    three = '[pipelines.three]\nsource.path = "out-two"\nsink.path = "out-three"\n'
+    assert problems(place, one + two + three) == []
+
+
+@pytest.mark.parametrize(("first", "last"), [("a", "a"), ("*", "a"), ("a/x=1", "a")])
+def test_pipelines_that_go_round(place: Path, first: str, last: str) -> None:
+    """Where one pipeline reads what another has made of its own output, every record would go round for ever; a chain is no circle."""
+    names = [("one", first, "b"), ("two", "b", "c/c"), ("three", "c", last), ("beside", "c", "d")]
+    for name in ("a/x=1", "b", "c", "d"):
+        (place / "round" / name).mkdir(parents=True)
+    text = [f'[pipelines.{name}]\nsource.path = "round/{src}"\nsink.path = "round/{dst}"\n' for name, src, dst in names]
+    if first == "*":  # of what it has made itself
+        text[0] = text[0].replace("round/*", "round/[a]")
+    [(line, key, message)] = problems(place, "".join(text))
+    assert (line, key) == (2, "pipelines.one.source")
+    assert "what it reads is made of what it writes, by 'two', 'three': each record would go round for ever" in message
+    assert problems(place, "".join([text[0], *text[2:]])) == []
 
 
 def test_settings_of_spark_as_toml_has_them(place: Path) -> None:
@@ -371,6 +418,7 @@ def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) 
     """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
     schema = penstock("check", "--schema", "--json").facts
     assert schema == model.json_schema()
+    assert schema["title"] == "Pipelines of penstock run"
     for name, table in (("SourceTable", SOURCE), ("SinkTable", SINK)):
         properties = schema["$defs"][name]["properties"]
         assert set(properties) == {option.name for option in table} | ({"schema"} if name == "SourceTable" else set())
@@ -393,6 +441,11 @@ def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[.
     assert (again.status, (place / "p.toml").read_text()) == (2, before)
     assert penstock("init", "in", "--file", "-").out.startswith("# penstock check")
     assert penstock("init", "nowhere").status == 2
+    (place / "nothing").mkdir()
+    draft = penstock("init", "nothing", "--file", "-").out
+    assert '# There is no file yet: say what they will be, such as format = "json" and a schema.' in draft
+    (place / "p2.toml").write_text(draft)
+    assert plans.plan("p2.toml").pipelines["nothing"].request.source["format"] == "text"
 
 
 @pytest.mark.slow

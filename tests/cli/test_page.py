@@ -37,7 +37,7 @@ from penstock.cli.page.watched import Described, Failures, Views
 from penstock.cli.run.measured import Measuring
 from penstock.cli.run.status import Phase
 from penstock.errors import OptionError, StorageError, UsageError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.server import answering, monitors
 from penstock.storage import LocalStorage
@@ -465,8 +465,9 @@ def test_tokens_by_reference_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         False,
         False,
     ]
-    with pytest.raises(OptionError, match="is for --page"):
-        requested(None, "env:X")
+    with pytest.raises(OptionError, match="is for --page") as told:
+        requested(None, TOKEN)
+    assert TOKEN not in told.value.message  # it was to be a reference, and somebody gave the token
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.cli.process import Interrupted, Stop
 from penstock.cli.run import plan as plans
-from penstock.cli.run.fleet import Fleet, Locks
+from penstock.cli.run.commands import attend
+from penstock.cli.run.fleet import Fleet
+from penstock.cli.run.locks import Locks, Renewal, read_anew
 from penstock.cli.run.logs import Journal, JsonLines, PlainLines, logged
 from penstock.cli.run.references import Secrets
 from penstock.cli.run.runner import is_final, next_ns
@@ -36,7 +39,7 @@ from penstock.errors import (
     SchemaChanged,
     StorageError,
 )
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from tests.support.cluster import kill
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -60,6 +63,7 @@ class Ingests:
         self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
+        self.looks = True  # anew for each report; else the last look is reported again
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
@@ -75,7 +79,7 @@ class Ingests:
             if outcome is not None:
                 raise outcome
             while planned.schedule.watch:
-                progress(self.state[name])
+                progress(replace(self.state[name]) if self.looks else self.state[name])
                 time.sleep(0.005)
         except KeyboardInterrupt:  # as `penstock.ingest`, which tells how far it came
             progress(self.state[name])
@@ -120,7 +124,7 @@ def start(place: Path, ingests: Ingests) -> Iterator[Callable[..., Fleet]]:
 
     def started(content: str) -> Fleet:
         (place / "p.toml").write_text(content)
-        fleets.append(Fleet("p.toml", plans.plan("p.toml"), ingests, [Journal()]))
+        fleets.append(Fleet(plans.plan("p.toml"), ingests, [Journal()]))
         fleets[-1].start()
         return fleets[-1]
 
@@ -133,6 +137,13 @@ def start(place: Path, ingests: Ingests) -> Iterator[Callable[..., Fleet]]:
 def ticked(fleet: Fleet) -> bool:
     fleet.tick()
     return True
+
+
+def reloaded(fleet: Fleet, locks: Locks) -> bool:
+    fresh = read_anew("p.toml", fleet.plan.secrets, locks)
+    if fresh is not None:
+        fleet.take(fresh)
+    return fresh is not None
 
 
 def phases(fleet: Fleet) -> dict[str, Phase]:
@@ -214,6 +225,24 @@ def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], inges
     assert (state.batch, state.rows) == (0, 10)
 
 
+def test_a_stop_does_not_go_by_an_earlier_look(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """An ingest that waits looks once a second, and reports oftener: a batch that has begun since is waited for all the same."""
+    fleet = start(text("busy"))
+    wait_for(lambda: ingests.active, "it")
+    ingests.looks = False
+    ingests.commit("busy", waiting=True)
+    wait_for(lambda: phases(fleet)["busy"] == Phase.WAITING, "a look")
+    time.sleep(0.1)
+    fleet.stop(60)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.state["busy"] = replace(ingests.state["busy"], waiting=False)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.commit("busy")
+    wait_for(lambda: fleet.over, "its batch")
+
+
 def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:
     """A batch that does not end is broken off when the bound is over; who has not ended then is named."""
     fleet = start(text("slow"))
@@ -248,7 +277,7 @@ def test_a_reload_leaves_alone_what_is_unchanged(
     content = text("same", "new") + text("changes").partition("\n")[2].replace("out-changes", "elsewhere")
     (place / "p.toml").write_text(content)
     with Locks() as locks, caplog.at_level(logging.INFO, "penstock"):
-        assert fleet.reload(locks)
+        assert reloaded(fleet, locks)
     assert "3 pipelines, 2 of them new or changed, 1 gone" in caplog.text
     wait_for(lambda: "new" in ingests.active, "the new one")
     wait_for(lambda: ticked(fleet) and phases(fleet)["changes"] == Phase.DRAINING, "its batch")
@@ -267,12 +296,52 @@ def test_a_reload_of_a_bad_file_changes_nothing(
     wait_for(lambda: ingests.active, "it")
     with Locks() as locks:
         (place / "p.toml").write_text(text("p", "q") + "nonsense = 1\n")
-        assert not fleet.reload(locks)
+        assert not reloaded(fleet, locks)
         (place / "p.toml").unlink()
-        assert not fleet.reload(locks)
+        assert not reloaded(fleet, locks)
     assert "nothing is changed" in caplog.text
     assert "p.toml:12: pipelines.q.nonsense: unknown key" in caplog.text
     assert ingests.active == {"p"}
+
+
+def test_a_reload_that_gets_no_answer_keeps_nobody_from_a_stop(
+    start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where what a file names does not answer, here a module that waits for something, that is told, and SIGTERM ends all in its bound.
+
+    When it does answer, it is taken.
+    """
+    fleet = start(text("p"))
+    wait_for(lambda: ingests.active, "it")
+    (place / "p.toml").write_text(text("p", "q") + 'transform = "that_waits:same"\n')
+    (place / "that_waits.py").write_text(WAITS)
+    reload, stop = threading.Event(), Stop()
+    with Locks() as locks, Renewal("p.toml", fleet.plan.secrets, locks, silence=0.3) as renewal:
+        over = threading.Thread(target=attend, args=(fleet, renewal, stop, reload, lambda: False), daemon=True)
+        over.start()
+        reload.set()
+        wait_for(lambda: "do not answer" in caplog.text, "the word")
+        (place / "go").touch()
+        wait_for(lambda: ingests.active == {"p", "q"}, "the answer")
+        sys.modules.pop("that_waits")
+        (place / "go").unlink()
+        reload.set()
+        wait_for(lambda: caplog.text.count("do not answer") == 2, "the next word")
+        stop.interrupt = Interrupted(signal.SIGTERM)
+        over.join(PATIENCE_SECONDS)
+        assert not over.is_alive()
+        (place / "go").touch()
+
+
+WAITS = """
+import pathlib, time
+
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+
+def same(batch):
+    return batch
+"""
 
 
 def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: Ingests, place: Path) -> None:
@@ -285,7 +354,7 @@ def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: In
     wait_for(lambda: ingests.active, "it")
     (place / "p.toml").write_text(content.replace("file:old", "file:new"))
     with logged(written.append, fleet.plan.secrets, as_json=False), Locks() as locks:
-        assert fleet.reload(locks)
+        assert reloaded(fleet, locks)
         logging.getLogger("penstock.ingest").warning("%s %s", "old-s3cr3t", "new-s3cr3t")
     assert "warning: *** ***" in written[-1]
 
@@ -296,7 +365,7 @@ def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ing
     fleet = start(text("p", "q"))
     wait_for(lambda: phases(fleet)["p"] == Phase.FAILED, "the failure")
     with Locks() as locks:
-        assert fleet.reload(locks)
+        assert reloaded(fleet, locks)
     wait_for(lambda: ticked(fleet) and ingests.active == {"p", "q"}, "both")
     assert ingests.calls.count("q") == 1
 
@@ -313,7 +382,7 @@ def test_a_change_that_is_taken_back_while_it_is_taken(
     with Locks() as locks:
         for changed in (other, content):
             (place / "p.toml").write_text(changed)
-            assert fleet.reload(locks)
+            assert reloaded(fleet, locks)
             wait_for(lambda: phases(fleet)["p"] == Phase.DRAINING, "its last batch")
     ingests.commit("p")
     wait_for(lambda: ticked(fleet) and ingests.calls.count("p") == 2, "its second run")
@@ -337,7 +406,7 @@ def test_a_pipeline_that_gets_another_name_waits_for_itself(
         changed = changed.replace(f"[pipelines.{before}]", f"[pipelines. {after}]")
     (place / "p.toml").write_text(changed.replace("[pipelines. ", "[pipelines."))
     with Locks() as locks:
-        assert fleet.reload(locks)
+        assert reloaded(fleet, locks)
     wait_for(lambda: ticked(fleet) and phases(fleet)["p"] == Phase.DRAINING, "its last batch")
     assert not set(renamed.values()) - {"p", "q"} & ingests.active
     for before in renamed:
@@ -501,14 +570,8 @@ class TestProcess:
         command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
         texts = ("out-a", "out-b", "PST-101", "does not exist", '<td data-head="Rows">3</td>')
         command.until(lambda: all(text in scrape(port, "") for text in texts), "the page")
-        again = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-        )
-        assert (again.returncode, "run by another penstock run" in again.stderr) == (1, True)
+        again = penstock("run", "p.toml")
+        assert (again.status, "run by another penstock run" in again.err) == (1, True)
         assert any("does not exist" in entry["message"] for entry in command.entries)
         (place / "come").mkdir()
         put(place / "come" / "0.txt", "came\n")

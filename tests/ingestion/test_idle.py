@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ingestion.job import _Run
+from penstock.ingestion.run import IngestRun
 
 LOOKS = 3
 
@@ -69,7 +69,7 @@ class Ending(threading.Event):
 def test_a_query_that_waits_is_asked_once_a_second_and_ends_at_once() -> None:
     """Each look at a query costs the JVM and us some milliseconds: a watch that idles takes few, and hears of its end all the same."""
     job: Any = Job()
-    run = _Run(lambda: job, every=1)
+    run = IngestRun(lambda: job, every=1)
     run._ending = Ending(job.waited)
     run._await(job, None)  # type: ignore[arg-type]  # no session
     assert job.asked == LOOKS

@@ -201,6 +201,30 @@ def test_names_that_rise_cost_one_request(counted: Counted) -> None:
         assert counted.taken() == {"behind": 10}
 
 
+def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> None:
+    """Whether an empty object is a file or a directory shows in the listing, wherever its children are in it: no other is asked for."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        counted.store.put("in/0", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage, recursiveFileLookup="true")
+        scan.refresh()
+        clock.sleep(20)
+        counted.taken()
+        files = {f"{number}": b"" for number in range(1, 9)} | {
+            "d!": b"",
+            "d-1": b"",
+            "d-1.x": b"y",
+            "d/e/f": b"",
+            "d/e-": b"",
+            "z": b"",
+        }
+        for name, data in (files | {"d": b"", "d/e": b"", "m": b"", "m/n": b"", "m/n/o": b"1"}).items():
+            counted.store.put(f"in/{name}", data, "")
+        assert {arrival.file.path for arrival in scan.refresh().came} == {*files, "m/n/o"}
+        assert counted.taken() == {"behind": 1}
+
+
 def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
     """A smaller name beside one of the last minute is found at once; any other by the next listing of everything, or by a new scan."""
     storage = ObjectStorage(system=counted)

@@ -48,6 +48,36 @@ def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stag
     assert "unknown option 'rollinterval' for the penstock batch write" in str(errors.of(caught.value))
 
 
+def test_a_view_of_sql_follows_what_it_is_told(spark: SparkSession, stage: Stage) -> None:
+    """SQL says neither that a batch is read nor its zone, whatever was registered: what the errors say to add is enough."""
+    penstock.register(spark)
+    put = spark.sql("SELECT 7 AS id, '2026-01-02 03:04:05' AS at")
+    append(put, stage, "one", format="json")
+    said = {"path": str(stage.dst)}
+
+    def rows(columns: str = "") -> list[tuple[object, ...]]:
+        options = ", ".join(f"{name} '{value}'" for name, value in said.items())
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW told {columns} USING penstock OPTIONS ({options})")
+        return [tuple(row) for row in spark.sql("SELECT id, CAST(at AS string) FROM told").collect()]
+
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW told USING penstock OPTIONS (path '{stage.dst}')")
+    with pytest.raises(PySparkException) as caught:
+        spark.sql("SELECT * FROM told").collect()
+    assert "in SQL, which penstock.register does not reach, OPTIONS (format 'json')" in str(errors.of(caught.value))
+    said["format"] = "json"
+    assert rows() == [(7, "2026-01-02 03:04:05")]
+    session = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        with pytest.raises(PySparkException) as caught:
+            rows("(id bigint, at timestamp)")
+        assert "and in SQL OPTIONS (timeZone 'UTC')" in str(errors.of(caught.value))
+        said["timeZone"] = "Asia/Kolkata"
+        assert rows("(id bigint, at timestamp)") == [(7, "2026-01-02 03:04:05")]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", session)
+
+
 @pytest.mark.parametrize("mode", ["overwrite", "errorifexists", "ignore"])
 def test_other_modes_are_refused_by_name(spark: SparkSession, stage: Stage, mode: str) -> None:
     """Nothing of an output is replaced, and none is left out because something is there: such modes are refused, with what to do."""

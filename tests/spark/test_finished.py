@@ -294,8 +294,9 @@ def test_a_stream_of_an_output_is_what_it_was(output: Output) -> None:
     unregistered = PenstockDataSource({"path": str(output.root)})
     assert unregistered.schema() == "value string"
     assert unregistered.streamReader(struct("value string")) is not None
-    with pytest.raises(OptionError, match="the files are json, and nothing said so .*option..format., .json"):
+    with pytest.raises(OptionError, match="the files are json, and nothing said so .*option..format., .json") as told:
         unregistered.reader(struct("value string"))
+    assert "in SQL, which penstock.register does not reach, OPTIONS (format 'json')" in told.value.message
     said = PenstockDataSource({"path": str(output.root), "format": "json"})
     assert [row["id"] for row in read(said)] == [1]
     with pytest.raises(OptionError, match="is an output of json files, and a stream of them needs their schema"):

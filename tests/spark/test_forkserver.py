@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ from penstock import failpoints
 print(json.dumps({
     "pid": os.getpid(), "parent": os.getppid(), "arguments": sys.argv, "name": __name__, "directory": os.getcwd(),
     "variable": os.environ.get("GIVEN"), "jvm": os.environ["PENSTOCK_JVM"], "path": sys.path[0], "hash": hash("a"),
-    "imported": "pyarrow" in sys.modules, "armed": sorted(failpoints._armed), "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "imported": "pyarrow" in sys.modules, "pandas": "pandas" in sys.modules, "armed": sorted(failpoints._armed),
+    "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
     "ignored": signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "child": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
 }))
 for line in sys.stdin:
@@ -143,6 +145,7 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
     assert (said["arguments"][1:], said["name"], said["variable"]) == (["7"], "__main__", "as given")
     assert (said["directory"], said["path"]) == (str(driver.folder), str(driver.folder))
     assert (said["parent"], said["imported"]) == (driver.server.pid, True)
+    assert said["pandas"] == bool(find_spec("pandas")), "pyarrow looks for it when a worker first answers"
     assert said["jvm"] == str(os.getpid())
     assert (said["ignored"], said["child"]) == (True, True)
     assert len(said["streams"]) == 4, "its streams, and the connection to its client"

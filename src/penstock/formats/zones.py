@@ -74,7 +74,7 @@ def instants(local: pa.Array, zone: str) -> pa.Array:
         msg = (
             f"a time that says no zone, and which one it is in was not said either: it would be UTC, and the zone of Spark's "
             f"session is {zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and it is the session's, or "
-            'set .option("timeZone", "UTC") or another one of the source'
+            'set .option("timeZone", "UTC") or another one of the source, and in SQL OPTIONS (timeZone \'UTC\')'
         )
         raise OptionError(msg)
     micros = local.view(pa.int64())

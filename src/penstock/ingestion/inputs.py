@@ -98,6 +98,15 @@ def input_of(src: str, source: dict[str, Any], dst: str, checkpoint: str | None)
     return NamedInput(place, options, names)
 
 
+def place_of(src: str, source: Mapping[str, Any]) -> Where | None:
+    """Return where an ingest with these options lists files; `None` where it lists none: topics, and files that rows name."""
+    given = dict(source)
+    names = names_taken(given)
+    if is_topics(src) or not (names is None or names.is_published):
+        return None
+    return where_of((locate(src, name="SRC")[1], *_absolute(given)), given.get("basePath"))
+
+
 @dataclass(frozen=True)
 class FileInput:
     """Files below a directory, or below several: planned by Spark's driver, and carried as splits."""

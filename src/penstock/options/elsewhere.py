@@ -159,6 +159,7 @@ _ONE_TRANSACTION = "there is nothing to set: a batch is one transaction of the d
 _OWN_TABLE = "make the table yourself, and set createTable=false"
 _SETTING = "the url says it, of PostgreSQL: ?options=-c%20statement_timeout%3D10min"
 _JDBC = {
+    "path": "a table has no path: .start() without one, and url and table",
     "dbtable": "here it is table",
     "user": "the url has it: postgresql://user@host/database",
     "driver": "there is nothing to set: the url says which database it is",
@@ -176,6 +177,7 @@ _BY_TIME = "startingOffsets says offsets, earliest or latest; a consumer's offse
 _AS_SOON = "there is nothing to set: a batch begins as soon as there is something; trigger(processingTime=...) says how often is looked"
 _CLIENT_ASKS = "here it is timeout: for so long the client asks again by itself"
 _KAFKA = {
+    "path": "topics have no path: .load() without one, and subscribe, subscribePattern or assign",
     "startingTimestamp": _BY_TIME,
     "startingOffsetsByTimestamp": _BY_TIME,
     "startingOffsetsByTimestampStrategy": _BY_TIME,

@@ -304,7 +304,8 @@ class FinishedReader(DataSourceReader):
         if found is not None and positions is None:
             msg = (
                 f"the files are {found.format}, and nothing said so when their schema was asked for: add "
-                f'.option("format", "{found.format}"), or a schema, or call penstock.register(spark) first'
+                f'.option("format", "{found.format}"), or a schema, or call penstock.register(spark) before spark.read; in SQL, which '
+                f"penstock.register does not reach, OPTIONS (format '{found.format}'), or columns"
             )
             raise OptionError(msg)
         files = FinishedFiles.of(given, positions)

@@ -5,21 +5,28 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from penstock.ingestion.inputs import place_of
+from penstock.ingestion.places import lists
 from penstock.sink.ledger import STATE_DIRECTORY
+from penstock.source.scan import hidden
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from penstock.cli.ingest import Request
+    from penstock.cli.run.plan import Planned
+    from penstock.source.where import Rest, Where
 
 
 class Claimed(Enum):
     """What may be claimed."""
 
     CHECKPOINT = "checkpoint"
+    INPUT = "input"
     SINK = "sink"  # an output, by a sinkId of one's own
     QUERY = "query"  # a name in Spark
     NAME = "name"  # in the file
@@ -46,19 +53,51 @@ class Exclusive:
 
 
 @dataclass
+class ReadCheckpoints:
+    """Which pipelines read what Spark writes into the checkpoint of another one. What a thousand have is found by where it lies."""
+
+    _inputs: dict[str, dict[tuple[Rest, ...], tuple[str, Where]]] = field(
+        default_factory=dict
+    )  # by directory and globs
+    _checkpoints: dict[str, dict[str, str]] = field(
+        default_factory=dict
+    )  # by each directory below which they may be read
+
+    def take(self, name: str, checkpoint: str, read: Where | None) -> tuple[Claimed, str] | None:
+        """Enter a checkpoint, and what a pipeline reads, if anything; or return why one of them cannot be there."""
+        why = "what Spark writes there would be read as records; choose a checkpoint outside of it"
+        above = list(_listing(checkpoint))
+        for place in above:
+            for holder, other in self._inputs.get(place, {}).values():
+                if lists(other, checkpoint):
+                    return Claimed.CHECKPOINT, f"{checkpoint!r} lies in the input of pipeline {holder!r}: {why}"
+        known = {} if read is None else self._inputs.setdefault(read.storage.resolve(read.root), {})
+        if read is not None and read.rests not in known:
+            for spoilt, holder in self._checkpoints.get(read.storage.resolve(read.root), {}).items():
+                if lists(read, spoilt):
+                    return Claimed.INPUT, f"the checkpoint of pipeline {holder!r} lies in it, {spoilt!r}: {why}"
+            known[read.rests] = name, read
+        for place in above:
+            self._checkpoints.setdefault(place, {})[checkpoint] = name
+        return None
+
+
+@dataclass
 class Claimants:
     """What the pipelines of a file have claimed, each by who has it, and where they write."""
 
     _holders: dict[Exclusive, str] = field(default_factory=dict)
     _outputs: dict[str, str] = field(default_factory=dict)
     _around: dict[str, str] = field(default_factory=dict)  # directories that an output lies in
+    _read: ReadCheckpoints = field(default_factory=ReadCheckpoints)
 
-    def take(self, name: str, mine: tuple[Exclusive, ...], output: str) -> tuple[Claimed, str] | None:
-        """Enter what a pipeline claims, and its output; or return what another one has, and why that cannot be."""
+    def take(self, name: str, mine: tuple[Exclusive, ...], request: Request) -> tuple[Claimed, str] | None:
+        """Enter what a pipeline claims, its input and its output; or return what another one has, and why that cannot be."""
         taken = next((claim for claim in mine if claim in self._holders), None)
         if taken is not None:
             return taken.kind, taken.refusal(self._holders[taken])
-        place = _resolved(output)
+        [checkpoint] = [claim.what[0] for claim in mine if claim.kind is Claimed.CHECKPOINT]
+        place = _resolved(request.dst)
         above = list(_above(place))
         other = next((self._outputs[each] for each in above if each in self._outputs), self._around.get(place))
         if other is not None:
@@ -67,10 +106,37 @@ class Claimants:
                 "of both, and verify call them foreign; choose a directory outside of it"
             )
             return Claimed.SINK, message
+        if refused := self._read.take(name, checkpoint, place_of(request.src, request.source)):
+            return refused
         self._holders.update(dict.fromkeys(mine, name))
         self._outputs[place] = name
         self._around.update(dict.fromkeys(above, name))
         return None
+
+
+def going_round(planned: Collection[Planned]) -> list[str]:
+    """Return the names of pipelines of which each reads what the one before it writes, and the first what the last one does; or none."""
+    outputs = {_resolved(each.request.dst): each.name for each in planned}
+    inputs: dict[str, dict[tuple[Rest, ...], tuple[Where, list[str]]]] = {}
+    before: dict[str, set[str]] = {each.name: set() for each in planned}
+    for each in planned:
+        read = place_of(each.request.src, each.request.source)
+        if read is not None:
+            root = read.storage.resolve(read.root)
+            inputs.setdefault(root, {}).setdefault(read.rests, (read, []))[1].append(each.name)
+            before[each.name] |= {outputs[place] for place in (root, *_above(root)) if place in outputs}
+    for output, name in outputs.items():
+        for place in _listing(output):
+            for read, readers in inputs.get(place, {}).values():
+                for reader in readers if lists(read, output) else ():
+                    before[reader].add(name)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1][:-1]
+        at = names.index(next(each.name for each in planned if each.name in names))
+        return [*names[at:], *names[:at]]
+    return []
 
 
 def claims(name: str, request: Request) -> tuple[Exclusive, ...]:
@@ -86,6 +152,16 @@ def claims(name: str, request: Request) -> tuple[Exclusive, ...]:
 def _above(place: str) -> Iterator[str]:
     """Yield the directories that a place lies in."""
     while (outer := posixpath.dirname(place)) not in {place, ""}:
+        yield outer
+        place = outer
+
+
+def _listing(place: str) -> Iterator[str]:
+    """Yield a directory and those around it in whose listing it is met: no further than to what is hidden."""
+    yield place
+    for outer in _above(place):
+        if hidden(posixpath.basename(place)):
+            return
         yield outer
         place = outer
 

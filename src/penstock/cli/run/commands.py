@@ -19,7 +19,8 @@ from penstock.cli.process import hangups, session, status_of, stop_signals
 from penstock.cli.run import draft as drafts
 from penstock.cli.run import model
 from penstock.cli.run import plan as plans
-from penstock.cli.run.fleet import Fleet, Locks
+from penstock.cli.run.fleet import Fleet
+from penstock.cli.run.locks import Locks, Renewal
 from penstock.cli.run.logs import Journal, logged
 from penstock.cli.run.measured import Checks, Measuring
 from penstock.cli.run.shown import WatchedFleet
@@ -29,6 +30,7 @@ from penstock.metrics.meter import Meter
 from penstock.session.local import has_ended, require_pyspark
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
     from penstock.cli.run.toml import Flaw
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
 _log = logging.getLogger("penstock.run")
 _TICK_SECONDS = 0.2
@@ -139,21 +141,31 @@ def run(
         if metrics is not None or otel or page is not None:
             around.enter_context(_measured(spark, meter))
             watchers += [Measuring(meter), views.failures]
-        fleet = Fleet(location, plan, _ingesting(spark), watchers)
+        fleet = Fleet(plan, _ingesting(spark), watchers)
         checks.look_at(fleet)
         views.watched = WatchedFleet(fleet)
         fleet.start()
-        while not fleet.over and not stop.requested:
-            clock.sleep(_TICK_SECONDS)
-            if has_ended(spark, 0):
-                raise PenstockError(_JVM_ENDED)
-            if reload.is_set():
-                reload.clear()
-                fleet.reload(locks)
-            fleet.tick()
-            locks.keep()
+        with Renewal(location, plan.secrets, locks) as renewal:
+            attend(fleet, renewal, stop, reload, lambda: has_ended(spark, 0))
         late = _drained(fleet)
         return _answer(fleet, stop, late)
+
+
+def attend(fleet: Fleet, renewal: Renewal, stop: Stop, reload: threading.Event, ended: Callable[[], bool]) -> None:
+    """Look after the pipelines until all are over, or a stop is asked for. Raises `PenstockError` when Spark has `ended`.
+
+    No storage is asked here: a stop counts at once, whatever does not answer.
+    """
+    while not fleet.over and not stop.requested:
+        clock.sleep(_TICK_SECONDS)
+        if ended():
+            raise PenstockError(_JVM_ENDED)
+        if reload.is_set():
+            reload.clear()
+            renewal.ask()
+        if (fresh := renewal.taken()) is not None:
+            fleet.take(fresh)
+        fleet.tick()
 
 
 def _served(

@@ -12,23 +12,18 @@ is for people; that nothing is written twice is for the ledger to see to.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from penstock import clock
-from penstock.cli.run import plan as plans
 from penstock.cli.run.runner import Runner
 from penstock.cli.run.status import Phase, PipelineStatus, Told
-from penstock.errors import Locked, NotSupported, PenstockError, StorageError
-from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.runner import Ingest
     from penstock.cli.run.status import Watcher
-    from penstock.storage import Hold
 
 _log = logging.getLogger("penstock.run")
 
@@ -36,8 +31,7 @@ _log = logging.getLogger("penstock.run")
 class Fleet:
     """The pipelines of one command, by name. Used by one thread."""
 
-    def __init__(self, location: str, plan: FleetPlan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
-        self._location = location
+    def __init__(self, plan: FleetPlan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
         self.plan = plan
         self._ingest = ingest
         self._watchers = tuple(watchers)
@@ -97,16 +91,8 @@ class Fleet:
         mine = set(planned.claims)
         return all(runner.over or mine.isdisjoint(runner.planned.claims) for runner in self._runners.values())
 
-    def reload(self, locks: Locks) -> bool:
-        """Take the files as they are now; tell whether they could be taken. What is wrong with them is logged."""
-        try:
-            fresh = plans.plan(self._location, self.plan.secrets)
-            locks.take(fresh.files)
-        except PenstockError as error:
-            _log.warning("reload: nothing is changed: %s", error)
-            return False
-        for problem in fresh.outside:
-            _log.warning("%s", problem)
+    def take(self, fresh: FleetPlan) -> None:
+        """Go over to what the files ask for now."""
         if (fresh.master, fresh.config) != (self.plan.master, self.plan.config):
             _log.warning("reload: changes of [spark] count from the next start on")
         self._successors.clear()
@@ -120,7 +106,6 @@ class Fleet:
                 self._successors[name] = planned
         self.tick()
         _log.info("reloaded: %d pipelines, %d of them new or changed, %d gone", *self._counts(before, stopped))
-        return True
 
     def _must_end(self, name: str, runner: Runner) -> bool:
         """Tell whether what runs is not what is planned, or was asked to end by a reload that has been taken back since."""
@@ -141,63 +126,3 @@ class Fleet:
         """Wait for the end of all; return the names of those that have not ended by then."""
         until = clock.monotonic() + seconds
         return [name for name, runner in self._runners.items() if not runner.join(until - clock.monotonic())]
-
-
-class Locks:
-    """The files that this command runs, held so that no second one does."""
-
-    def __init__(self) -> None:
-        self._holds: dict[str, tuple[str, Hold]] = {}
-
-    def __enter__(self) -> Locks:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Let go of all."""
-        with ExitStack() as stack:
-            for _, hold in self._holds.values():
-                stack.callback(hold.close)
-        self._holds.clear()
-
-    def take(self, files: Sequence[str]) -> None:
-        """Hold these files, and no others. One that was replaced meanwhile is held anew.
-
-        Raises `Locked` if somebody else runs one; what is held is then as it was.
-        """
-        fresh: dict[str, tuple[str, Hold]] = {}
-        with ExitStack() as undone:
-            for name in files:
-                held = self._held(name)
-                if held is not None:
-                    undone.callback(held[1].close)
-                    fresh[name] = held
-            undone.pop_all()
-        for name in (self._holds.keys() - set(files)) | (self._holds.keys() & fresh.keys()):
-            self._holds.pop(name)[1].close()
-        self._holds |= fresh
-
-    def keep(self) -> None:
-        """Hold anew what was replaced since, as by an editor that renames: what has the name is what a second command would run.
-
-        What cannot be held now is tried again with the next call: it is nowhere for a moment, or a second command was quicker.
-        """
-        for name, (_, before) in list(self._holds.items()):
-            with suppress(StorageError):
-                held = self._held(name)
-                if held is not None:
-                    self._holds[name] = held
-                    before.close()
-
-    def _held(self, name: str) -> tuple[str, Hold] | None:
-        """Take hold of a file; `None` if what has the name is held already, or its storage holds nothing."""
-        storage, path = locate(name, name="FILE")
-        identity = str(storage.stat(path).identity)
-        if self._holds.get(name, ("", None))[0] == identity:
-            return None
-        try:
-            return identity, storage.lock(path)
-        except NotSupported:
-            return None
-        except Locked as error:
-            msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
-            raise Locked(msg) from error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool
 _FOUND, _SHOWN = ", found ", 200
 _OR_MODEL = re.compile(r" or instance of \w+")
+_CRON_FIELDS = 5
 _LONGEST = "3650d"  # behind that Python and Spark cannot count any more
 _NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
 
@@ -54,6 +55,11 @@ def _cron(text: str) -> str:
     except ImportError as error:
         msg = "schedules by cron need cronsim: pip install 'penstock[run]'"
         raise ValueError(msg) from error
+    if (
+        fields := len(text.split())
+    ) > _CRON_FIELDS:  # cronsim takes a sixth in front, for seconds; others have years behind
+        msg = f"{text!r}: expected minute, hour, day, month and weekday, found {fields} fields; a schedule of seconds is watch = '10s'"
+        raise ValueError(msg)
     try:
         next(CronSim(text, datetime(2026, 1, 1, tzinfo=timezone.utc)))
     except (CronSimError, StopIteration) as error:
@@ -162,6 +168,9 @@ class ScheduleTable(Strict):
         if len(given) != 1:
             msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
             raise ValueError(msg)
+        if self.cron is None and "timeZone" in self.model_fields_set:
+            msg = f"timeZone is of cron alone, and has no meaning beside {given[0]}; leave it out"
+            raise ValueError(msg)
         return self
 
 
@@ -240,7 +249,7 @@ def json_schema() -> dict[str, Any]:
         "description": schedule["description"],
         "default": "once",
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Pipelines of penstock run", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pipelines of penstock run"}
 
 
 _MODELS: dict[str, type[BaseModel]] = {"schedule": ScheduleTable, "retry": RetryTable, "spark": SparkTable}

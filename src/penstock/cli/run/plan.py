@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_told, load_transform
 from penstock.cli.run import model, toml
-from penstock.cli.run.claims import Claimants, Claimed, Exclusive, claims
+from penstock.cli.run.claims import Claimants, Claimed, Exclusive, claims, going_round
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
@@ -137,6 +137,10 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     taken = Claimants()
     for reading, file in parsed:
         _enter(reading, file, pipelines, taken)
+    if names := going_round(pipelines.values()):
+        [reading] = [reading for reading, _ in parsed if reading.name == pipelines[names[0]].file]
+        message = f"what it reads is made of what it writes, by {', '.join(map(repr, names[1:]))}: each record would go round for ever"
+        reading.problem(("pipelines", names[0], "source"), f"{message}; have one of them write elsewhere")
     session = _session(parsed)
     problems = [_masked(flaw, secrets) for reading in readings for flaw in sorted(reading.problems, key=_line)]
     if len(parsed) < len(readings):
@@ -243,12 +247,13 @@ def _enter(reading: _FileReading, parsed: model.PipelinesFile, pipelines: dict[s
         planned = _planned(reading, name, pipeline)
         if planned is None:
             continue
-        refused = taken.take(name, planned.claims, planned.request.dst)
+        refused = taken.take(name, planned.claims, planned.request)
         if refused is None:
             pipelines[name] = planned
             continue
         of_checkpoint = refused[0] is Claimed.CHECKPOINT and pipeline.checkpoint
-        reading.problem((*key, "checkpoint" if of_checkpoint else "sink"), refused[1])
+        side = "source" if refused[0] is Claimed.INPUT else "sink"
+        reading.problem((*key, "checkpoint" if of_checkpoint else side), refused[1])
 
 
 def _planned(reading: _FileReading, name: str, pipeline: model.PipelineTable) -> Planned | None:
@@ -357,7 +362,7 @@ def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
 
 def _look(reading: _FileReading, key: Key, request: Request) -> None:
     """Note what the ingest itself says of the request, without Spark; nothing is made."""
-    from penstock.ingestion.job import check
+    from penstock.ingestion.ingest import check
 
     sides: dict[str, Any] = {"source": request.source, "sink": request.sink, "transform": request.transform}
     try:
