@@ -243,6 +243,21 @@ def test_a_checkpoint_that_no_other_reads(place: Path, name: str) -> None:
     assert problems(place, one + two + three) == []
 
 
+@pytest.mark.parametrize(("first", "last"), [("a", "a"), ("*", "a"), ("a/x=1", "a")])
+def test_pipelines_that_go_round(place: Path, first: str, last: str) -> None:
+    """Where one pipeline reads what another has made of its own output, every record would go round for ever; a chain is no circle."""
+    names = [("one", first, "b"), ("two", "b", "c/c"), ("three", "c", last), ("beside", "c", "d")]
+    for name in ("a/x=1", "b", "c", "d"):
+        (place / "round" / name).mkdir(parents=True)
+    text = [f'[pipelines.{name}]\nsource.path = "round/{src}"\nsink.path = "round/{dst}"\n' for name, src, dst in names]
+    if first == "*":  # of what it has made itself
+        text[0] = text[0].replace("round/*", "round/[a]")
+    [(line, key, message)] = problems(place, "".join(text))
+    assert (line, key) == (2, "pipelines.one.source")
+    assert "what it reads is made of what it writes, by 'two', 'three': each record would go round for ever" in message
+    assert problems(place, "".join([text[0], *text[2:]])) == []
+
+
 def test_settings_of_spark_as_toml_has_them(place: Path) -> None:
     """A dotted key without quotes is a table in a table to TOML: it is the setting all the same, and a number or a truth is its text."""
     (place / "p.toml").write_text(
@@ -403,6 +418,7 @@ def test_the_schema_for_editors_has_every_option(penstock: Callable[..., Said]) 
     """The JSON schema is that of the types, with every option of source and sink, its meaning and default, and no other."""
     schema = penstock("check", "--schema", "--json").facts
     assert schema == model.json_schema()
+    assert schema["title"] == "Pipelines of penstock run"
     for name, table in (("SourceTable", SOURCE), ("SinkTable", SINK)):
         properties = schema["$defs"][name]["properties"]
         assert set(properties) == {option.name for option in table} | ({"schema"} if name == "SourceTable" else set())
@@ -425,6 +441,11 @@ def test_a_first_file_of_a_look_at_a_directory(place: Path, penstock: Callable[.
     assert (again.status, (place / "p.toml").read_text()) == (2, before)
     assert penstock("init", "in", "--file", "-").out.startswith("# penstock check")
     assert penstock("init", "nowhere").status == 2
+    (place / "nothing").mkdir()
+    draft = penstock("init", "nothing", "--file", "-").out
+    assert '# There is no file yet: say what they will be, such as format = "json" and a schema.' in draft
+    (place / "p2.toml").write_text(draft)
+    assert plans.plan("p2.toml").pipelines["nothing"].request.source["format"] == "text"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
@@ -315,7 +316,13 @@ def test_a_directory_that_is_no_output(penstock: Callable[..., Said], tmp_path: 
         said = penstock(command, place)
         assert said.status == 2
         assert "is no output of Penstock" in said.err
+    assert "there is nothing of that name" in said.err
     assert not os.listdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert "it is a file" in penstock(command, tmp_path / "file").err
+    (tmp_path / "spark" / "_spark_metadata").mkdir(parents=True)
+    told = " ".join(penstock(command, tmp_path / "spark").err.split())
+    assert f"Spark's own sink has written it; penstock adopt {quote(str(tmp_path / 'spark'))} takes it over" in told
 
 
 @pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,6 +90,16 @@ def test_file_where_output_should_be(penstock: Callable[..., Said], tmp_path: Pa
     (tmp_path / "file").touch()
     said = penstock("doctor", tmp_path / "file")
     assert (said.status, "is a file; expected a directory" in said.out) == (1, True)
+
+
+@pytest.mark.slow
+def test_place_without_room(tmp_path: Path) -> None:
+    """Where nothing fits, here as no file may have a byte, to free some space is the advice, and not to ask for rights."""
+    command = f"ulimit -f 0; exec {quote(sys.executable)} -m penstock doctor {quote(str(tmp_path))}"
+    said = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False).stdout
+    assert "cannot write" in said
+    assert "-> free some space there, or choose another place" in said
+    assert "let this user write there" not in said
 
 
 @pytest.mark.slow

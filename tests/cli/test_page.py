@@ -465,8 +465,9 @@ def test_tokens_by_reference_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         False,
         False,
     ]
-    with pytest.raises(OptionError, match="is for --page"):
-        requested(None, "env:X")
+    with pytest.raises(OptionError, match="is for --page") as told:
+        requested(None, TOKEN)
+    assert TOKEN not in told.value.message  # it was to be a reference, and somebody gave the token
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------

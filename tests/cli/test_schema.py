@@ -62,6 +62,8 @@ def test_bad_calls_are_refused(
     said = penstock("schema", tmp_path, *arguments)
     assert said.status == 2
     assert expected in said.err
+    missing = penstock("schema", tmp_path / "nowhere")
+    assert (missing.status, "does not exist; expected a directory or a file to read" in missing.err) == (2, True)
 
 
 def test_hostile_names_do_not_reach_the_terminal(penstock: Callable[..., Said], tmp_path: Path) -> None:

@@ -72,9 +72,13 @@ def _look_at(url: str) -> Iterator[Finding]:
         if not storage.has_directories:
             _note_broken(storage, path, str(broken.broken))
         text = f"{probed.directory}: it should be that {broken.promise}, but {broken.broken}"
-        yield Finding(
-            "output", "problem", text, "let this user write there; or choose a disk that has link(2) and fsync, or HDFS"
+        elsewhere = "choose a disk that has link(2) and fsync, or HDFS"
+        remedy = (
+            "free some space there, or choose another place"
+            if broken.full
+            else f"let this user write there; or {elsewhere}"
         )
+        yield Finding("output", "problem", text, remedy)
         return
     if not storage.has_directories:
         finding = _raced(storage, path)

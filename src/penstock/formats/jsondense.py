@@ -34,6 +34,8 @@ from penstock.formats.schema import UTC_MICROS
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import polars as pl
+
     from penstock.formats.patterns import TimeForms
 
 _VERSION_MIN = (2, 1)  # older ones make a value of another type null, or another value
@@ -65,14 +67,8 @@ class DenseReader:
 
     def read(self, data: bytes) -> pa.RecordBatch | None:
         """Return the rows of `data`, lines, as `jsonexact.exact` would; None where that is not certain."""
-        if not data.startswith(_BEGINNINGS):
-            return None
-        polars = _polars()
-        try:
-            frame = polars.read_ndjson(data, schema=self._read_as)
-        except (polars.exceptions.PolarsError, polars.exceptions.PanicException):
-            return None
-        if any(column.null_count() for column in frame.iter_columns()):
+        frame = self._framed(data)
+        if frame is None or any(column.null_count() for column in frame.iter_columns()):
             return None
         if _count_keys(data) != frame.height * frame.width or _has_half(data):
             return None
@@ -84,6 +80,17 @@ class DenseReader:
         if any(array is None for array in arrays):
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _framed(self, data: bytes) -> pl.DataFrame | None:
+        """Return what polars reads, and None for what it refuses or would unpack."""
+        polars = _polars()
+        if not data.startswith(_BEGINNINGS):
+            return None
+        try:
+            frame: pl.DataFrame = polars.read_ndjson(data, schema=self._read_as)
+        except (polars.exceptions.PolarsError, polars.exceptions.PanicException):
+            return None
+        return frame
 
     def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array | None:
         """Return the column as the type of its field; None, or an error of the value, when that needs a closer look."""

@@ -33,6 +33,7 @@ from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
+from penstock.sink.sparklog import no_output
 from penstock.source.late import LateFiles
 from penstock.source.plan import Planner, mark
 from penstock.source.sides import LATE, SideRecords
@@ -218,8 +219,7 @@ class ReadingQuery:
         try:
             sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
         except NotThere as error:
-            msg = f"DST={out!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
-            raise UsageError(msg) from error
+            raise no_output(output, out) from error
         heads = [(sink, sink.ledger.head()) for sink in sinks]
         given = [] if checkpoint is None else [locate(os.fspath(checkpoint), name="checkpoint")[1]]
         places = [place for sink in sinks for place in given or _places(out, sink)]

@@ -29,6 +29,22 @@ LOG = "_spark_metadata"
 _NAME = re.compile(r"(\d+)(\.compact)?")
 
 
+def no_output(storage: Storage, root: str) -> UsageError:
+    """Return the error for a directory that no sink of ours has written to, with what is there instead."""
+    entry = entry_at(storage, root)
+    if entry is None:
+        why = "there is nothing of that name"
+    elif not entry.is_directory:
+        why = "it is a file"
+    elif entry_at(storage, f"{root}/{LOG}") is not None:
+        return UsageError(
+            f"DST={root!r} is no output of Penstock: Spark's own sink has written it; penstock adopt {quote(root)} takes it over"
+        )
+    else:
+        why = f"it has no {STATE_DIRECTORY!r}"
+    return UsageError(f"DST={root!r} is no output of Penstock: {why}; name the directory that was written")
+
+
 @dataclass(frozen=True)
 class Logged:
     """A file of the log: its path as the log has it, decoded, its size, and the batches that may have written it."""

@@ -156,7 +156,7 @@ def check_plain(options: Options) -> None:
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
     """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path, and that is not waited for."""
     if options["strictMode"] or dry:
-        check_there(options, how)
+        check_there(options)
     boundary = how.boundary if how.form.anchored else None
     divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
@@ -180,13 +180,13 @@ def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | F
     ).cleaned_by(None if dry else _cleaner(options, how))
 
 
-def check_there(options: Options, how: Reading) -> None:
+def check_there(options: Options) -> None:
     """Raise `OptionError` if there is nothing at a path."""
     place = where(options)
-    entry = entry_at(how.storage, how.root)
+    entry = entry_at(place.storage, place.root)
     if entry is None or (place.is_several and not entry.is_directory):
         given = options["path"] or options.given["paths"]
-        msg = f"path={given!r}: {how.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
+        msg = f"path={given!r}: {place.root!r} does not exist; expected a directory{'' if place.is_several else ' or a file'} to read"
         raise OptionError(msg)
     place.check("path")
 

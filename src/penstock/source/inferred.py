@@ -109,7 +109,7 @@ def infer(
     """
     reading = configured.unread(options)
     if files is None:
-        configured.check_there(options, reading)
+        configured.check_there(options)
         files = _files(options, reading)
     look = _Look(reading, sample, options["follow"], [name for name in TIME_OPTIONS if options[name]])
     look.types.mixes_dates = reading.format.date is None and reading.format.timestamp is None
@@ -419,12 +419,22 @@ def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def format_by_names(options: Options) -> str:
-    """Return the format that the names of all files there are end in, that of the options if there is no such."""
+    """Return the format that the names of all files there are end in, that of the options if there is no such.
+
+    Raises `OptionError` where there is nothing at a path.
+    """
+    configured.check_there(options)
     place = where(options)
     came = Scan.of(place.storage, place.root, options).refresh().came
     by_name = {format_by_name(arrival.file.path or place.root) for arrival in came}
     (name,) = by_name if len(by_name) == 1 else (None,)
     return name or str(options["format"])
+
+
+def has_no_file(options: Options) -> bool:
+    """Tell whether a source with these options has nothing to read yet."""
+    place = where(options)
+    return not Scan.of(place.storage, place.root, options).refresh().came
 
 
 def format_by_name(path: str) -> str | None:

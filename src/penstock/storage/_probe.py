@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import clock, unique
-from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
 from penstock.storage._base import TEMPORARY, names_at
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ _DATA = b"written by penstock doctor\n"
 
 @dataclass(frozen=True)
 class Tried:
-    """One promise that was tried: what it is, how long it took, and how it was broken (None: it holds)."""
+    """One promise that was tried: what it is, how long it took, and how it was broken (None: it holds); `full`: by want of room."""
 
     promise: str
     seconds: float
     broken: str | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,12 @@ class _Trial:
         ]
         for promise, step in steps:
             start = clock.monotonic()
+            full = False
             try:
                 broken = step()
             except StorageError as error:
-                broken = error.message
-            yield Tried(promise, clock.monotonic() - start, broken)
+                broken, full = error.message, isinstance(error, NoSpace)
+            yield Tried(promise, clock.monotonic() - start, broken, full)
             if broken is not None:
                 return
 

@@ -36,7 +36,7 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
-from penstock.sink.sparklog import LOG
+from penstock.sink.sparklog import LOG, no_output
 from penstock.storage import entry_at
 from penstock.verify.opened import check_opens
 
@@ -169,10 +169,7 @@ def existing_sinks(storage: Storage, root: str) -> list[Sink]:
     try:
         names = sink_ids(storage, f"{root}/{STATE_DIRECTORY}")
     except NotThere as error:
-        msg = (
-            f"DST={root!r} is no output of Penstock: it has no {STATE_DIRECTORY!r}; name the directory that was written"
-        )
-        raise UsageError(msg) from error
+        raise no_output(storage, root) from error
     return [Sink.existing(storage, root, name) for name in names]
 
 

@@ -25,6 +25,6 @@ class PageRequest:
 def requested(page: str | None, token: str | None) -> PageRequest:
     """Return what the flags ask for; `OptionError` for a token of no page."""
     if page is None:
-        msg = f"--page-token {token} is for --page: without it there is no page"
+        msg = "--page-token is for --page: without it there is no page"
         raise OptionError(msg)
     return PageRequest(page, token)

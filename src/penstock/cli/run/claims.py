@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from penstock.ingestion.inputs import place_of
@@ -14,9 +15,10 @@ from penstock.source.scan import hidden
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from penstock.cli.ingest import Request
+    from penstock.cli.run.plan import Planned
     from penstock.source.where import Rest, Where
 
 
@@ -110,6 +112,31 @@ class Claimants:
         self._outputs[place] = name
         self._around.update(dict.fromkeys(above, name))
         return None
+
+
+def going_round(planned: Collection[Planned]) -> list[str]:
+    """Return the names of pipelines of which each reads what the one before it writes, and the first what the last one does; or none."""
+    outputs = {_resolved(each.request.dst): each.name for each in planned}
+    inputs: dict[str, dict[tuple[Rest, ...], tuple[Where, list[str]]]] = {}
+    before: dict[str, set[str]] = {each.name: set() for each in planned}
+    for each in planned:
+        read = place_of(each.request.src, each.request.source)
+        if read is not None:
+            root = read.storage.resolve(read.root)
+            inputs.setdefault(root, {}).setdefault(read.rests, (read, []))[1].append(each.name)
+            before[each.name] |= {outputs[place] for place in (root, *_above(root)) if place in outputs}
+    for output, name in outputs.items():
+        for place in _listing(output):
+            for read, readers in inputs.get(place, {}).values():
+                for reader in readers if lists(read, output) else ():
+                    before[reader].add(name)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1][:-1]
+        at = names.index(next(each.name for each in planned if each.name in names))
+        return [*names[at:], *names[:at]]
+    return []
 
 
 def claims(name: str, request: Request) -> tuple[Exclusive, ...]:

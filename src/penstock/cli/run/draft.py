@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from penstock.source.inferred import Inferred
 
 
+_EMPTY = '# There is no file yet: say what they will be, such as format = "json" and a schema.\n'
+
+
 def draft(src: str, dst: str | None, format_name: str | None) -> str:
     """Return a file with one pipeline that reads what is in `src`. Raises what reading a sample of it does."""
-    from penstock.source.inferred import format_by_names, infer
+    from penstock.source.inferred import format_by_names, has_no_file, infer
 
     storage, path = locate(src, name="DIR")
     entry = entry_at(storage, path)
@@ -28,15 +31,16 @@ def draft(src: str, dst: str | None, format_name: str | None) -> str:
         msg = f"DIR={src!r} is no directory; expected one with some of the files that are to be read"
         raise OptionError(msg)
     given = {"path": path}
-    name = format_name or format_by_names(parse(SOURCE, given, what="source"))
+    named = parse(SOURCE, given, what="source")
+    name = format_name or format_by_names(named)
+    empty = format_name is None and name == named["format"] and has_no_file(named)
     options = parse(SOURCE, given | {"format": name}, what="source")
     inferred = None if options["format"] in VALUES else infer(options)
-    return _text(path, dst or f"{path.rstrip('/')}-out", options["format"], inferred)
+    return _text(path, dst or f"{path.rstrip('/')}-out", options["format"], _EMPTY if empty else "", inferred)
 
 
-def _text(src: str, dst: str, name: str, inferred: Inferred | None) -> str:
+def _text(src: str, dst: str, name: str, looked: str, inferred: Inferred | None) -> str:
     pipeline = re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.basename(src.rstrip("/"))).strip("-_") or "first"
-    looked = ""
     if inferred is not None:
         amount = f"{inferred.files} of {inferred.all_files} files, {format_size(inferred.size)} of {format_size(inferred.all_size)}"
         looked = "".join(

@@ -249,7 +249,7 @@ def json_schema() -> dict[str, Any]:
         "description": schedule["description"],
         "default": "once",
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Pipelines of penstock run", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pipelines of penstock run"}
 
 
 _MODELS: dict[str, type[BaseModel]] = {"schedule": ScheduleTable, "retry": RetryTable, "spark": SparkTable}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_told, load_transform
 from penstock.cli.run import model, toml
-from penstock.cli.run.claims import Claimants, Claimed, Exclusive, claims
+from penstock.cli.run.claims import Claimants, Claimed, Exclusive, claims, going_round
 from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
@@ -137,6 +137,10 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     taken = Claimants()
     for reading, file in parsed:
         _enter(reading, file, pipelines, taken)
+    if names := going_round(pipelines.values()):
+        [reading] = [reading for reading, _ in parsed if reading.name == pipelines[names[0]].file]
+        message = f"what it reads is made of what it writes, by {', '.join(map(repr, names[1:]))}: each record would go round for ever"
+        reading.problem(("pipelines", names[0], "source"), f"{message}; have one of them write elsewhere")
     session = _session(parsed)
     problems = [_masked(flaw, secrets) for reading in readings for flaw in sorted(reading.problems, key=_line)]
     if len(parsed) < len(readings):
