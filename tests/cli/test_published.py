@@ -149,6 +149,8 @@ def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], o
     output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
     assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
     assert "expected earliest, latest, a record" in penstock("files", output.root, "--follow", "--from", "x").err
+    for place in ("nobody:1", '{"s": 1}'):
+        assert f"--from={place!r} is " in penstock("files", output.root, "--follow", "--from", place).err
     assert "--from=''" in penstock("files", output.root, "--follow", "--from", "").err, (
         "a variable that is not set is no word for all"
     )

@@ -38,7 +38,7 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
     """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well."""
     storage, root = locate(dst, name="DST")
     published = Published(storage, root, sink, remedy=_REMEDY)
-    at = published.begin(event_starting("earliest" if start is None else start, "--from"))
+    at = published.begin(event_starting("earliest" if start is None else start, "--from"), name="--from")
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:

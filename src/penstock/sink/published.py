@@ -49,17 +49,20 @@ class Published:
         self._logs: dict[str, EventLog] = {}
         self._planned: tuple[dict[str, Any], dict[str, Any], list[Event]] | None = None
 
-    def begin(self, starting: str = "earliest") -> dict[str, Any]:
-        """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. `OptionError`."""
+    def begin(self, starting: str = "earliest", *, name: str = "startingFrom") -> dict[str, Any]:
+        """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. `OptionError`.
+
+        `name` is what the user knows `starting` by.
+        """
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
             msg = f"path={self._root!r} is not there; expected the directory of an output"
             raise OptionError(msg)
-        return _offset(self._beginning(starting)) | {_BEGIN: True}
+        return _offset(self._beginning(starting, name)) | {_BEGIN: True}
 
-    def _beginning(self, starting: str) -> dict[str, EventPosition]:
+    def _beginning(self, starting: str, name: str) -> dict[str, EventPosition]:
         if starting.lstrip().startswith("{"):
-            return _given(starting)
+            return _given(starting, name)
         sinks = self.sinks()
         if starting == "earliest":
             return dict.fromkeys(sinks, EventPosition())
@@ -70,7 +73,7 @@ class Published:
         sink = named or (sinks[0] if len(sinks) == 1 else "")
         if sink not in sinks:
             names = ", ".join(sinks) or "none"
-            msg = f"startingFrom={starting!r} is a record of one sink; there are: {names}; expected one of them, such as {_such(sinks)}:12"
+            msg = f"{name}={starting!r} is a record of one sink; there are: {names}; expected one of them, such as {_such(sinks)}:12"
             raise OptionError(msg)
         return ends | {sink: self._log(sink).at_record(int(n))}
 
@@ -164,13 +167,13 @@ def _offset(positions: Mapping[str, EventPosition]) -> dict[str, Any]:
     return offset.summed({"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}})
 
 
-def _given(text: str) -> dict[str, EventPosition]:
+def _given(text: str, name: str) -> dict[str, EventPosition]:
     """Return what an offset says that a user has kept; `OptionError` if it is none."""
     try:
         return _positions(json.loads(text))
     except (ValueError, DamagedState) as error:
         msg = (
-            f"startingFrom={text!r} is no place in the events of an output: expected what an event has as `after` (penstock files --follow "
+            f"{name}={text!r} is no place in the events of an output: expected what an event has as `after` (penstock files --follow "
             "--json), whole and unaltered"
         )
         raise OptionError(msg) from error
