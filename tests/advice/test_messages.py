@@ -45,9 +45,8 @@ def texts_of(code: str, name: str) -> Iterator[Text]:
     """Yield the texts of a module but for its docstrings."""
     tree = ast.parse(code)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    passed = {
-        id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and is_text(node.body[0])
-    }
+    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
+    passed = {id(node.value) for node in first if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
     for node in ast.walk(tree):  # from the outside in
         if id(node) in passed:
             continue
@@ -57,10 +56,6 @@ def texts_of(code: str, name: str) -> Iterator[Text]:
             yield Text(f"{name}:{node.lineno}", "".join(map(str, parts)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Text(f"{name}:{node.lineno}", node.value)
-
-
-def is_text(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 @cache

@@ -66,7 +66,7 @@ def test_a_view_of_sql_follows_what_it_is_told(spark: SparkSession, stage: Stage
     assert "in SQL, which penstock.register does not reach, OPTIONS (format 'json')" in str(errors.of(caught.value))
     said["format"] = "json"
     assert rows() == [(7, "2026-01-02 03:04:05")]
-    session = spark.conf.get("spark.sql.session.timeZone")
+    session = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
         with pytest.raises(PySparkException) as caught:
