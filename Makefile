@@ -29,7 +29,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: site sbom audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3 bench-topics
+.PHONY: site sbom audit pythons help explore setup warm run run-hdfs run-s3 test test-stores test-fast lint format bench bench-hdfs bench-wal bench-db bench-async run-counts run-kafka soak docs lock clean check-java test-page test-deploy soak-s3 bench-s3 bench-topics bench-encryption
 
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
@@ -106,6 +106,9 @@ bench-wal: warm ## the log against a raw write and fdatasync, against SQLite, an
 
 bench-db: warm ## the database sink against Spark's JDBC writer, one COPY, executemany, and Spark's empty batch
 	@$(BIN)/python -m benchmarks.db $(ARGS)
+
+bench-encryption: ## lines to lines, clear and encrypted, against pyrage alone
+	@$(BIN)/python -m benchmarks.encryption $(ARGS)
 
 bench-topics: warm ## topics of Kafka into Parquet: an ingest against a stream and Spark's own connector
 	@$(BIN)/python -m benchmarks.topics $(ARGS)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from adbc_driver_postgresql import dbapi
 
 import penstock
 
@@ -125,18 +126,16 @@ def main(source: Path, kills: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="counts-") as directory:
         work = Path(directory)
-        with get_server(work / "pg", cleanup_mode="stop") as server:
+        with get_server(work / "pg", cleanup_mode="stop"):
             url = f"postgresql://postgres@/postgres?host={work}/pg"
             queries = str(source), directory, url, f"sqlite://{work}/counts.db"
             for at in KILL_AT_BATCH[:kills]:
                 run_and_kill([sys.executable, __file__, "--queries", *queries], work, at, queries=2)
             run_queries(*queries)
 
-            lines = server.psql("\\t \\a \\f ' '\nSELECT kind, name, n FROM counts").splitlines()
-            rows = (
-                line.rsplit(" ", 1) for line in lines if line.count(" ") > 1 and line.split()[0] in {"word", "file"}
-            )
-            in_postgresql = {tuple(name.split(" ", 1)): int(n) for name, n in rows}
+            with dbapi.connect(url) as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT kind, name, n FROM counts")
+                in_postgresql = {(kind, name): n for kind, name, n in cursor.fetchall()}
         reader = sqlite3.connect(work / "counts.db")
         in_sqlite = {(kind, name): n for kind, name, n in reader.execute("SELECT kind, name, n FROM counts")}
         reader.close()

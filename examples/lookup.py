@@ -75,11 +75,15 @@ def main() -> None:
             ids = range(number, ASKED, 4)
             (source / f"{number}.txt").write_text("".join(f"{i % (USERS + 10)}\n" for i in ids))
 
-        with get_server(Path(work, "pg"), cleanup_mode="stop") as server:
-            server.psql("CREATE TABLE users AS SELECT i AS id, 'user ' || i AS name FROM generate_series(0, 499) AS i")
+        with get_server(Path(work, "pg"), cleanup_mode="stop"):
+            url = f"postgresql://postgres@/postgres?host={work}/pg"
+            with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
+                cursor.execute(
+                    "CREATE TABLE users AS SELECT i AS id, 'user ' || i AS name FROM generate_series(0, 499) AS i"
+                )
             spark = penstock.local_session("local[2]")
             users = spark.readStream.format("penstock").option("settle", "0").load(str(source))
-            function = Names(f"postgresql://postgres@/postgres?host={work}/pg")
+            function = Names(url)
             named = penstock.async_map(
                 users, function, schema="name string", capacity=POOL * KEYS_A_QUERY, batch_size=KEYS_A_QUERY
             )

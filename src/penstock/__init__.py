@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.cli.progress import progress_bar
     from penstock.errors import CallFailed, PenstockError
     from penstock.ingestion.dry import DryRun
-    from penstock.ingestion.job import Ingested, dry_run, ingest
+    from penstock.ingestion.ingest import dry_run, ingest
+    from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.late import Late, NotRead, late
     from penstock.ingestion.reset import Reset, reset
     from penstock.sink.adopt import Adopted, adopt
@@ -80,7 +81,7 @@ _HOMES = {
     "Catalogued": "penstock.catalogs.follower",
     "Context": "penstock.aio.function",
     "DryRun": "penstock.ingestion.dry",
-    "Ingested": "penstock.ingestion.job",
+    "Ingested": "penstock.ingestion.ingested",
     "Late": "penstock.ingestion.late",
     "NotRead": "penstock.ingestion.late",
     "PenstockError": "penstock.errors",
@@ -90,9 +91,9 @@ _HOMES = {
     "async_map": "penstock.spark.calls",
     "call_counts": "penstock.spark.calls",
     "catalog": "penstock.catalogs.follower",
-    "dry_run": "penstock.ingestion.job",
+    "dry_run": "penstock.ingestion.ingest",
     "in_threads": "penstock.aio.function",
-    "ingest": "penstock.ingestion.job",
+    "ingest": "penstock.ingestion.ingest",
     "late": "penstock.ingestion.late",
     "local_session": "penstock.spark.local",
     "progress_bar": "penstock.cli.progress",

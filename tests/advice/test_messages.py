@@ -45,8 +45,8 @@ def texts_of(code: str, name: str) -> Iterator[Text]:
     """Yield the texts of a module but for its docstrings."""
     tree = ast.parse(code)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body]
-    passed = {id(node.value) for node in first if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented)]
+    passed = {id(statement.value) for statement in first if isinstance(statement, ast.Expr)}
     for node in ast.walk(tree):  # from the outside in
         if id(node) in passed:
             continue

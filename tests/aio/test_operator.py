@@ -509,13 +509,15 @@ def test_an_async_function_may_complete_its_call(ending: str, batch_size: int) -
     async def several(rows: list[int], calls: list[Call]) -> Any:
         for row, call in zip(rows, calls, strict=True):
             say(row, call)
+        if ending == "raises":
+            raise ValueError(rows)
         return [(row,) for row in rows] if ending == "returns" else None
 
     told = drive(one if batch_size == 1 else several, [0, 1, 2], on_error="column", batch_size=batch_size)
     assert (told.outs, told.kinds) == ([0, 20], {1: "error"})
     assert told.outcomes[1].failure is not None
     assert "said" in told.outcomes[1].failure.message
-    assert told.counts.late >= 3
+    assert told.counts.late == (3 if ending == "returns None" else 6)
 
 
 def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:
@@ -547,6 +549,28 @@ def test_a_row_of_an_async_batch_may_complete_its_call_alone() -> None:
 
     told = drive(call, [0, 1, 2], on_error="column", batch_size=3)
     assert (told.outs, told.kinds) == ([0, 2], {1: "error"})
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_an_async_batch_that_raises_fails_only_rows_that_it_has_not_completed(attempts: int) -> None:
+    """What was completed first counts; the others are called again where `retry` says so, and alone."""
+    asked: list[list[int]] = []
+
+    async def call(rows: list[int], calls: list[Call]) -> Any:
+        asked.append(rows)
+        for row, call in zip(rows, calls, strict=True):
+            if row == 0:
+                call.collect([(row,)])
+            if row == 1:
+                call.fail(KeyError("said"))
+        raise LookupError
+
+    retry = Retry(attempts, delay=0.0, on=LookupError if attempts > 1 else ValueError)
+    told = drive(call, [0, 1, 2, 3], on_error="column", batch_size=4, retry=retry)
+    assert (told.outs, told.kinds) == ([0], {1: "error", 2: "error", 3: "error"})
+    failures = [outcome.failure.message for outcome in told.outcomes if outcome.failure]
+    assert failures == ["KeyError: 'said'", "LookupError: ", "LookupError: "]
+    assert asked[1:] == [[1, 2, 3]] * (attempts - 1)
 
 
 def test_a_completion_of_an_older_attempt_is_late() -> None:

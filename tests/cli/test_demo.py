@@ -85,7 +85,7 @@ def test_a_reader_sees_changes(reader: Onlooker, tmp_path: Path) -> None:
 
 
 def test_what_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python files are copied with their directories; what is hidden, not UTF-8 or too much is counted and left out."""
+    """Python files are copied with their directories; what is hidden, not UTF-8 or too much is counted and left out; the latter unread."""
     library = tmp_path / "lib"
     for folder in ("package", "above"):
         (library / folder).mkdir(parents=True)
@@ -97,6 +97,7 @@ def test_what_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "latin.py": b"caf\xe9\n",
         "data.txt": b"no\n",
         "above/z.py": b"more\n",
+        "above/latin.py": b"more caf\xe9\n",
     }.items():
         (library / name).write_bytes(data)
     places = {"stdlib": str(library), "purelib": str(library), "platlib": str(library)}
@@ -104,7 +105,7 @@ def test_what_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(source, "_FILES_MAX", 2)
     found = gather(LocalStorage(), str(tmp_path / "out"))
     assert (found.files, found.bytes) == (2, 8)
-    assert found.left_out == {source.HIDDEN: 1, source.NOT_UTF8: 1, source.ENOUGH: 1}
+    assert found.left_out == {source.HIDDEN: 1, source.NOT_UTF8: 1, source.ENOUGH: 2}
     assert (tmp_path / "out" / "stdlib" / "package" / "b.py").read_text() == "two\n"
 
 
@@ -147,9 +148,9 @@ def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
     """Killed twice and resumed, with a reader watching, the output holds every line once; smaller here and killed once, otherwise as is."""
     monkeypatch.setattr(story, "_KILLS", story._KILLS[-kills:])
-    monkeypatch.setattr(source, "_BYTES_MAX", 8 << 20)
+    monkeypatch.setattr(source, "_BYTES_MAX", 2 << 20)
     monkeypatch.setattr(
-        story, "_INGEST", ["--recursive", "--max-bytes", "1m", "--roll-size", "512k", "--master", "local[2]"]
+        story, "_INGEST", ["--recursive", "--max-bytes", "512k", "--roll-size", "256k", "--master", "local[2]"]
     )
     said = penstock("demo", "--dir", tmp_path / "here", "--json")
     facts = said.facts

@@ -252,3 +252,16 @@ def test_a_file_that_a_glob_in_the_path_leaves_out_is_told_as_a_file(dry: Callab
     said = dry(tmp_path / "in" / "[a]*.txt", tmp_path / "out")
     assert "not of the names that are asked for (path, pattern, pathGlobFilter): b.txt" in said.out, said
     assert "no files" not in said.out
+
+
+@pytest.mark.parametrize("names", ["*.nope", "no*/a.txt"])
+def test_a_glob_that_matches_nothing_is_told_and_no_failure(
+    dry: Callable[..., Said], tmp_path: Path, names: str
+) -> None:
+    """An ingest of it ends well, since what comes to match is read then; so does its dry run, which says what was meant by nothing."""
+    rows(tmp_path / "in/a.txt", range(3))
+    said = dry(tmp_path / "in" / names, tmp_path / "out")
+    assert "would read nothing" in said.out
+    assert "note: no file is one that SRC names: what comes to be one is read from then on" in said.out
+    assert "recursiveFileLookup" not in said.out, "that would not have it read"
+    assert not (tmp_path / "out").exists()

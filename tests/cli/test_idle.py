@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock as public
-from penstock.ingestion.job import idle
+from penstock.ingestion.ingest import idle
+from penstock.ingestion.job import Job
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.cli.conftest import Pipeline
 
 
@@ -140,6 +141,19 @@ def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipe
     assert look(query) is not None
     query.sink_options["onPublish"] = "catalogue:register"
     assert look(query) is None
+
+
+def test_a_batch_that_was_planned_since_is_seen(pipeline: Callable[..., Pipeline]) -> None:
+    """Whether it waits is asked of Spark once a second; a batch that begins meanwhile is under way all the same."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    sink = {"sinkId": query.query} | query.sink_options
+    job = Job(str(query.src), str(query.dst), {"schema": "value string"} | query.source, sink, str(query.checkpoint))
+    job.describe(None, tasks=1)
+    assert job.state(waiting=True).waiting
+    (query.checkpoint / "commits/0").unlink()
+    assert not job.state(waiting=True).waiting
 
 
 def test_late_files_that_are_noted(pipeline: Callable[..., Pipeline]) -> None:

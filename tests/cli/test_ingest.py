@@ -23,7 +23,7 @@ from penstock.cli import ingest, process
 from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.testing import FakeClock
 from tests.soak.records import DDL, Records
 from tests.support.wait import PATIENCE_SECONDS
@@ -137,15 +137,6 @@ class TestProcess:
         rows = [row for path in place.dst.glob(f"*.{to}") for row in records.read(path.name, path.read_bytes())]
         assert sorted(rows) == sorted(records.row(name) for file in range(2) for name in records.ids(file))
 
-    def test_transform_of_the_current_directory(self, place: Place) -> None:
-        """All records of a source are taken, through a transform of the current directory, whose noise is not in the answer."""
-        (place.root / "noisy.py").write_text(TRANSFORM)
-        place.put("a.txt", "one\ntwo\n")
-        status, facts, err = place.ingest("--transform", "noisy:shout")
-        assert (status, err.replace("this module is noisy\n", "").replace("and so is this function\n", "")) == (0, "")
-        assert (facts["event"], facts["rows"], facts["output_files"], facts["open_rows"]) == ("done", 2, 1, 0)
-        assert place.lines() == ["ONE", "TWO"]
-
     @pytest.mark.soak  # the summary is compared where a document shows it
     def test_summary(self, place: Place, python: Interpreter) -> None:
         """Without --json the summary is on stdout and progress on stderr, without a word of Spark's; verify agrees."""
@@ -230,9 +221,22 @@ class TestProcess:
         assert place.lines() == ["one", "two"]
 
     def test_watching(self, place: Place) -> None:
-        """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible."""
+        """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible.
+
+        They go through a transform of the current directory, whose noise is not in the answer.
+        """
+        (place.root / "noisy.py").write_text(TRANSFORM)
         place.put("a.txt", "one\n")
-        flags = ["--watch", "--interval", "200ms", "--json", "--source-option", "settle=100ms"]
+        flags = [
+            "--watch",
+            "--interval",
+            "200ms",
+            "--json",
+            "--source-option",
+            "settle=100ms",
+            "--transform",
+            "noisy:shout",
+        ]
         running = place.start("ingest", "in", "out", *flags)
         assert running.stdout is not None
         while not (facts := json.loads(running.stdout.readline()))["waiting"]:
@@ -244,9 +248,11 @@ class TestProcess:
             pass
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does
         out, err = running.communicate(timeout=PATIENCE_SECONDS)
-        assert (running.returncode, err) == (0, "")
-        assert json.loads(out.splitlines()[-1])["interrupted"] is True
-        assert place.lines() == ["one", "two"]
+        noise = {"this module is noisy", "and so is this function"}
+        assert (running.returncode, set(err.splitlines()) - noise) == (0, set())
+        facts = json.loads(out.splitlines()[-1])
+        assert (facts["event"], facts["interrupted"], facts["rows"], facts["open_rows"]) == ("done", True, 2, 0)
+        assert place.lines() == ["ONE", "TWO"]
 
 
 # -- without Spark -----------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from penstock.cli.page.watched import Described, Failures, Views
 from penstock.cli.run.measured import Measuring
 from penstock.cli.run.status import Phase
 from penstock.errors import OptionError, StorageError, UsageError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.server import answering, monitors
 from penstock.storage import LocalStorage

@@ -23,7 +23,7 @@ from penstock.cli.page.watched import Described, Failures, Views
 from penstock.cli.run.measured import Measuring
 from penstock.cli.run.status import Phase, PipelineStatus
 from penstock.errors import StorageError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.server import answering
 from tests.support.chromium import Chromium, NoChromium, binary, browsing

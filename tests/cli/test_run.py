@@ -39,7 +39,7 @@ from penstock.errors import (
     SchemaChanged,
     StorageError,
 )
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from tests.support.cluster import kill
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -63,6 +63,7 @@ class Ingests:
         self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
+        self.looks = True  # anew for each report; else the last look is reported again
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
@@ -78,7 +79,7 @@ class Ingests:
             if outcome is not None:
                 raise outcome
             while planned.schedule.watch:
-                progress(self.state[name])
+                progress(replace(self.state[name]) if self.looks else self.state[name])
                 time.sleep(0.005)
         except KeyboardInterrupt:  # as `penstock.ingest`, which tells how far it came
             progress(self.state[name])
@@ -222,6 +223,24 @@ def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], inges
     state = status_of(fleet, "busy").state
     assert state is not None
     assert (state.batch, state.rows) == (0, 10)
+
+
+def test_a_stop_does_not_go_by_an_earlier_look(start: Callable[..., Fleet], ingests: Ingests) -> None:
+    """An ingest that waits looks once a second, and reports oftener: a batch that has begun since is waited for all the same."""
+    fleet = start(text("busy"))
+    wait_for(lambda: ingests.active, "it")
+    ingests.looks = False
+    ingests.commit("busy", waiting=True)
+    wait_for(lambda: phases(fleet)["busy"] == Phase.WAITING, "a look")
+    time.sleep(0.1)
+    fleet.stop(60)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.state["busy"] = replace(ingests.state["busy"], waiting=False)
+    time.sleep(0.1)
+    assert phases(fleet)["busy"] == Phase.DRAINING
+    ingests.commit("busy")
+    wait_for(lambda: fleet.over, "its batch")
 
 
 def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:
@@ -551,14 +570,8 @@ class TestProcess:
         command.until(lambda: command.last("a", "rows") == command.last("b", "rows") == 3, "three rows")
         texts = ("out-a", "out-b", "PST-101", "does not exist", '<td data-head="Rows">3</td>')
         command.until(lambda: all(text in scrape(port, "") for text in texts), "the page")
-        again = subprocess.run(
-            [sys.executable, "-m", "penstock.cli", "run", "p.toml"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-        )
-        assert (again.returncode, "run by another penstock run" in again.stderr) == (1, True)
+        again = penstock("run", "p.toml")
+        assert (again.status, "run by another penstock run" in again.err) == (1, True)
         assert any("does not exist" in entry["message"] for entry in command.entries)
         (place / "come").mkdir()
         put(place / "come" / "0.txt", "came\n")

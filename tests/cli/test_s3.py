@@ -14,7 +14,7 @@ from penstock.catalogs.follower import catalog
 from penstock.cli.doctor import _look_at
 from penstock.cli.state import clean
 from penstock.errors import OptionError, UnfitStore
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.storage import _contest, check_fit, contest, locate, names_at

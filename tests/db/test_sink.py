@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from decimal import Decimal
 from pathlib import Path
 
@@ -327,6 +328,17 @@ def test_names_are_quoted(place: Place, name: str) -> None:
     assert place.query(f"SELECT * FROM {table.replace('{}', '{{}}')} ORDER BY 1") == [(5, 1), (6, 1)]
 
 
+@pytest.mark.parametrize(("name", "written"), [("a,b", '"a,b"'), (' "x" ', '" ""x"" "'), ("n,", '"n,", "k"')])
+def test_keys_with_commas_are_quoted(place: Place, name: str, written: str) -> None:
+    """A key may have any name: in double quotes a comma, a blank at an end or a quote is a part of it, as in the name of a table."""
+    schema = pa.schema([(name, pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
+    if '"k"' not in written:
+        schema = schema.remove(1)
+    driver = Driver(place, options={"mode": "upsert", "keyColumns": written}, schema=schema)
+    driver.run(0, batch(*((1,) * (len(schema) - 1) + (n,) for n in range(3)), schema=schema))
+    assert place.rows() == [(1,) * (len(schema) - 1) + (2,)]
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("{}", "{{}}") + '"'
 
@@ -477,6 +489,46 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         stored = postgres.psql(f'SELECT concat_ws(chr(124), {", ".join(columns)}) FROM "{place.table}"')
         expected = "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15"
         assert columns is exact or expected in stored
+
+
+def test_values_that_a_column_of_sqlite_changes_are_told(
+    at: At, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a column's affinity makes another value of is as the page says, by Python's sqlite3, and the start names the columns."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    day = dt.datetime(2026, 1, 31, 23, 59, 59, tzinfo=dt.timezone.utc)
+    changed = {
+        "a": ("INTEGER", pa.string(), "007", 7),
+        "b": ("DECIMAL(10,2)", pa.string(), "1e3", 1000),
+        "c": ("DOUBLE PRECISION", pa.string(), "1", 1.0),
+        "d": ("STRING", pa.string(), "007", 7),
+        "e": ("REAL", pa.int64(), 2**53 + 1, 2.0**53),
+        "f": ("VARCHAR(9)", pa.int32(), 7, "7"),
+        "g": ("TEXT", pa.float64(), 0.5, "0.5"),
+    }
+    same = {
+        "p": ("VARCHAR(2)", pa.string(), "007", "007"),
+        "q": ("", pa.string(), "007", "007"),
+        "r": ("DATE", pa.date32(), day.date(), "2026-01-31"),
+        "s": ("DATETIME", pa.timestamp("us", tz="UTC"), day, "2026-01-31 23:59:59.000000Z"),
+        "t": ("REAL", pa.int32(), 7, 7.0),
+        "u": ("INTEGER", pa.float64(), 2.5, 2.5),
+        "v": ("TEXT", pa.binary(), b"a", b"a"),
+        "w": ("BIGINT", pa.int64(), 2**53 + 1, 2**53 + 1),
+    }
+    for columns in (changed, same):
+        caplog.clear()
+        schema = pa.schema([(name, kind) for name, (_, kind, _, _) in columns.items()])
+        place.query("DROP TABLE IF EXISTS {t}")
+        place.query(f"CREATE TABLE {{t}} ({', '.join(f'{name} {kind}' for name, (kind, *_) in columns.items())})")
+        Driver(place, schema=schema, sink_id=min(columns)).run(
+            0, batch(tuple(value for _, _, value, _ in columns.values()), schema=schema)
+        )
+        told = [name for record in caplog.records for name in columns if f"{name!r} (" in record.getMessage()]
+        assert told == (list(changed) if columns is changed else [])
+        with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+            (stored,) = connection.execute(f'SELECT {", ".join(columns)} FROM "{place.table}"')
+        assert [(type(value), value) for value in stored] == [(type(value), value) for *_, value in columns.values()]
 
 
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -761,6 +813,8 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
         ({"password": "s3cr3t"}, "never what it is"),
         ({"mode": "upsert"}, "needs keyColumns that the rows have.*: found none"),
         ({"mode": "merge", "keyColumns": "k,K"}, r"needs keyColumns that the rows have \(k, v, n\): found K"),
+        ({"mode": "merge", "keyColumns": "k,K"}, "compared with regard to case: 'k' is one"),
+        ({"mode": "upsert", "keyColumns": "k,"}, 'each once, separated by commas.* "a,b" in double quotes'),
         ({"mode": "merge", "keyColumns": "k"}, "column 'v' is no number"),
         ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
         ({"badRows": "ignore"}, "fail, quarantine"),

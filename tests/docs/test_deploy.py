@@ -114,7 +114,8 @@ def test_there_is_never_a_second_one() -> None:
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     """systemd's own checker has nothing to say, with the command of this environment in place of the one of /opt."""
-    penstock = Path(sys.executable).with_name("penstock")
+    penstock = tmp_path / "penstock"  # its own path may have a blank, which a unit has to quote
+    penstock.symlink_to(Path(sys.executable).with_name("penstock"))
     unit = tmp_path / "penstock.service"
     unit.write_text(text("penstock.service").replace("/opt/penstock/bin/penstock", str(penstock)))
     ended = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli import progress
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from tests.docs.markdown import REPOSITORY
 
 if TYPE_CHECKING:

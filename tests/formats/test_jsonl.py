@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import gzip
 import json
 import random
 import re
+import zlib
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +132,28 @@ def test_lines_that_are_no_object_are_refused(line: bytes) -> None:
         with pytest.raises(BadRecord, match="expected one JSON object on a line") as caught:
             rows(before + line + after)
         assert caught.value.offset == len(before)
+
+
+@pytest.mark.parametrize("level", [0, 1, 6, 9])
+def test_lines_that_begin_as_packed_data_are_refused(level: int) -> None:
+    """polars unpacks what begins as zlib, gzip and zstd do: such a line is a bad record like others, and what is behind it is not lost."""
+    packed = (
+        zlib.compress(b'{"a":3}', level),
+        gzip.compress(b'{"a":3}', level),
+        zstandard.compress(b'{"a":3}', level or 1),
+    )
+    for line in (
+        packed[0][:2],
+        packed[1][:3],
+        packed[2][:4],
+        *(data.replace(b"\n", b"") for data in packed),
+        b"x\x01,1",
+    ):
+        for after in (b"", b"\n", b'\n{"a":2}\n{"a":4}\n'):
+            with pytest.raises(BadRecord, match="expected one JSON object on a line") as caught:
+                rows(line + after)
+            assert caught.value.offset == 0
+            assert rows(b'{"a":2}\n' + after) == [{"a": 2}, *rows(after)]
 
 
 @pytest.mark.parametrize(

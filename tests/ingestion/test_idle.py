@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
-from penstock.ingestion.job import _Run
+import pytest
+
+from penstock.ingestion.run import IngestRun
+
+LOOKS = 3
 
 
 class Query:
     """A query that never ends."""
 
+    def __init__(self, waited: list[float]) -> None:
+        self.waited = waited
+
     def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - Spark's name
         """Wait, in vain."""
-        time.sleep(seconds)
+        self.waited.append(seconds)
         return False
 
     def stop(self) -> None:
@@ -26,10 +32,11 @@ class Job:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.waited: list[float] = []
 
     def start(self, _spark: object, **_options: object) -> Query:
         """Return the query."""
-        return Query()
+        return Query(self.waited)
 
     def named(self, _query: Query) -> tuple[str, str]:
         """Return nothing of interest."""
@@ -41,15 +48,29 @@ class Job:
         return True
 
 
+class Ending(threading.Event):
+    """The end of a run, which is told in the middle of the third wait for it."""
+
+    def __init__(self, waited: list[float]) -> None:
+        super().__init__()
+        self.waited = waited
+        self.waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Note how long it would be waited for."""
+        assert timeout is not None
+        self.waited.append(timeout)
+        self.waits += 1
+        if self.waits == LOOKS:
+            self.set()
+        return self.is_set()
+
+
 def test_a_query_that_waits_is_asked_once_a_second_and_ends_at_once() -> None:
     """Each look at a query costs the JVM and us some milliseconds: a watch that idles takes few, and hears of its end all the same."""
     job: Any = Job()
-    run = _Run(lambda: job, every=1)
-    thread = threading.Thread(target=run._await, args=(job, None))
-    thread.start()
-    time.sleep(1.5)
-    run._ending.set()
-    begun = time.monotonic()
-    thread.join()
-    assert time.monotonic() - begun < 0.5
-    assert 1 <= job.asked <= 2
+    run = IngestRun(lambda: job, every=1)
+    run._ending = Ending(job.waited)
+    run._await(job, None)  # type: ignore[arg-type]  # no session
+    assert job.asked == LOOKS
+    assert sum(job.waited) == pytest.approx(1.0 * LOOKS)

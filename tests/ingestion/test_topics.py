@@ -15,7 +15,7 @@ import penstock
 from penstock.errors import DamagedState, OptionError, RecordsLost, TopicNotThere, TopicReplaced
 from penstock.formats.account import Account
 from penstock.formats.aside import Aside
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.ingestion.stage import CarriedRows, Stage
 from penstock.ingestion.topics import Topics
 from penstock.kafka.carried import carried, share_of

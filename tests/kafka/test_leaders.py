@@ -109,6 +109,13 @@ def test_a_leader_that_has_all_records_is_no_loss(leaders: Brokers, wanted: Rang
     assert values(leaders, wanted) == numbers(wanted.begin, wanted.end)
 
 
+def test_a_look_behind_a_range_while_its_reading_ends(leaders: Brokers) -> None:
+    """The client refuses to go to an offset while it still leaves the one before: that is waited for, and is no refusal of brokers."""
+    wanted = offsets(2, 5, epoch=FIRST, before=FIRST)
+    for _ in range(40):
+        assert values(leaders, wanted) == numbers(2, 5)
+
+
 def test_a_range_that_ends_in_front_of_its_end(leaders: Brokers) -> None:
     """A partition that is shorter than a range is told at once, not as a broker that gives nothing; who accepts it has what is there."""
     for wanted in (offsets(3, 15, epoch=SECOND), offsets(3, 15)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import clock
 from penstock.errors import (
     BrokerAway,
     BrokerError,
@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.kafka.offset import ranges
 from penstock.kafka.read import read
+from penstock.testing import FakeClock
 from tests.kafka.topics import Stream, plain
 from tests.support.follows import follows
 from tests.support.wait import wait_for
@@ -228,8 +229,8 @@ def test_broker_that_dies(kafka: Kafka) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(100)))
     stream, patient = Stream(kafka, subscribe=topic, timeout="2s"), Stream(kafka, subscribe=topic)
-    start = stream.initial()
-    end = stream.next(start)
+    start = patient.initial()
+    end = patient.next(start)
     (piece,) = ranges(start, end)
     kafka.kill()
     with ThreadPoolExecutor() as threads:
@@ -307,14 +308,15 @@ def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:
     """A sink that holds rows back for longer than `timeout` is no broker that gives none."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number + bytes(900_000) for number in range(12)))
-    stream = Stream(kafka, subscribe=topic, timeout="1s", **{"kafka.queued.max.messages.kbytes": "1000"})
+    stream = Stream(kafka, subscribe=topic, timeout="60s", **{"kafka.queued.max.messages.kbytes": "1000"})
     start = stream.initial()
     (piece,) = ranges(start, stream.next(start))
-    reading = read(stream.options, piece)
-    taken = len(next(reading))
-    time.sleep(1.2)
-    assert 0 < taken < 12
-    assert taken + sum(map(len, reading)) == 12
+    with clock.use(FakeClock()):
+        reading = read(stream.options, piece)
+        taken = len(next(reading))
+        clock.sleep(70)
+        assert 0 < taken < 12
+        assert taken + sum(map(len, reading)) == 12
 
 
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:

@@ -26,7 +26,7 @@ from penstock.cli.run.measured import Checks, Measuring
 from penstock.cli.run.status import Phase, PipelineStatus, Told
 from penstock.clock import SECOND_NS
 from penstock.errors import Fenced, OptionError, StorageError
-from penstock.ingestion.job import Ingested
+from penstock.ingestion.ingested import Ingested
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import MEASURES, PREFIX
 from penstock.metrics.prometheus import ScrapedPage, application, registry

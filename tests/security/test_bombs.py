@@ -64,8 +64,8 @@ def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) 
 
 @pytest.mark.slow
 def test_wide_records_are_read_or_refused(tmp_path: Path) -> None:
-    """A million keys, fields, quotes or blank lines are read in their turn; what is no record is refused."""
-    keys = b"{" + b",".join(b'"k%d":1' % i for i in range(MILLION)) + b',"a":7}\n'
+    """A million fields, quotes or blank lines, and a fifth as many keys, are read in their turn; what is no record is refused."""
+    keys = b"{" + b",".join(b'"k%d":1' % i for i in range(effort(MILLION // 5, MILLION))) + b',"a":7}\n'
     assert outcomes(put(tmp_path / "json", keys=keys, blank=b"\n" * MILLION), "json", {"a": "long"}) == {
         "keys": "rows: 1",
         "blank": "rows: 0",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import TemplateError
 from penstock.sink.buckets import DEFAULT_PARTITION, BucketTemplate, escape, unescape
-from penstock.sink.names import NameTemplate
+from penstock.sink.names import UNFINISHED, NameTemplate
+from penstock.source.scan import Scan
 from tests.support.output import Output
 
 UTC = dt.timezone.utc
@@ -181,6 +182,10 @@ def test_batch_time() -> None:
         (pa.array([".."]), "%2E."),
         (pa.array(["_x"]), "%5Fx"),
         (pa.array(["a=b:c%d"]), "a%3Db%3Ac%25d"),
+        (pa.array(["a.tmp"]), "a%2Etmp"),
+        (pa.array([".tmp.tmp"]), "%2Etmp%2Etmp"),
+        (pa.array(["a.inprogress"]), "a%2Einprogress"),
+        (pa.array(["a._COPYING_"]), "a%2E_COPYING_"),
         (pa.array(["ü\U0001f600 x"]), "ü\U0001f600 x"),
         (pa.array(["a\x00b\n"]), "a%00b%0A"),
     ],
@@ -294,7 +299,10 @@ def test_a_member_is_not_dropped(output: Output) -> None:
     assert sink.layout.data_schema(NESTED)[1] == ("Country",)
 
 
-@given(st.text(min_size=1, max_size=40))
+@given(
+    st.text(min_size=1, max_size=40)
+    | st.text(max_size=9).flatmap(lambda text: st.sampled_from([text + e for e in UNFINISHED]))
+)
 def test_any_value_stays_inside_and_decodes_to_itself(value: str) -> None:
     """Whatever a value holds, its directory is one visible name below the output, and gives the value back."""
     try:
@@ -304,6 +312,7 @@ def test_any_value_stays_inside_and_decodes_to_itself(value: str) -> None:
     assert "/" not in bucket
     assert os.path.normpath(f"/out/{bucket}") == f"/out/{bucket}"
     assert bucket[0] not in "._" or bucket == DEFAULT_PARTITION
+    assert not bucket.endswith(UNFINISHED)
     assert unescape(bucket) == value or (bucket == DEFAULT_PARTITION and value == DEFAULT_PARTITION)
 
 
@@ -337,6 +346,26 @@ def test_bad_templates_are_refused(template: str, message: str) -> None:
     """A template that could not place a row, or would leave the output, is refused when the sink is made."""
     with pytest.raises(TemplateError, match=message):
         BucketTemplate.of(template, pa.schema([("c", pa.string())]), zone="UTC")
+
+
+@pytest.mark.parametrize("template", ["{", "}", "{value", "x}/{value}", "dt={value:%Y}}"])
+def test_braces_without_the_other_one_are_told_at_the_start(output: Output, template: str) -> None:
+    """A sink whose template has a brace too many says so by its own error, before any other check of the template meets it."""
+    with pytest.raises(TemplateError, match="is not well formed"):
+        output.sink(bucketBy=template)
+
+
+@pytest.mark.parametrize("template", ["k={k}", "{k}"])
+def test_directories_whose_values_end_as_unfinished_files_do_are_read(output: Output, template: str) -> None:
+    """What a sink has put below the value `a.tmp` is input of the next pipeline, as all else: no source passes it over."""
+    output.schema = pa.schema([("v", pa.string()), ("k", pa.string())])
+    values = ["a.tmp", "b", "a.inprogress", "x._COPYING_", ".tmp"]
+    sink = output.sink(bucketBy=template, dropBucketColumns="true", format="json", rollBatches="1")
+    output.batch(sink, 0, {0: [f"{number}|{value}" for number, value in enumerate(values)]})
+    scan = Scan(output.storage, str(output.root), recursive=True, follow=False, accept=lambda _: True)
+    found = [arrival.file.path for arrival in scan.refresh().came]
+    assert len(found) == len(values)
+    assert {unescape(path.split("/")[0].removeprefix("k=")) for path in found} == set(values)
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])

@@ -119,6 +119,21 @@ def test_large_parts_wait_in_the_pack(output: Output, monkeypatch: pytest.Monkey
     assert {data.count(MAGIC) for name, data in tree(output.root).items() if name.endswith(".age")} == {1}
 
 
+def test_what_is_complete_in_a_batch_is_encrypted_once(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More is held of it than of other rows, so that it need not wait in the pack; what the batch leaves open does."""
+    monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 500)
+    sink = output.sink(**CLEAR, rollRows="50")
+    begun = sink.begin("d1", Batch(QUERY, 0))
+    pieces = [output.batches([f"{SECRET}-{n}-{m}" for m in range(10)]) for n in range(7)]
+    rows = (rows for piece in pieces for rows in piece)
+    result = sink.write(begun, QUERY, 0, 0, output.schema, rows)
+    packed = [data for name, data in tree(output.root).items() if name.endswith(".pack")]
+    assert [data.count(SECRET.encode()) for data in packed] == [20]
+    sink.commit(Batch(QUERY, 0), [result])
+    sink.finish()
+    assert sorted(data.count(b"\n") for data in seen(output).values()) == [20, 50]
+
+
 @pytest.mark.parametrize("size", [2000, 70_000])
 def test_files_are_no_larger_than_they_may_be(output: Output, size: int) -> None:
     """`rollSize` is the size of the file that is seen, cipher text and all, also where the driver joins what tasks have left."""

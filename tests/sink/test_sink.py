@@ -402,6 +402,31 @@ def test_other_checkpoint_in_the_same_directory(output: Output) -> None:
     assert len(output.visible()) == 2
 
 
+def test_sinks_that_may_choose_the_same_names_are_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
+    """Two sinks that name files alike, without {sink}, are told of at the start of the second one; others, and damaged notes, are not."""
+    by_bucket = {"fileName": "f-{seq}", "bucketBy": "{value}"}
+    sinks = {
+        "one": {"fileName": "f-{seq}"},
+        "two": {"fileName": "f-{sink}-{seq}"},
+        "three": {"fileName": "g-{seq}"},
+        "four": by_bucket,
+    }
+    for sink_id, options in sinks.items():
+        output.batch(output.sink(sink_id=sink_id, **options), 0, {0: ["a"]}, query=sink_id)
+    assert not caplog.records
+    output.batch(output.sink(sink_id="five", fileName="f-{seq}"), 0, {0: ["a"]}, query="five")
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert re.search(
+        r"sink 'one' of .* names its files as sink 'five' does, fileName='f-\{seq\}': .* put \{sink\} into fileName",
+        told,
+    )
+    caplog.clear()
+    (note,) = output.root.glob("_penstock/one/options-*.json")
+    note.write_text("nonsense")
+    output.batch(output.sink(sink_id="five", fileName="f-{seq}"), 1, {0: ["b"]}, query="five", owner="d2")
+    assert not caplog.records
+
+
 def test_other_checkpoint_with_the_same_sink_id(output: Output) -> None:
     """F6: under one sinkId a new query's batch 0 is new, continues the numbers, and the old query's replay is still known."""
     sink = output.sink(rollBatches="1", fileName="p{seq}")

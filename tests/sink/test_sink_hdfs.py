@@ -276,9 +276,9 @@ def test_safe_mode_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
 
 def test_quota_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
     """A quota that is met fails the batch whole, as `NoSpace`; when it is raised the same calls go on."""
-    at("sink.write.staged", 4, lambda: hdfs.admin("-setSpaceQuota", "1", sink.root.removeprefix(hdfs.url)))
+    at("sink.write.staged", 4, lambda: hdfs.quota(sink.root, size=1))
     assert type(interrupted(sink)) is NoSpace
-    hdfs.admin("-clrSpaceQuota", sink.root.removeprefix(hdfs.url))
+    hdfs.quota(sink.root, size=-1)
 
 
 def test_a_zombies_segment_appears_behind_the_commit(hdfs: MiniHdfs, sink: Sink) -> None:

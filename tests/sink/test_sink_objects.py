@@ -27,6 +27,7 @@ from penstock.source.scan import Scan
 from penstock.storage import ObjectStorage, names_at
 from penstock.storage._in_turn import InTurn
 from penstock.testing import FakeClock, ObjectStore
+from tests.support.wait import PATIENCE_SECONDS
 
 REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
 
@@ -200,6 +201,30 @@ def test_names_that_rise_cost_one_request(counted: Counted) -> None:
         assert counted.taken() == {"behind": 10}
 
 
+def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> None:
+    """Whether an empty object is a file or a directory shows in the listing, wherever its children are in it: no other is asked for."""
+    storage = ObjectStorage(system=counted)
+    with clock.use(FakeClock()):
+        counted.store.put("in/0", b"x", "")
+        clock.sleep(600)
+        scan = rising(storage, recursiveFileLookup="true")
+        scan.refresh()
+        clock.sleep(20)
+        counted.taken()
+        files = {f"{number}": b"" for number in range(1, 9)} | {
+            "d!": b"",
+            "d-1": b"",
+            "d-1.x": b"y",
+            "d/e/f": b"",
+            "d/e-": b"",
+            "z": b"",
+        }
+        for name, data in (files | {"d": b"", "d/e": b"", "m": b"", "m/n": b"", "m/n/o": b"1"}).items():
+            counted.store.put(f"in/{name}", data, "")
+        assert {arrival.file.path for arrival in scan.refresh().came} == {*files, "m/n/o"}
+        assert counted.taken() == {"behind": 1}
+
+
 def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
     """A smaller name beside one of the last minute is found at once; any other by the next listing of everything, or by a new scan."""
     storage = ObjectStorage(system=counted)
@@ -287,7 +312,7 @@ def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -
     split = Split(split.file, 0, 30 << 20)
     batches = read.batches([split])
     rows = next(batches).num_rows
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while (
         counted.requests["get"] < 2 + 2 and time.monotonic() < until
     ):  # a look for the end of each block, and the block
@@ -350,7 +375,7 @@ def test_small_objects_are_opened_ahead(counted: Counted) -> None:
     reads, splits = objects(counted, names)
     coming = OpenedAhead(reads.storage.open, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
     coming.open("/in/000")
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_SECONDS
     while counted.requests["begin"] < OPEN_FILES + 1 and time.monotonic() < until:
         time.sleep(0.001)
     assert counted.taken() == {"begin": OPEN_FILES + 1}

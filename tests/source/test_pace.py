@@ -13,7 +13,7 @@ import pytest
 from penstock import clock
 from penstock.errors import NotThere, OptionError
 from penstock.formats.schema import to_spark
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.pace import Silence

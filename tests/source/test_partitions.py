@@ -10,9 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.jsonl import JsonDecoder
@@ -197,6 +200,33 @@ def test_names_that_are_escaped(source: Input) -> None:
         source.put(f"k%3Dk={text}/f", b'{"id": 1}')
         assert source.rows("id long, k=k string") == [{"id": 1, "k=k": value}]
         (source.root / f"k%3Dk={text}/f").unlink()
+
+
+@pytest.mark.parametrize("maker", ["pyarrow", "duckdb", "polars"])
+def test_directories_of_writers_that_escape_utf_8(source: Input, maker: str) -> None:
+    """Other engines write each byte of `é` as `%XX`: the value is `é` again, and not a character for each of its bytes."""
+    values = ["é b", "a/b", "100%", "日本", "ü+:?#", "\U0001f600"]
+    table = pa.table({"id": pa.array(range(len(values)), pa.int64()), "k": values})
+    source.root.mkdir()
+    place = str(source.root / maker)
+    if maker == "pyarrow":
+        dataset.write_dataset(table, place, format="parquet", partitioning=["k"], partitioning_flavor="hive")
+    elif maker == "duckdb":
+        with duckdb.connect() as engine:
+            engine.register("rows", table)
+            engine.sql(f"copy rows to '{place}' (format parquet, partition_by (k))")
+    else:
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        frame.write_parquet(place, partition_by="k", mkdir=True)
+    rows = source.rows("id long, k string", "parquet", recursiveFileLookup="true", settle="0")
+    assert sorted((row["id"], row["k"]) for row in rows) == list(enumerate(values))
+
+
+def test_bytes_that_are_no_utf_8_are_characters(source: Input) -> None:
+    """As in Spark, which knows no other meaning: `%XX` that are no text together stand for a character each."""
+    source.put("k=%ff%C3x%C3%A9/f", b'{"id": 1}')
+    assert source.rows("id long, k string") == [{"id": 1, "k": "\xff\xc3x\xe9"}]
 
 
 def test_metadata_beside_columns_of_directories(source: Input) -> None:

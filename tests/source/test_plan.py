@@ -508,6 +508,7 @@ def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
         ("a\\.js*n", ["a.json"]),
         ("\\{,}.\\[x]", ["{,}.[x]"]),
         ("a.json*", ["a.json"]),
+        ("[^/]*", ["a.json", "b.csv", "c.txt", "{,}.[x]"]),
         ("{a,b}", []),
     ],
 )
@@ -518,9 +519,9 @@ def test_globs_are_those_of_spark(folder: Folder, glob: str, expected: list[str]
     assert [name for batch in batches(folder.planner(pathGlobFilter=glob)) for name in batch] == expected
 
 
-@pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json", "[a"])
+@pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json", "[a", "in/*.json", "{a,b/c}", "a/", "[/]/*"])
 def test_globs_that_are_none_are_refused(folder: Folder, glob: str) -> None:
-    """A glob that could match nothing by mistake is refused, not taken by the letter."""
+    """A glob that could match nothing by mistake is refused, not taken by the letter, nor one of paths: a name has no slash."""
     with pytest.raises(OptionError, match="pathGlobFilter"):
         folder.planner(pathGlobFilter=glob)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -579,6 +580,27 @@ def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
         with pytest.raises(BadRecord, match="byte 4") as raised:
             list(read([whole(good), whole(bad)]))
         assert (raised.value.path, raised.value.offset) == (f"{source.root}/bad", 4)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(b"1\n"), "packed by gzip, and its name does not end in .gz"),
+        (zstandard.compress(b"1\n"), "packed by zstd"),
+        (bz2.compress(b"1\n"), "packed by bzip2"),
+        (lzma.compress(b"1\n"), "packed by xz"),
+        ("1\n\xe9\n".encode("utf-16"), "set encoding=UTF-16"),
+        (b"PK\x03\x04\x14\0\xff\xfe", "is a ZIP archive"),
+        (b"PAR1\x15\x04\x15\xff", "set format=parquet"),
+    ],
+)
+def test_what_is_no_text_is_told_by_its_beginning(source: Input, form: str, data: bytes, words: str) -> None:
+    """A packed file under the name of a plain one, a table, UTF-16: the message says which, and not to look for another encoding."""
+    path = source.put("data.log.1", data)
+    with pytest.raises(BadRecord, match=words) as raised:
+        list(source.reading(form).batches([whole(path)]))
+    assert "/data.log.1', byte 0: found" in str(raised.value)
 
 
 def test_files_as_rows_say_by_what_their_version_is_known(source: Input) -> None:

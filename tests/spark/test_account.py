@@ -15,7 +15,7 @@ from penstock.cli.app import app
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.support.stage import Stage
 
 NOTES = ["null in every row: 'contry'", "in the data, and in no column: 'country' 250 times (is that column 'contry'?)"]

@@ -31,6 +31,8 @@ from tests.support.service import Service
 from tests.support.stage import Stage, run_python
 from tests.support.wait import PATIENCE_SECONDS
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 async def double(row: Any) -> dict[str, int]:
     await asyncio.sleep(0.001 * (row.id % 3))
@@ -625,9 +627,14 @@ def test_a_slow_task_is_no_idle_task(python: Interpreter) -> None:
     assert "ROWS 10" in done.stdout, done.stderr[-3000:]
 
 
+# Workers of a warm JVM do not import from here: the client travels with the function.
 LOSE = """
 import os, sys, penstock
+sys.path.append(sys.argv[3])
+from pyspark.cloudpickle import register_pickle_by_value
+from tests.support import lookup
 from tests.support.lookup import Lookup
+register_pickle_by_value(lookup)
 MARK = sys.argv[2]
 class Once(Lookup):
     async def invoke(self, row, call):
@@ -648,10 +655,11 @@ print("SUM", calls.selectExpr("sum(out)").first()[0])
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_ids_are_the_same_when_a_task_is_killed(tmp_path: Path) -> None:
+@pytest.mark.xdist_group("programs")
+def test_ids_are_the_same_when_a_task_is_killed(tmp_path: Path, python: Interpreter) -> None:
     """F-A14: the worker is killed in mid task, Spark repeats the task: some calls are made twice, each by one id."""
     with Service() as service:
-        done = run_python(LOSE, str(service.port), str(tmp_path / "once"))
+        done = python.run(LOSE, str(service.port), str(tmp_path / "once"), str(REPOSITORY))
     assert f"SUM {60 * 59}" in done.stdout, done.stderr[-3000:]
     assert {len(ids) for ids in service.rows.values()} == {1}
     assert max(service.ids.values()) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import sysconfig
 import zipfile
@@ -83,7 +84,7 @@ def check(stage: Stage, expected: Counter[str], log: Path) -> None:
 def variables(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a machine that has the libraries and no Penstock: `-S` leaves out what `.pth` files name."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
     return {
         "PYSPARK_PYTHON": str(python),

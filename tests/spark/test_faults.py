@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from tests.support.cluster import SPARK_HOME, family, java_options, kill, spark_cluster, started
-from tests.support.stage import run_python
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -26,19 +25,23 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
-# Tasks are tried four times.
+# Tasks are tried four times. What is armed is in the environment of the session, which workers have of formats that it registers.
 INGEST = """
 import sys, penstock
-src, dst = sys.argv[1:]
-spark = penstock.local_session("local[2,4]", rows_in_jvm=False)
+src, dst, points = sys.argv[1:]
+config = {"spark.executorEnv.PENSTOCK_FAILPOINTS": points}
+spark = penstock.local_session("local[2,4]", config=config, rows_in_jvm=False)
+penstock.register(spark)
 penstock.ingest(spark, src, dst, source={"maxBytesPerTrigger": "50k"}, sink={"rollSize": "20k"})
 print("DONE")
 """
 
 QUERY = """
 import sys, penstock
-src, dst = sys.argv[1:]
-spark = penstock.local_session("local[2,4]", rows_in_jvm=False)
+src, dst, points = sys.argv[1:]
+config = {"spark.executorEnv.PENSTOCK_FAILPOINTS": points}
+spark = penstock.local_session("local[2,4]", config=config, rows_in_jvm=False)
+penstock.register(spark)
 frame = spark.readStream.format("penstock").option("maxBytesPerTrigger", "50k").load(src)
 writer = frame.writeStream.format("penstock").option("rollSize", "20k").trigger(availableNow=True)
 writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).awaitTermination()
@@ -103,12 +106,12 @@ def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
 @pytest.mark.parametrize(
     "program", [pytest.param(INGEST, id="ingest", marks=pytest.mark.soak), pytest.param(QUERY, id="query")]
 )
-def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, program: str) -> None:
+def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, python: Interpreter, program: str) -> None:
     """A Python worker dies after it has staged, another when it has assembled a part: Spark tries again, nothing is twice."""
     expected = fill(stage, files=12, lines=400)
     died = [tmp_path / "staged", tmp_path / "assembled"]
     points = f"sink.write.staged=kill@2{died[0]},sink.write.before-sync=kill@3{died[1]}"
-    done = run_python(program, str(stage.src), str(stage.dst), failpoints=points)
+    done = python.run(program, str(stage.src), str(stage.dst), points)
     assert "DONE" in done.stdout, done.stderr[-3000:]
     assert [path.exists() for path in died] == [True, True]
     assert stage.lines() == expected

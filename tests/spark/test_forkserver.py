@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,12 @@ DRIVER = "from penstock.session import forkserver; path, start = forkserver.prep
 
 TELLING = """
 import json, os, signal, sys, time
+from penstock import failpoints
 print(json.dumps({
     "pid": os.getpid(), "parent": os.getppid(), "arguments": sys.argv, "name": __name__, "directory": os.getcwd(),
     "variable": os.environ.get("GIVEN"), "jvm": os.environ["PENSTOCK_JVM"], "path": sys.path[0], "hash": hash("a"),
-    "imported": "pyarrow" in sys.modules, "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "imported": "pyarrow" in sys.modules, "pandas": "pandas" in sys.modules, "armed": sorted(failpoints._armed),
+    "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
     "ignored": signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "child": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
 }))
 for line in sys.stdin:
@@ -142,6 +145,7 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
     assert (said["arguments"][1:], said["name"], said["variable"]) == (["7"], "__main__", "as given")
     assert (said["directory"], said["path"]) == (str(driver.folder), str(driver.folder))
     assert (said["parent"], said["imported"]) == (driver.server.pid, True)
+    assert said["pandas"] == bool(find_spec("pandas")), "pyarrow looks for it when a worker first answers"
     assert said["jvm"] == str(os.getpid())
     assert (said["ignored"], said["child"]) == (True, True)
     assert len(said["streams"]) == 4, "its streams, and the connection to its client"
@@ -245,6 +249,12 @@ def test_other_settings_of_python_start_a_python(driver: Driver, variables: dict
     """What Python reads once cannot be had from a fork: it starts as if there were no server."""
     said, _, status = driver.run("0", **variables)
     assert (said["parent"], said["imported"], status) == (os.getpid(), False, 0)
+
+
+def test_failpoints_are_those_of_the_child(driver: Driver) -> None:
+    """What is armed is read once in a process, and by a child from its own environment, not from the server's."""
+    assert driver.run("0", PENSTOCK_FAILPOINTS="a=error,b=stop")[0]["armed"] == ["a", "b"]
+    assert driver.run("0")[0]["armed"] == []
 
 
 def test_hashes_are_the_same_in_all_children(driver: Driver) -> None:

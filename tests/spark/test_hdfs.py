@@ -83,10 +83,10 @@ def test_a_checkpoint_that_may_not_grow(spark: SparkSession, hdfs: MiniHdfs, roo
         path = f"{root}/{directory}"
         storage.make_directory(path)
         put(storage, f"{root}/in/{unique.token()}", b"more\n")
-        hdfs.admin("-setSpaceQuota", "1", path.removeprefix(hdfs.url))
+        hdfs.quota(path, size=1)
         with pytest.raises(NoSpace, match=rf"checkpoint '{root}/checkpoint': The DiskSpace quota of .* is exceeded"):
             penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
-        hdfs.admin("-clrSpaceQuota", path.removeprefix(hdfs.url))
+        hdfs.quota(path, size=-1)
         penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
     assert hdfs.lines(f"{root}/out") == Counter(expected()) + Counter({"more": 2})
 

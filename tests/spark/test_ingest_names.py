@@ -13,14 +13,14 @@ pytest.importorskip("pyspark")
 
 import penstock
 from penstock.errors import BadFile, CheckpointMismatch, FileChanged, OptionError, PenstockError
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.verify import verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.support.stage import Stage
 
 

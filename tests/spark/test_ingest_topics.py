@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.support.kafka import Kafka
     from tests.support.stage import Stage
 

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
@@ -123,7 +124,9 @@ def test_other_environment_of_the_same_file_is_another_python(venv: Path, tmp_pa
 
 def test_wrapper_is_another_python(tmp_path: Path) -> None:
     """A script that ends as this Python may set what only its author knows: it is not passed over."""
-    assert not interpreter.is_this(str(program(tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')))
+    assert not interpreter.is_this(
+        str(program(tmp_path / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'))
+    )
 
 
 def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +137,9 @@ def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: py
     penstock = tmp_path / "elsewhere/penstock"
     shutil.copytree(os.path.dirname(machine.__file__), penstock / "session")
     (penstock / "__init__.py").touch()
-    other = program(tmp_path / "other", f'#!/bin/sh\nPYTHONPATH={penstock.parent} exec {sys.executable} "$@"\n')
+    other = program(
+        tmp_path / "other", f'#!/bin/sh\nPYTHONPATH={penstock.parent} exec {shlex.quote(sys.executable)} "$@"\n'
+    )
     for named, found in {
         "/nowhere/python": "is no Python that runs here",
         str(program(tmp_path / "false", "#!/bin/sh\nexit 1\n")): "is no Python that runs here",
@@ -152,7 +157,7 @@ def test_slow_workers_are_told(
 ) -> None:
     """Another Python that works is taken; one line says what it costs and how not to pay it."""
     pytest.importorskip("pyspark")
-    other = program(tmp_path / "other", f'#!/bin/sh\necho welcome\nexec {sys.executable} "$@"\n')
+    other = program(tmp_path / "other", f'#!/bin/sh\necho welcome\nexec {shlex.quote(sys.executable)} "$@"\n')
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
     how = launch.plan("local[2]")

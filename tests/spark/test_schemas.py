@@ -19,7 +19,7 @@ from tests.support.follows import follows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.support.stage import Stage
 
 

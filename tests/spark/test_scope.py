@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.errors import BadRecord
-from penstock.ingestion.job import _Run
+from penstock.ingestion.run import IngestRun
 from penstock.storage import HostFact
 from tests.support.wait import PATIENCE_SECONDS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from tests.support.stage import Stage
 
 pytest.importorskip("pyspark")
@@ -168,7 +168,7 @@ class StartingJob:
 def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -> None:
     """The failure of a query without a handle: the caller has gone, impatiently, before there is a query to stop."""
     job = StartingJob()
-    run = _Run(lambda: cast("Any", job), every=1.0)
+    run = IngestRun(lambda: cast("Any", job), every=1.0)
     caller = threading.Thread(target=lambda: run.follow(spark, None))
     caller.start()
     assert job.begun.wait(10)

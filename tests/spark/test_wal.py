@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from penstock import unique
 from penstock.wal import Log, Position, Writer
 from tests.support.hdfs import MiniHdfs
-from tests.support.stage import Stage, run_python
+from tests.support.interpreter import Interpreter
+from tests.support.stage import Stage
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -157,10 +158,10 @@ for refused in (log.write.format("penstock-db").mode("append").save, spark.read.
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
-def test_formats_register_themselves(stage: Stage) -> None:
+def test_formats_register_themselves(stage: Stage, python: Interpreter) -> None:
     """In a session that has registered nothing the formats are found because their packages are there."""
     append(stage.root / "log", b"a", b"b")
-    done = run_python(FORMATS, str(stage.root / "log"))
+    done = python.run(FORMATS, str(stage.root / "log"))
     assert "ROWS 2" in done.stdout, done.stderr[-3000:]
     assert "format penstock-db is a stream: expected df.writeStream" in done.stdout
     assert "format penstock-db does not read" in done.stdout

@@ -267,8 +267,8 @@ def test_full_quota_is_no_space(hdfs: MiniHdfs, storage: Storage, root: str) -> 
     """A quota of names, and one of bytes, is `NoSpace`, and leaves no name behind."""
     storage.make_directory(f"{root}/names")
     storage.make_directory(f"{root}/bytes")
-    hdfs.admin("-setQuota", "1", f"{root}/names")
-    hdfs.admin("-setSpaceQuota", str(MEBIBYTE), f"{root}/bytes")
+    hdfs.quota(f"{root}/names", names=1)
+    hdfs.quota(f"{root}/bytes", size=MEBIBYTE)
     with pytest.raises(NoSpace, match="free some space"):
         put(storage, f"{root}/names/a", b"x")
     with pytest.raises(NoSpace, match="free some space"):

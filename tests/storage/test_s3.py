@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +14,13 @@ from contextlib import closing
 from itertools import count
 
 import pytest
+import zstandard
 
-from penstock.errors import AccessRefused, AlreadyThere, DependencyError, NotThere, OptionError, StorageError
+from penstock.errors import AccessRefused, AlreadyThere, BadFile, DependencyError, NotThere, OptionError, StorageError
 from penstock.storage import ObjectStorage, Storage, _objects_native, locate, names_at
+from tests.support.driven import TEXT, DrivenSource
 from tests.support.follows import follows
+from tests.support.keys import READER_KEY, encrypted
 from tests.support.objects_contract import ObjectsContract
 from tests.support.required import missing_store
 from tests.support.storage_contract import put
@@ -104,6 +109,33 @@ def test_an_object_that_another_program_put_is_read(found: StoreServer, root: st
     assert names_at(storage, f"{path}/d") == ["a"]
     assert names_at(storage, f"{path}/e") == []
     assert storage.read(f"{path}/d/a") == b"1"
+
+
+@pytest.mark.slow  # 10 MiB to each store
+def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`.gz`, `.zst`, `.age`, one in the other, longer than what is read at once, over batches: each line once, a cut file is named."""
+    monkeypatch.setenv("PENSTOCK_TEST_KEY", READER_KEY)
+    draw = random.Random(0)  # noqa: S311 - bytes that do not shrink
+    lines = [draw.randbytes(500).hex() for _ in range(20_000)]
+    packed = gzip.compress("\n".join(lines).encode(), 1)
+    assert len(packed) > 9 << 20
+    objects = {
+        "a.txt.gz": packed,
+        "b.txt.age": encrypted(b"one\r\ntwo\n"),
+        "c.txt.gz.age": encrypted(gzip.compress(b"three\n") + gzip.compress(b"four")),
+        "d.txt.zst": zstandard.compress(b"five\n"),
+        "e.txt.gz": b"",
+    }
+    for name, data in objects.items():
+        storage.put_if_absent(f"{root}/in/{name}", data)
+    given = {"decryptionKey": "env:PENSTOCK_TEST_KEY", "settle": "0"}
+    source = DrivenSource(TEXT, path=f"{root}/in", maxFilesPerTrigger="2", **given)
+    assert sorted(source.run()) == sorted([*lines, "one", "two", "three", "four", "five"])
+    storage.put_if_absent(f"{root}/cut/f.txt.gz", packed[:-9])
+    with pytest.raises(BadFile, match=r"f\.txt\.gz'.*not a whole gzip file"):
+        DrivenSource(TEXT, path=f"{root}/cut", settle="0").run()
+    with pytest.raises(OptionError, match="decryptionKey"):
+        DrivenSource(TEXT, path=f"{root}/in", settle="0").run()
 
 
 def test_markers_of_directories_are_no_files(storage: Storage, root: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import AccessRefused, CommitError, PublishConflict, StorageError
-from penstock.ingestion.job import check
+from penstock.ingestion.ingest import check
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.source.scan import Scan

@@ -16,24 +16,27 @@ import socket
 import subprocess
 import time
 from collections import Counter
+from getpass import getuser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import xxhash
 
 from penstock.storage import cache_directory
 from tests.support.jars import SHORT_LIVED, NoJars, java, of_pyspark, retrieved
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DATA_NODES = 3
 BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
-_START_SECONDS = 90
+_START_SECONDS = PATIENCE_SECONDS
 _CLASS = "org.apache.hadoop.hdfs"
+_AS_IT_IS = (1 << 63) - 1  # no change of a quota
 _WATCHED = '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that outlives nobody: its input ends with its starter
 
 
@@ -213,7 +216,7 @@ class MiniHdfs:
     def bean(self, name: str) -> dict[str, Any]:
         """Return what the NameNode tells of itself under a name."""
         url = f"http://127.0.0.1:{self.web_port}/jmx?qry=Hadoop:service=NameNode,name={name}"
-        with urlopen(url, timeout=5) as answer:
+        with urlopen(url, timeout=60) as answer:
             bean: dict[str, Any] = json.load(answer)["beans"][0]
             return bean
 
@@ -221,17 +224,24 @@ class MiniHdfs:
         """Run `hdfs dfsadmin`; return what it says."""
         return self._run("tools.DFSAdmin", *arguments)
 
+    def quota(self, path: str, *, names: int = _AS_IT_IS, size: int = _AS_IT_IS) -> None:
+        """Let a directory have so many names, or bytes, below it; -1: any number. (`hdfs dfsadmin` is a JVM each time.)"""
+        asked = f"webhdfs/v1{quote(path.removeprefix(self.url))}?op=SETQUOTA&user.name={getuser()}"
+        asked += f"&namespacequota={names}&storagespacequota={size}"
+        with urlopen(Request(f"http://127.0.0.1:{self.web_port}/{asked}", method="PUT"), timeout=PATIENCE_SECONDS):
+            pass
+
     def fsck(self, path: str) -> str:
         """Return what `hdfs fsck -openforwrite` says of a path."""
         url = f"http://127.0.0.1:{self.web_port}/fsck?ugi=root&openforwrite=1&path={quote(path.removeprefix(self.url))}"
-        with urlopen(url, timeout=30) as answer:
+        with urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             said: str = answer.read().decode()
             return said
 
     def web(self, path: str, operation: str) -> bytes:
         """Return what the servers' own web interface answers for a path: another client, in Java, and nobody's user."""
         asked = f"webhdfs/v1{quote(path.removeprefix(self.url))}?op={operation}"
-        with urlopen(f"http://127.0.0.1:{self.web_port}/{asked}", timeout=30) as answer:
+        with urlopen(f"http://127.0.0.1:{self.web_port}/{asked}", timeout=PATIENCE_SECONDS) as answer:
             data: bytes = answer.read()
             return data
 
@@ -317,7 +327,7 @@ class TwoNameNodes(MiniHdfs):
 
     def _state(self, web_port: int) -> str:
         url = f"http://127.0.0.1:{web_port}/jmx?qry=Hadoop:service=NameNode,name=NameNodeStatus"
-        with urlopen(url, timeout=5) as answer:
+        with urlopen(url, timeout=60) as answer:
             return str(json.load(answer)["beans"][0]["State"])
 
     def stop(self) -> None:

@@ -17,12 +17,13 @@ from uuid import uuid4
 
 from tests.support.hdfs import Daemon, free_port
 from tests.support.jars import SHORT_LIVED, NoJars, fetched, java
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = "4.1.0"
-_START_SECONDS = 90
+_START_SECONDS = PATIENCE_SECONDS
 _BATCH_HEAD = struct.Struct(">qi")  # of a batch of records in a segment: its first offset, and how many bytes follow
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -78,7 +79,9 @@ class Postgres:
 
     def psql(self, sql: str) -> str:
         """Return what PostgreSQL's own client prints."""
-        return self._server.psql(sql)
+        # Not by the library's own way, which is a shell: the path of this environment may have a blank.
+        client = [str(self._server.bin_path / "psql"), str(self._server.get_uri())]
+        return subprocess.run(client, input=sql, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.storage import _objects_native
 from tests.support.jars import SHORT_LIVED, NoJars, fetched, java
+from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ UNFIT = {
 }
 KEY, SECRET = "test", "testtestsecret"
 _AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # everybody's
-_START_SECONDS = 60.0
+_START_SECONDS = PATIENCE_SECONDS
 
 
 # One request after the other: left alone, moto looks whether a key is free and then stores, and of 32 that race in 25 rounds two were

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,14 +13,19 @@ from penstock import clock
 from penstock.errors import PenstockError
 from penstock.source import recent, sides
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
+from tests.support.effort import effort
 from tests.testing.crashes import crashed
 from tests.testing.source_program import DeletingProgram, SourceProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.slow
 
 FILES = {name: b"".join(b"%s-%d\n" % (name.encode(), n) for n in range(3)) for name in ("a", "b", "c", "d")}
 LANDING = {"e": b"e-0\ne-1", "f": b"f-0\n"}
 STATES_MAX = 5000
+FAULTS = [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)]  # in a gate, each somewhere
 ARCHIVING = {"maxFilesPerTrigger": "2", "cleanSource": "archive", "sourceArchiveDir": "/old"}
 OPTIONS = {
     "two files a batch": {"maxFilesPerTrigger": "2"},
@@ -77,12 +83,11 @@ def test_files_are_deleted_while_it_crashes(monkeypatch: pytest.MonkeyPatch) -> 
     assert everything(omit=lambda place: place.startswith("sync in ")).complaints
 
 
-@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)
-def test_every_call_fails_once_while_files_are_archived(fault: Fault) -> None:
-    """Whatever call fails, the query goes on or raises a typed error, and in the end every file is read once and archived."""
-    failed = set()
+def failing(make: Callable[[], SourceProgram], fault: Fault, *, starts: int) -> set[str]:
+    """Let each call of a query fail once, and start it again `starts` times; return which calls there were."""
+    failed: set[str] = set()
     for at in count(1):
-        program = SourceProgram({"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING)
+        program = make()
         disk = program.disk()
         faulty = FaultySystem(disk, fault, at)
         with clock.use(FakeClock()):
@@ -90,13 +95,24 @@ def test_every_call_fails_once_while_files_are_archived(fault: Fault) -> None:
                 program.run(faulty, lambda: None)
             except PenstockError as error:
                 assert str(error).startswith("[PST-"), error  # noqa: PT017 - a success is right, too
-            program.run(disk, lambda: None)
-            program.run(disk, lambda: None)  # what was noted for another try is cleaned by the next start
+            assert not disk.descriptors, (faulty.failed, at)
+            for _ in range(starts):
+                program.run(disk, lambda: None)
         assert program.check(disk, final=True) == [], (faulty.failed, at)
         if faulty.failed is None:
-            break
+            return failed
         failed.add(faulty.failed)
-    assert {"rename", "link", "unlink", "fsync"} <= failed
+    raise AssertionError
+
+
+@pytest.mark.parametrize("fault", effort([Fault(errno.EIO), Fault(errno.EIO, applied=True)], FAULTS), ids=str)
+def test_every_call_fails_once_while_files_are_archived(fault: Fault) -> None:
+    """Whatever call fails, the query goes on or raises a typed error, and in the end every file is read once and archived.
+
+    What was noted for another try is cleaned by the second start.
+    """
+    make = partial(SourceProgram, {"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING)
+    assert {"rename", "link", "unlink", "fsync"} <= failing(make, fault, starts=2)
 
 
 def test_forgotten_files_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,25 +136,10 @@ def test_every_sync_is_needed() -> None:
     assert {place for place in places if not omitting({"maxFilesPerTrigger": "2"}, place).complaints} == set()
 
 
-@pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], ids=str)
+@pytest.mark.parametrize("fault", effort([Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], FAULTS), ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
     """Whatever call fails, planning and reading raise a typed error or are done, and the next start goes on from there."""
-    failed = set()
-    for at in count(1):
-        program = SourceProgram(FILES, LANDING, {"maxFilesPerTrigger": "2"})
-        disk = program.disk()
-        faulty = FaultySystem(disk, fault, at)
-        with clock.use(FakeClock()):
-            try:
-                program.run(faulty, lambda: None)
-            except PenstockError as error:
-                assert str(error).startswith("[PST-"), error  # noqa: PT017 - a success is right, too
-            assert not disk.descriptors, (faulty.failed, at)
-            program.run(disk, lambda: None)
-        assert program.check(disk, final=True) == [], (faulty.failed, at)
-        if faulty.failed is None:
-            break
-        failed.add(faulty.failed)
+    failed = failing(partial(query, {"maxFilesPerTrigger": "2"}), fault, starts=1)
     assert {"open", "pread", "fstat", "scandir", "stat", "link", "fsync", "unlink", "close"} <= failed
 
 

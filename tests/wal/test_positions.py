@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import OptionError, PositionError, StorageError
+from penstock.errors import DamagedState, OptionError, PositionError, StorageError
 from penstock.storage import Storage
 from penstock.testing import CrashDisk, CrashHdfs, ObjectStore
 from penstock.wal import Log, Position, Reader, Writer, form
@@ -285,3 +285,24 @@ def test_the_begin_of_a_segment_is_offset_zero(root: str) -> None:
     for nowhere in (Position(1, 0), Position(9, 0)):
         with pytest.raises(PositionError):
             Reader(root, start=nowhere)
+
+
+@pytest.mark.parametrize("left", [0, 40, form.HEADER_BYTES, 150])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_who_kept_a_position_is_told_of_an_end_that_is_gone(root: str, left: int, *, zeros: bool) -> None:
+    """A last segment that was cut, or is zeros behind its header, looks like a crash: a position in it proves that it was more."""
+    with Writer(root, storage=unsynced()) as writer:
+        writer.append(b"first")
+    with Writer(root, storage=unsynced()) as writer:
+        acknowledged = [writer.append(b"x" * 40) for _ in range(3)][-1]
+        writer.flush()
+    last = Path(root) / "000000000002.wal"
+    data = last.read_bytes()
+    last.write_bytes(data[:left] + bytes(len(data) - left if zeros else 0))
+    if zeros and left != form.HEADER_BYTES:
+        with pytest.raises(DamagedState, match="is damaged at byte"):
+            list(Reader(root))
+    else:
+        assert list(Reader(root)) == [b"first"]
+        with pytest.raises(PositionError, match="beyond the end of the log"):
+            Reader(root, start=acknowledged)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.aio.function import Call
+from penstock.aio.function import Call, results_of
+from penstock.aio.outcome import Misfit
 
 if TYPE_CHECKING:
     from penstock.aio.commons import Budget
@@ -87,16 +88,26 @@ class Calling:
         return await call.completion()
 
     async def _first_of_each(self, answers: Awaitable[Any], calls: list[Call]) -> Any:  # noqa: ANN401 - the user's
-        """Return what an `async def` returns for a batch; of rows whose calls it has completed by then, that."""
-        results = await answers
+        """Return what an `async def` returns or raises for a batch; of rows whose calls it has completed by then, what came first."""
+        failure: Exception | None = None
+        try:
+            given = results_of(await answers, len(calls))
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises, some rows may have their outcomes already
+            failure, given = error, [error] * len(calls)
         completed = [not call.ended_without() for call in calls]
-        if not any(completed):
-            return results
-        fits = isinstance(results, list) and len(results) == len(calls)
+        if failure is not None and not any(completed):
+            raise failure
         waiting = (call.completion() for call, is_completed in zip(calls, completed, strict=True) if is_completed)
-        came_first = iter(await asyncio.gather(*waiting, return_exceptions=True))
-        given = results if fits else [None] * len(calls)
-        return [next(came_first) if is_first else one for is_first, one in zip(completed, given, strict=True)]
+        return self._joined(given, completed, await asyncio.gather(*waiting, return_exceptions=True))
+
+    def _joined(self, given: list[Any], completed: list[bool], came_first: list[Any]) -> list[Any]:
+        """Return what a batch was given, with what came first in place of it where a call was completed."""
+        first = iter(came_first)
+        for place in (place for place, is_completed in enumerate(completed) if is_completed):
+            if given[place] is not None and not isinstance(given[place], Misfit):
+                self._late()
+            given[place] = next(first)
+        return given
 
     def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
         """Call the function for a batch; return what its results come from."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from penstock.aio.outcome import Misfit
 from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
 from penstock.formats.pythonvalues import names_of
@@ -251,6 +253,17 @@ def in_threads(fn: Callable[..., Any], *, threads: int = 100) -> AsyncFunction:
         msg = f"in_threads: fn={fn!r}; expected a plain function of a row, which blocks: what is asynchronous needs no threads"
         raise OptionError(msg)
     return _InThreads(fn, threads)
+
+
+def results_of(results: Any, rows: int) -> list[Any]:  # noqa: ANN401 - the user's
+    """Return the results of so many rows, in their order; for each row a `Misfit` if that is not what was returned."""
+    is_unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
+    if isinstance(results, Iterable) and not is_unordered:
+        results = list(results)
+    if isinstance(results, list) and len(results) == rows:
+        return results
+    returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
+    return [Misfit(f"the function returned {returned} for {rows} rows; expected a result for each, in order")] * rows
 
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned

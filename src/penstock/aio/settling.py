@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from penstock.aio.function import outputs_of
+from penstock.aio.function import outputs_of, results_of
 from penstock.aio.outcome import ERROR, RESULT, TIMEOUT, Failure, FallbackError, Misfit, described, message_of
 from penstock.errors import without_credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.aio.calling import Calling
     from penstock.aio.commons import Commons
     from penstock.aio.deadlines import Deadlines
@@ -74,7 +74,7 @@ class Settling:
         """Give the rows their results; return those that are called again."""
         if not self._batched:
             return self._paid(flight) if self._again(flight[0], results) else []
-        given = zip(flight, _a_result_each(results, len(flight)), strict=True)
+        given = zip(flight, results_of(results, len(flight)), strict=True)
         return self._paid([element for element, result in given if self._again(element, result)])
 
     def _paid(self, again: list[Element]) -> list[Element]:
@@ -250,14 +250,3 @@ class Settling:
                 self._state.counts.shared += 1
                 self.settle(follower, list(outputs), None)
                 self._queues.ended(follower)
-
-
-def _a_result_each(results: Any, rows: int) -> list[Any]:  # noqa: ANN401 - the user's
-    """Return the results of so many rows, in their order; for each row a `Misfit` if that is not what was returned."""
-    is_unordered = isinstance(results, (str, bytes, Mapping, AbstractSet))  # or no list of results at all
-    if isinstance(results, Iterable) and not is_unordered:
-        results = list(results)
-    if isinstance(results, list) and len(results) == rows:
-        return results
-    returned = f"{len(results)} results" if isinstance(results, list) else f"a {type(results).__name__}"
-    return [Misfit(f"the function returned {returned} for {rows} rows; expected a result for each, in order")] * rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.answer import Answer, counted
 from penstock.errors import OptionError
-from penstock.ingestion.job import dry_run
+from penstock.ingestion.ingest import dry_run
 from penstock.units import format_size
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.cli.process import Stop
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.sql.query import Sql
 
     Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
@@ -86,14 +86,14 @@ class Request:
 
     def idle(self) -> Ingested | None:
         """Return how far the ingest is, if it has nothing to do; `None`: it has, or only Spark can tell."""
-        from penstock.ingestion.job import idle
+        from penstock.ingestion.ingest import idle
 
         sides = {"source": self.source, "sink": self.sink}
         return idle(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 
     def check(self, *, dry: bool) -> None:
         """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
-        from penstock.ingestion.job import check
+        from penstock.ingestion.ingest import check
         from penstock.ingestion.topics import unsaid_columns
 
         if form := unsaid_columns(self.src, self.source):

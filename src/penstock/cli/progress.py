@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
 _BAR_COLUMNS = 20  # so that a notebook, which has 115, shows all that is said behind it
 _LINE_SECONDS = 1.0

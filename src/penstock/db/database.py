@@ -237,9 +237,9 @@ class Database(ABC):
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
         """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
 
-    def rounds(self, given: str, column: str) -> bool:  # noqa: ARG002 - a database whose columns have room for anything
-        """Tell whether a column of a type stores some values of type `given` with fewer digits than they have."""
-        return False
+    @abstractmethod
+    def changes(self, field: pa.Field, column: str) -> bool:
+        """Tell whether a column of the table, of this type, stores some values of a column of the rows as others."""
 
     @abstractmethod
     def check_fate(self, *tables: tuple[str, ...]) -> None:

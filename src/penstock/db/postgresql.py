@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from penstock.db.database import STAGED, Column, Database
 from penstock.db.silence import Socket, heard, sockets
 from penstock.db.target import check_length, connection_url, ports_of
@@ -14,8 +16,6 @@ from penstock.errors import TableMismatch
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    import pyarrow as pa
 
 _IDLE_MILLIS = 30_000  # a driver that stands still in a transaction is put out of it
 
@@ -77,9 +77,9 @@ class PostgreSQL(Database):
             columns[name].type == kind for name, kind in given.items()
         )
 
-    def rounds(self, given: str, column: str) -> bool:
-        """Tell whether an `INSERT` rounds some values of type `given` off for a column of a type."""
-        return rounds_in_postgresql(given, column)
+    def changes(self, field: pa.Field, column: str) -> bool:
+        """Tell whether an `INSERT` rounds some of its values off for a column of this type."""
+        return rounds_in_postgresql(self.types(pa.schema([field]))[field.name], column)
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
         """Raise `TableMismatch` for a table, or a part of one, that a crash of the server empties, or that is kept by another server."""

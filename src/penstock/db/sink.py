@@ -143,6 +143,10 @@ class DatabaseSink:
         if missing or not self._keys:
             names = ", ".join(missing) or "none"
             msg = f"mode={self._mode} needs keyColumns that the rows have ({', '.join(self._schema.names)}): found {names}"
+            lower = {name.lower() for name in missing}
+            alike = [repr(name) for name in self._schema.names if name.lower() in lower]
+            if alike:
+                msg += f"; names are compared with regard to case: {', '.join(alike)} is one"
             raise OptionError(msg)
         if self._mode == "merge":
             self._check_numbers()
@@ -253,13 +257,12 @@ class DatabaseSink:
         self._tell_narrow(db)
 
     def _tell_narrow(self, db: Database) -> None:
-        """Name in the log the columns that have less room than the rows' types, and round values off."""
+        """Name in the log the columns whose types are not those of the rows, and store some values as others."""
         columns, types = db.columns(self._table), db.types(self._schema)
-        narrow = {name: columns[name].type for name, kind in types.items() if db.rounds(kind, columns[name].type)}
+        declared = {field: columns[field.name].type for field in self._schema}
+        narrow = {field.name: kind for field, kind in declared.items() if db.changes(field, kind)}
         if narrow:
-            message = (
-                "table %r has less room than the query's rows, and rounds them off: %s; cast in the query to say how"
-            )
+            message = "table %r has other types than the query's rows, and stores some values as others: %s; cast in the query to say how"
             pairs = ", ".join(f"{name!r} ({types[name]} into {kind})" for name, kind in narrow.items())
             _log.warning(message, ".".join(self._table), pairs)
 

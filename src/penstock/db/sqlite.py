@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.db.database import STAGED, Column, Database
 from penstock.db.target import SQLITE
-from penstock.db.types import for_sqlite, sqlite_types
+from penstock.db.types import changes_in_sqlite, for_sqlite, sqlite_types
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class SQLite(Database):
         """Tell whether the table has no triggers: a column takes what it is given; what a trigger refuses, only a statement tells."""
         sql = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = $1 COLLATE NOCASE LIMIT 1"
         return not self.execute(sql, table[-1])
+
+    def changes(self, field: pa.Field, column: str) -> bool:
+        """Tell whether the affinity of a column makes other values of some of these."""
+        return changes_in_sqlite(field.type, column)
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
         """Do nothing: all tables of a file are in its transactions."""

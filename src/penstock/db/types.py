@@ -55,6 +55,14 @@ _SQLITE = {
     pa.binary(): "BLOB",
 }
 
+# In this order, by what is in the declared type (sqlite.org/datatype3.html).
+_AFFINITIES = {
+    "INTEGER": ("INT",),
+    "TEXT": ("CHAR", "CLOB", "TEXT"),
+    "BLOB": ("BLOB",),
+    "REAL": ("REAL", "FLOA", "DOUB"),
+}
+
 
 def postgresql_types(schema: pa.Schema) -> dict[str, str]:
     """Return the type of each column, by name; `OptionError` that names a column which PostgreSQL cannot hold."""
@@ -92,6 +100,23 @@ def _scale(kind: str) -> float:
         return 0
     match = re.fullmatch(r"numeric\([0-9]+,(-?[0-9]+)\)", kind)
     return int(match[1]) if match else inf
+
+
+def changes_in_sqlite(given: pa.DataType, column: str) -> bool:
+    """Tell whether a column that is declared so makes other values of some that are given: by its affinity, as SQLite has it."""
+    affinity = _affinity(column.upper())
+    if types.is_string(given):
+        return affinity in {"INTEGER", "REAL", "NUMERIC"}  # what looks like a number becomes one
+    if affinity == "TEXT":
+        return is_number(given) or types.is_boolean(given)
+    return affinity == "REAL" and types.is_int64(given)
+
+
+def _affinity(declared: str) -> str:
+    for affinity, words in _AFFINITIES.items():
+        if any(word in declared for word in words):
+            return affinity
+    return "NUMERIC" if declared else "BLOB"
 
 
 def is_number(kind: pa.DataType) -> bool:

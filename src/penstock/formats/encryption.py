@@ -91,13 +91,6 @@ def room(size: int, recipients: Sequence[str]) -> int:
     return max(size - header - chunks * _TAG_BYTES, 1)
 
 
-def encrypted(data: Any, recipient: str) -> bytes:  # noqa: ANN401 - bytes, or a buffer of Arrow
-    """Return the bytes as a file of age, encrypted to one recipient."""
-    import pyrage
-
-    return bytes(pyrage.encrypt(bytes(data), [_recipient(recipient)]))
-
-
 def encrypt(chunks: Iterable[bytes | memoryview], recipients: Sequence[str], write: Write) -> None:
     """Encrypt what the chunks hold one behind another to the recipients, and write it. What either end raises comes through."""
     import pyrage

@@ -9,6 +9,8 @@ columns Arrow is the faster one. polars is as strict about types as we are, but 
 2. In string columns it writes numbers and arrays in its own way (`1.10` as `1.1`), so no value there may begin like one;
    nor may a value of a date or time column be one: each must go on with `-` behind four characters, which no number does.
 3. Halves of characters (`\ud83d` alone) become NUL.
+4. A block that begins as gzip, zlib or zstd does (`x\x01`) it unpacks: no rows come of it, or an error of the system. So a block begins
+   with an object, or with white space.
 
 Where one of these cannot be ruled out, a value is null or a type is not among the plainest, the block is another reader's.
 White space in front of a colon would break the counting, and is looked for.
@@ -32,6 +34,8 @@ from penstock.formats.schema import UTC_MICROS
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import polars as pl
+
     from penstock.formats.patterns import TimeForms
 
 _VERSION_MIN = (2, 1)  # older ones make a value of another type null, or another value
@@ -40,6 +44,7 @@ _SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed o
 _YEAR_DIGITS = 4
 _QUOTE, _COLON, _SPACE = b'": '
 _LOCAL_MICROS = pa.timestamp("us")
+_BEGINNINGS = (b"{", b" ", b"\t", b"\r", b"\n")
 
 
 class DenseReader:
@@ -62,12 +67,8 @@ class DenseReader:
 
     def read(self, data: bytes) -> pa.RecordBatch | None:
         """Return the rows of `data`, lines, as `jsonexact.exact` would; None where that is not certain."""
-        polars = _polars()
-        try:
-            frame = polars.read_ndjson(data, schema=self._read_as)
-        except (polars.exceptions.PolarsError, polars.exceptions.PanicException):
-            return None
-        if any(column.null_count() for column in frame.iter_columns()):
+        frame = self._framed(data)
+        if frame is None or any(column.null_count() for column in frame.iter_columns()):
             return None
         if _count_keys(data) != frame.height * frame.width or _has_half(data):
             return None
@@ -79,6 +80,17 @@ class DenseReader:
         if any(array is None for array in arrays):
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _framed(self, data: bytes) -> pl.DataFrame | None:
+        """Return what polars reads, and None for what it refuses or would unpack."""
+        polars = _polars()
+        if not data.startswith(_BEGINNINGS):
+            return None
+        try:
+            frame: pl.DataFrame = polars.read_ndjson(data, schema=self._read_as)
+        except (polars.exceptions.PolarsError, polars.exceptions.PanicException):
+            return None
+        return frame
 
     def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array | None:
         """Return the column as the type of its field; None, or an error of the value, when that needs a closer look."""

@@ -40,8 +40,14 @@ def check_apart(
         if inside and read.below(target[len(real_source) :].strip("/")) is not None:
             msg = f"{name}={path!r} lies in SRC={source!r}: it would be read as input; choose a directory outside of it"
             raise OptionError(msg)
-        if _lies_in(real_source, target) and (lists or real_source == target):
-            msg = f"SRC={source!r} lies in {name}={path!r}: they would be one directory; choose another {name}"
+        if real_source == target:
+            msg = f"SRC={source!r} and {name}={path!r} would be one directory; choose another {name}"
+            raise OptionError(msg)
+        if lists and _lies_in(real_source, target):
+            msg = (
+                f"SRC={source!r} lies in {name}={path!r}: what is read would be among what is written; choose a {name} that SRC does not "
+                f"lie in, such as {path.rstrip('/')}/{'out' if name == 'DST' else 'checkpoint'}"
+            )
             raise OptionError(msg)
         _check_no_file(own, path, name)
 
@@ -147,13 +153,24 @@ def _check_there(storage: Storage, source: str) -> None:
         # A directory is there and may all the same not be listed by this user.
         if storage.stat(source).is_directory:
             next(iter(storage.list(source)), None)
+            if not storage.has_directories:
+                _check_read(storage, source)
     except NotThere as error:
         msg = f"SRC={source!r} does not exist; expected a directory or a file to read"
         raise OptionError(msg) from error
 
 
+def _check_read(storage: Storage, source: str) -> None:
+    """Raise `AccessRefused` where objects may be listed and not read; of an empty input nobody can tell."""
+    first = next(iter(storage.behind(source, "")), None)
+    if first is not None:
+        with suppress(NotThere):  # it went meanwhile
+            storage.stat(f"{source}/{first[0]}")
+
+
 def _lies_in(path: str, directory: str) -> bool:
-    return f"{path}/".startswith(f"{directory}/")
+    """Tell whether a path is that directory or below it; a root ends with a slash of its own."""
+    return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
 
 
 def _check_no_file(storage: Storage, path: str, name: str) -> None:

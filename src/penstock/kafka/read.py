@@ -24,7 +24,7 @@ from penstock.kafka.offset import UNKNOWN_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
     from penstock.kafka.offset import Range
     from penstock.options import Options
@@ -42,6 +42,8 @@ _COLUMNS = [
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20  # of keys and values, about
 _POLL_SECONDS = 0.5
+_LEAVING_SECONDS = 0.005
+_LEAVING = frozenset({"_STATE", "_PREV_IN_PROGRESS"})  # what the client says to a seek meanwhile
 _MICROSECONDS = 1000  # in a millisecond
 _CUT = "log truncation"  # what the client says of a position in front of which the leader has other records
 _log = logging.getLogger("penstock.kafka")
@@ -224,15 +226,19 @@ class _Reader:
     def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
         """Go to an offset; where an epoch is known of what is in front of it, the client asks the leader before it reads.
 
-        It does so for `seek`, whatever it knows of the partition; for `assign` only where it does not know the leader yet.
+        It does so for `seek`, whatever it knows of the partition; for `assign` only where it does not know the leader yet. As long as
+        the client still leaves what was assigned before, in a thread of its own, it refuses to seek.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
         place = TopicPartition(*wanted.partition, at, leader_epoch=epoch)
+        since = clock.monotonic()
         try:
             consumer.assign([place])
-            if epoch != UNKNOWN_EPOCH:
-                consumer.seek(place)
+            while epoch != UNKNOWN_EPOCH and not _has_sought(consumer, place):
+                if clock.monotonic() - since > self._seconds:
+                    raise self._silent(wanted, at)
+                clock.sleep(_LEAVING_SECONDS)
         except KafkaException as error:
             raise self._told(error.args[0], wanted) from error
 
@@ -323,6 +329,19 @@ class _Reader:
         return client.told(
             error, f"partition {wanted.partition.number} of topic {wanted.partition.topic!r}", self._given
         )
+
+
+def _has_sought(consumer: Consumer, place: TopicPartition) -> bool:
+    """Seek; tell whether the client has taken it, which it does not while it leaves what was assigned before."""
+    from confluent_kafka import KafkaException
+
+    try:
+        consumer.seek(place)
+    except KafkaException as error:
+        if error.args[0].name() not in _LEAVING:
+            raise
+        return False
+    return True
 
 
 def _check_order(at: int, reached: Any, wanted: Range) -> None:  # noqa: ANN401 - numpy's

@@ -23,7 +23,7 @@ CLIENT = "kafka."
 SERVERS = f"{CLIENT}bootstrap.servers"
 SCHEME = "kafka:"
 LATEST, EARLIEST = -1, -2  # in place of an offset
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config")
 _REFERENCE = re.compile(r"(env|file):")
 _ADDRESS = re.compile(r"kafka://([^/@\s]+)(?:/([^/\s]*))?/?", re.IGNORECASE)
@@ -62,7 +62,7 @@ def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
     """Return the partitions of each topic."""
     form = _json(value)
     if not isinstance(form, dict) or not form or not all(_is_list_of_partitions(item) for item in form.items()):
-        msg = f'{name}={value!r}: expected JSON with the partitions of each topic, such as {{"orders": [0, 1]}}'
+        msg = f'{name}={value!r}: expected JSON with the partitions of each topic, each topic once, such as {{"orders": [0, 1]}}'
         raise OptionError(msg)
     return {topic: tuple(sorted(set(numbers))) for topic, numbers in sorted(form.items())}
 
@@ -84,8 +84,8 @@ def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str |
     topics = {topic: item for topic, item in form.items() if topic[:1] != "@"} if isinstance(form, dict) else {}
     if not topics or not all(_is_offsets_of_partitions(item, least) for item in topics.items()):
         msg = (
-            f"{name}={value!r}: expected {', '.join(words)}, or JSON with an offset of at least {least} for each partition, such as "
-            '{"orders": {"0": 23, "1": -1}}'
+            f"{name}={value!r}: expected {', '.join(words)}, or JSON with an offset of at least {least} for each partition, each once, "
+            'such as {"orders": {"0": 23, "1": -1}}'
         )
         raise OptionError(msg)
     return topics
@@ -102,9 +102,17 @@ def patience_ns(value: str, name: str) -> int:
 
 def _json(value: str) -> Any:  # noqa: ANN401 - whatever was written
     try:
-        return json.loads(value)
+        return json.loads(value, object_pairs_hook=_each_once)
     except ValueError:
         return None
+
+
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; `ValueError` if it says something twice, of which one would be lost."""
+    form = dict(members)
+    if len(form) < len(members):
+        raise ValueError
+    return form
 
 
 def _is_list_of_partitions(item: tuple[str, Any]) -> bool:

@@ -333,10 +333,17 @@ def recipients(value: str, name: str) -> str | tuple[str, ...]:
     return words
 
 
+_ENTRY = re.compile(r'\s*"((?:[^"]|"")+)"\s*,|([^,]*),')
+
+
 def names_of(value: str, name: str) -> tuple[str, ...]:
-    """Return the names of columns, each once."""
-    names = tuple(part.strip() for part in value.split(","))
+    """Return the names of columns, each once; in double quotes a name may have commas, and has a quote twice."""
+    entries = _ENTRY.finditer(value + ",")
+    names = tuple(entry[1].replace('""', '"') if entry[1] else entry[2].strip() for entry in entries)
     if not all(names) or len(set(names)) != len(names):
-        msg = f"{name}={value!r}: expected names of columns, each once, separated by commas, such as day,country"
+        msg = (
+            f"{name}={value!r}: expected names of columns, each once, separated by commas, such as day,country; one with a comma is "
+            'written as "a,b" in double quotes'
+        )
         raise OptionError(msg)
     return names

@@ -19,7 +19,8 @@ ends, with its status, and the child is killed when it is.
 
 A child starts as a fresh interpreter would, but for what is decided once in a process: the server refuses whoever asks
 for another `PYTHON...` setting than its own, and that one starts Python as usual. polars is not imported before a fork:
-it has threads from the start.
+it has threads from the start. pandas is: pyarrow looks for it at the first array that it makes, and each task makes one
+to answer, so that each of its workers imported it, for 0.3 s of a core, though no row of ours goes through it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from penstock import failpoints
 from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
@@ -246,6 +248,7 @@ def _become(request: _Request) -> None:
     os.environb.clear()
     os.environb.update(request.environment)
     time.tzset()
+    failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
     sys.path[0] = os.getcwd()
     sys.argv = [os.fsdecode(argument) for argument in request.arguments[1:]]
 
@@ -264,6 +267,7 @@ def _main() -> None:
     server = _Server(sys.argv[1])
     for name in _IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("pyarrow").array([b""])  # has it import pandas, where there is one
     gc.collect()
     gc.freeze()
     warnings.filterwarnings(

@@ -6,7 +6,8 @@ the machine's, and the batch's time comes from its beginning, the same for all t
 bucket. What a value is written as is in `values`.
 
 Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also
-where they could leave the path or hide a directory: `.` and `_` at the beginning of a name. `unescape` gives them back.
+where they could leave the path or hide a directory: `.` and `_` at the beginning of a name, and the dot of `.tmp` and the like at its
+end, whose directories sources take for unfinished. `unescape` gives them back.
 Null, and the empty string as in Spark, go to `__HIVE_DEFAULT_PARTITION__`. No value can therefore contain a separator,
 and a bucket is always below the output directory.
 """
@@ -21,7 +22,7 @@ from urllib.parse import unquote
 
 from penstock.errors import TemplateError
 from penstock.sink.fields import Field, Fields, column_fields, grouped
-from penstock.sink.names import check_literals, check_tells, template_fields
+from penstock.sink.names import UNFINISHED, check_literals, check_tells, template_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,8 +53,13 @@ def guarded(name: str) -> str:
 
 
 def _guard(component: str) -> str:
-    """Keep a directory's name from being hidden; that of null is known to all readers."""
-    return component if component == DEFAULT_PARTITION else guarded(component)
+    """Keep a directory's name from being hidden, or taken for unfinished; that of null is known to all readers."""
+    if component == DEFAULT_PARTITION:
+        return component
+    for ending in UNFINISHED:
+        if component.endswith(ending):
+            component = f"{component.removesuffix(ending)}%2E{ending[1:]}"
+    return guarded(component)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from penstock.sink.staging import Output
 
 _MEMBER_BYTES = 1 << 20  # of text in one compressed member
+_HELD_LONGER = (
+    8  # times as much is held of what will be encrypted: what is complete before it is staged is encrypted once
+)
 
 
 class BytePart(Part[Encoded]):
@@ -39,6 +42,11 @@ class BytePart(Part[Encoded]):
     def size(self) -> int:
         """Return the bytes the finished file would have now."""
         return super().size + len(self._header)
+
+    @property
+    def is_to_be_staged(self) -> bool:
+        """Whether more of the part is in memory than should be."""
+        return self.buffered >= self.stage_bytes * (_HELD_LONGER if self.opened.kind.recipients else 1)
 
     def add(self, payload: Encoded) -> None:
         """Take the rows; a full member is compressed at once."""

@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import AlreadyThere, DamagedState, without_credentials
+from penstock.errors import AlreadyThere, DamagedState, StorageError, without_credentials
 from penstock.query.records import checked, signed
 from penstock.storage import entry_at
 
@@ -39,6 +39,7 @@ STAGE = "ingest"  # the name that an ingest's stage has among the options of its
 SQL = "sql"  # a transform that is written in SQL: no code, so it is noted, and repeated from the note
 OPAQUE = {"opaque": True}  # in place of a transform that cannot be repeated from its record
 _PICKLED = "pickle:"
+_NAMING = ("fileName", "bucketBy")
 _RECORD = re.compile(r"options-(\d{12})\.json")
 
 
@@ -126,6 +127,18 @@ def _stage(form: dict[str, Any]) -> NotedStage:
     return NotedStage(
         source, form["schema"], form["out"], named, opaque=opaque, tasks=int(form.get("tasks", 1)), sql=sql
     )
+
+
+def namesakes(storage: Storage, state: str, sink_id: str, given: Mapping[str, str]) -> list[str]:
+    """Return the other sinks below the state directory `state` that call their files by the same options; what cannot be read is none."""
+    own = [given.get(option) for option in _NAMING]
+    sinks = []
+    for other in sink_ids(storage, state):
+        with contextlib.suppress(StorageError, DamagedState):
+            options = noted(storage, f"{state}/{other}").options
+            if other != sink_id and own == [options.get(option) for option in _NAMING]:
+                sinks.append(other)
+    return sinks
 
 
 def sink_ids(storage: Storage, state: str) -> list[str]:

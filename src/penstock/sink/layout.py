@@ -121,8 +121,8 @@ class Layout:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
         self._check_encryption()
-        self._check_colons()
         data_schema, _ = self.data_schema(schema)
+        self._check_colons()
         self.time_buckets(schema)
         fmt, form = self.format(data_schema), self.form
         form.prepare()

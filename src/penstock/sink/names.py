@@ -113,6 +113,11 @@ class NameTemplate:
         return tuple((name, spec) for name, spec in template_fields(self.template) if name not in FIELDS)
 
     @property
+    def tells_sink(self) -> bool:
+        """Whether no two sinks can make the same name."""
+        return "sink" in dict(template_fields(self.template))
+
+    @property
     def begins_with_column(self) -> bool:
         """Whether the first character of a name is that of a column."""
         literal, field, _, _ = next(iter(string.Formatter().parse(self.template)))

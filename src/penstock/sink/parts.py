@@ -12,7 +12,8 @@ Three ways lead from a row to disk, and the choice is only about cost:
   encoded in groups of a proper size where they are tables.
 
 What is encrypted is so once, in one piece, when the part is complete: such a part has no file of its own. Its rows wait in the pack,
-also those of a large batch, clear or under the staging key, and are assembled when it is closed.
+also those of a large batch, clear or under the staging key, and are assembled when it is closed. What is complete before
+that much of it waits in memory goes straight into its file, so of bytes more is held.
 
 A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one
 with the new rows, as a log-structured merge tree does: their number stays logarithmic, and no byte is copied more than
@@ -133,6 +134,11 @@ class Part(ABC, Generic[Payload]):
         """Tell whether no further record can fit."""
         rows = self._limits.rows
         return self.size >= self._limit or (rows is not None and self.rows >= rows)
+
+    @property
+    def is_to_be_staged(self) -> bool:
+        """Whether more of the part is in memory than should be."""
+        return self.buffered >= self.stage_bytes
 
     def add(self, payload: Payload) -> None:
         """Take the rows, all of them."""

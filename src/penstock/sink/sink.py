@@ -32,6 +32,7 @@ The failures that this order answers (see also `ledger`):
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -64,7 +65,7 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
-from penstock.sink.existing import STAGE, NotedStage, is_noted, note_options, noted
+from penstock.sink.existing import STAGE, NotedStage, is_noted, namesakes, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -93,6 +94,7 @@ _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
 _KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
 _PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
 KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
+_log = logging.getLogger("penstock.sink")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 
 
@@ -193,6 +195,7 @@ class Sink:
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
+        _tell_namesakes(self)
         return claimed
 
     def temporaries(self) -> Iterator[tuple[str, str]]:
@@ -478,6 +481,19 @@ def _check_taken_over(sink: Sink, head: State) -> None:
             f"first: penstock finish {quote(sink.root)}"
         )
         raise OptionError(msg)
+
+
+def _tell_namesakes(sink: Sink) -> None:
+    """Tell in the log of other sinks of the directory that may choose the same names for files."""
+    names = sink.layout.names
+    if names.tells_sink:
+        return
+    for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
+        message = (
+            "sink %r of %r names its files as sink %r does, %s: if both write at one time they may choose the same name, and one ends "
+            "with PublishConflict; put {sink} into fileName"
+        )
+        _log.warning(message, other, sink.root, sink.sink_id, names.where)
 
 
 def _notable(sink: Sink) -> dict[str, str]:

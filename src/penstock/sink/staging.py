@@ -10,6 +10,7 @@ assembles the part needs the key. Lengths and digests are those of the cipher te
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -133,12 +134,10 @@ class Staging:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}", unique=True)
         key = (self._keys.recipient or "") if self._keys else ""
-        if key:
-            data = encryption.encrypted(data, key)
         start = self._pack.tell()
-        self._pack.write(data)
-        digest = xxhash.xxh3_128_hexdigest(data)
-        return Segment(self._pack_name, start, self._pack.tell(), rows, form, size, digest, key)
+        packed = Output(self._pack, self._pack_name)
+        packed.fill((memoryview(data),), (key,) if key else ())
+        return replace(packed.segment(rows, form), start=start, size=size, key=key)
 
     def read(self, segment: Segment) -> Iterator[bytes]:
         """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged.

@@ -140,7 +140,7 @@ class TaskWriter:
             part.add(head)
             if part.full() and not part.settle():
                 self._parts.pop(place).close()
-            elif part.buffered >= part.stage_bytes:
+            elif part.is_to_be_staged:
                 part.relieve()
             elif self._desk.buffered >= _BUFFER_BYTES:
                 self._relieve_many()

@@ -15,6 +15,19 @@ from penstock.clock import SECOND_NS
 if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion
 
+_BEGINNINGS = {
+    b"\xff\xfe": "has the byte order mark of UTF-16: set encoding=UTF-16",
+    b"\xfe\xff": "has the byte order mark of UTF-16: set encoding=UTF-16",
+    b"\x1f\x8b": "is packed by gzip, and its name does not end in .gz: rename it",
+    b"\x28\xb5\x2f\xfd": "is packed by zstd, and its name does not end in .zst: rename it",
+    b"BZh": "is packed by bzip2, and its name does not end in .bz2: rename it",
+    b"\xfd7zXZ\0": "is packed by xz, and its name does not end in .xz: rename it",
+    b"PK\x03\x04": "is a ZIP archive: unpack it",
+    b"PAR1": "is a Parquet file: set format=parquet",
+    b"Obj\x01": "is an Avro file: set format=avro",
+    b"ORC": "is an ORC file: set format=orc",
+}
+
 # Behind "mend the record" and the like.
 AGAIN = (
     "and start again: an ingest then plans the file anew by itself, any other query after `penstock replan CHECKPOINT DST`; "
@@ -26,6 +39,14 @@ AGAIN_NAMED = (
     "and start again, nothing of this batch is visible; where its row, or a note in stateLocation, has the version that it was, "
     "badFiles=quarantine and changedFiles=quarantine let the query go on without it"
 )
+
+
+def not_text(beginning: bytes) -> str:
+    """Say what is to be done about a file whose bytes are no text in the encoding that is set, by what it begins with."""
+    for magic, words in _BEGINNINGS.items():
+        if beginning.startswith(magic):
+            return f"; the file {words}"
+    return "; set encoding to what the file has, or encodingErrors=replace"
 
 
 def put_back(file: FileVersion) -> str:

@@ -63,7 +63,8 @@ class FileVersion:
     @cached_property
     def key(self) -> bytes:
         """Return what stands for this version in `recent`: 96 bits, so that 10^5 files collide once in 10^18 directories."""
-        return xxhash.xxh3_128_digest(self.order[1] + b"\0%d\0%d" % (self.modified_ns, self.size))[:KEY_BYTES]
+        path = os.fsencode(self.path)  # not `order`, which nobody may ask for: there may be many files
+        return xxhash.xxh3_128_digest(path + b"\0%d\0%d" % (self.modified_ns, self.size))[:KEY_BYTES]
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,10 @@ class Cursor:
 
     def passed(self, file: FileVersion) -> bool:
         """Tell whether the file lies at or before the cursor."""
-        return self.order is not None and file.order <= self.order
+        if self.order is None:
+            return False
+        last_ns, _ = self.order
+        return file.modified_ns < last_ns or (file.modified_ns == last_ns and file.order <= self.order)
 
     def concerns(self, file: FileVersion) -> bool:
         """Tell whether the cursor decides for the file: not for what is older than `floor`, nor for any version of `cut`."""

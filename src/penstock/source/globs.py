@@ -20,6 +20,7 @@ _TOKEN = re.compile(r"\\(.)|\[([!^]?)(\]?[^\]]*)\]|.", re.DOTALL)
 _NESTED = re.compile(r"[\\\[&~|]")  # means something in Python's sets of characters
 _ALTERNATIVES = {"{": "(?:", ",": "|", "}": ")"}
 _SIGNS = re.compile(r"[*?\[\]{}\\]")
+_SETS = re.compile(r"\[[^\]]*\]")
 _PATHS_MAX = 1000
 
 
@@ -31,6 +32,16 @@ def is_glob(text: str) -> bool:
 def quoted(name: str) -> str:
     """Return the glob that matches this name alone."""
     return _SIGNS.sub(r"\\\g<0>", name)
+
+
+def check_names(glob: str) -> None:
+    """Raise `OptionError` for a `pathGlobFilter` of more than names: no file has a `/` in its own."""
+    if "/" in _SETS.sub("", glob):
+        msg = (
+            f"pathGlobFilter={glob!r} has a '/', and no name of a file does; expected a glob of names such as *.json, and directories in "
+            "path, such as path=/data/2026-*"
+        )
+        raise OptionError(msg)
 
 
 def expression(glob: str, name: str = "pathGlobFilter") -> str:

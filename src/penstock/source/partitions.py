@@ -3,8 +3,9 @@
 A directory `k=v` below the source's path is a column of its files if the schema has a column `k` (by its name, or else by its
 name in another case): the value is that of the directory, whatever is in the file, and the file need not have the column. A
 directory that names no column of the schema is a directory. What is in a name is written as Hive does: `%XX` stands for an
-ASCII character, and `__HIVE_DEFAULT_PARTITION__` for null. A value is of the type that the schema has, read as CSV's fields
-are; one that is none of it is an error, not null.
+ASCII character, and `__HIVE_DEFAULT_PARTITION__` for null. Other engines (pyarrow, DuckDB, polars) write all that is not ASCII as the
+bytes of UTF-8 in this way, too; Hive and Spark never do, so what is UTF-8 is meant so. A value is of the type that the schema has, read
+as CSV's fields are; one that is none of it is an error, not null.
 
 A task reads the files of one directory after those of another, so that files of one are parsed together however they came.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.source.read import Reading
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_ESCAPES = re.compile("(?:%[0-9A-Fa-f]{2})+")
 Values = tuple[tuple[str, str | None], ...]
 
 
@@ -85,7 +86,15 @@ def named(folder: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    return _ESCAPES.sub(lambda match: _decoded(bytes.fromhex(match[0].replace("%", ""))), text)
+
+
+def _decoded(data: bytes) -> str:
+    """Return what escapes side by side stand for: text in UTF-8, or, as Spark has it, a character for each."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:

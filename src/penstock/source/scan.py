@@ -46,7 +46,7 @@ from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.source.globs import expression
+from penstock.source.globs import check_names, expression
 from penstock.source.hints import Hints
 from penstock.source.where import ALWAYS, PlaceBelow, Selection, changed_between, where
 from penstock.storage import Entry, Link, entry_at
@@ -86,8 +86,10 @@ def is_partition(name: str) -> bool:
 def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
     """Return the test that file names must pass: both `pathGlobFilter` and `pattern`, where given.
 
-    Raises `OptionError` for a glob that is not one. A `.` of the pattern is any character: names may hold line breaks.
+    Raises `OptionError` for a glob that is not one of names. A `.` of the pattern is any character: names may hold line breaks.
     """
+    if glob:
+        check_names(glob)
     tests = [re.compile(text, re.DOTALL) for text in (pattern, glob and expression(glob)) if text]
     return (lambda name: all(test.fullmatch(name) for test in tests)) if tests else (lambda _: True)
 
@@ -333,7 +335,9 @@ class Scan:
     def _no_file(self, folder: str, known: _Directory, name: str) -> str:
         """Return why something is no file that is read; "" for what is entered."""
         if name in known.children:
-            return "" if self._selection.below(_joined(folder, name)) is not None else "directory"
+            if self._selection.below(_joined(folder, name)) is not None:
+                return ""
+            return "directory" if known.place.inside else "name"
         if hidden(name):
             return "hidden"
         asked = self._accept(name) and (known.place.inside or known.place.takes_file(name))

@@ -70,7 +70,9 @@ class BatchWriter(DataSourceArrowWriter):
         worker.settle_writer()
         task = TaskContext.get()
         partition, attempt = (task.partitionId(), task.attemptNumber()) if task else (0, 0)
-        return TaskWritten(self._batch.write(self.begin(), partition, attempt, iterator))
+        written = TaskWritten(self._batch.write(self.begin(), partition, attempt, iterator))
+        worker.KEPT.give_back()
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Have the batch count."""

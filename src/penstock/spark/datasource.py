@@ -216,9 +216,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
-        return told(
-            self._options, in_zone(self._options, self._reading, partition.zone, worker.session_zone), partition.splits
-        )
+        reading = in_zone(self._options, self._reading, partition.zone, worker.session_zone)
+        yield from told(self._options, reading, partition.splits)
+        worker.KEPT.give_back()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what no replay can ask for; called one batch late."""

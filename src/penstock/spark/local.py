@@ -52,4 +52,4 @@ def session_of(
 
 def _load_ingest() -> None:
     """Import what an ingest will need."""
-    import penstock.ingestion.job  # noqa: F401 - for its effect
+    import penstock.ingestion.ingest  # noqa: F401 - for its effect

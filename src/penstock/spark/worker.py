@@ -1,18 +1,31 @@
-"""What a Python worker of Spark is told once: PySpark collects garbage after every task, 25 ms of looking at modules.
+"""What a Python worker of Spark is told: what it need not look at, and when to give back memory.
 
-What is there by then is exempt, so that a task of a few megabytes does not cost a quarter more than it has to.
+PySpark collects garbage after every task, 25 ms of looking at modules. What is there when a worker begins is exempt, so that a task of
+a few megabytes does not cost a quarter more than it has to.
+
+Spark keeps its workers, and they take turns: the one that has waited longest gets the next task. A query has two for each core, one
+that reads and one that writes, so soon all of them have had a large task. Allocators keep what a task took for another one, and a
+worker that waits would hold a hundred megabytes for nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import time
 from datetime import datetime, timezone
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.zones import UTC, zone_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_WORKED_SECONDS = 1.0  # to give back, and to get again, takes a few hundredths
 
 
 @cache
@@ -52,3 +65,29 @@ def settle_writer() -> None:
     """
     pa.array([b""])
     gc.freeze()
+
+
+class KeptMemory:
+    """The memory that the allocators of this process keep, though nothing is in it."""
+
+    def __init__(self, worked_seconds: float = _WORKED_SECONDS) -> None:
+        self._worked_seconds = worked_seconds
+        self._given_back = 0.0
+
+    def give_back(self) -> None:
+        """Give it to the machine, unless the process has hardly worked since the last time; called when a task ends."""
+        if time.process_time() - self._given_back < self._worked_seconds:
+            return
+        pa.default_memory_pool().release_unused()
+        if (trim := _trim()) is not None:
+            trim(0)
+        self._given_back = time.process_time()
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """Return the C library's own way to give back what it keeps; only one library has it."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+KEPT = KeptMemory()

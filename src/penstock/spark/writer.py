@@ -60,7 +60,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = task_batch()
         worker.settle_writer()
         assert self._started is not None  # noqa: S101 - it was pickled to get here
-        return TaskMessage(self._started.write(task, iterator))
+        message = TaskMessage(self._started.write(task, iterator))
+        worker.KEPT.give_back()
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Have the batch count."""

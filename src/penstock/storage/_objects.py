@@ -320,9 +320,9 @@ class ObjectStorage:
         prefix = self.key(path)
         start = f"{prefix}/" if prefix else ""
         with _doing("list", path):
-            for stored in self.calls.behind(prefix, start + after):
+            for stored in _without_directories(self.calls.behind(prefix, start + after)):
                 below = stored.key.removeprefix(start)
-                if stored.key not in {prefix, start} and not _is_marker(stored) and not self._is_directory(stored):
+                if stored.key not in {prefix, start} and not _is_marker(stored):
                     yield below, _entry(stored)
 
     def stat(self, path: str) -> Entry:
@@ -485,6 +485,24 @@ class ObjectStorage:
 
 def _pieces(size: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _PIECE_BYTES, size)) for start in range(0, size, _PIECE_BYTES))
+
+
+def _without_directories(listed: Iterable[ObjectStatus]) -> Iterator[ObjectStatus]:
+    """Leave out empty objects with others below them; in the order of keys, those come behind them, and not always at once."""
+    held: list[ObjectStatus] = []
+    undecided: list[ObjectStatus] = []
+    for stored in listed:
+        directories = [empty for empty in undecided if stored.key.startswith(f"{empty.key}/")]
+        if directories:
+            held = [other for other in held if other not in directories]
+        undecided = [empty for empty in undecided if empty not in directories and stored.key < f"{empty.key}/"]
+        held.append(stored)
+        if stored.size == 0:
+            undecided.append(stored)
+        if not undecided:
+            yield from held
+            held.clear()
+    yield from held
 
 
 def _is_marker(stored: ObjectStatus) -> bool:

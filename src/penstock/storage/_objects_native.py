@@ -66,6 +66,9 @@ _OVER = {
     "RequestTimeTooSkewed",
 }  # some say so by 400
 _DENIED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", *_OVER}
+_NO_RIGHT = re.compile(
+    r"\((AccessDenied|AuthorizationPermissionMismatch)\)$"
+)  # the keys are known, and may not do this
 _SKEWED = re.compile(r"\((RequestTimeTooSkewed|RequestExpired)\)$")
 _BAD_REQUEST = re.compile("status code: 400|400 Bad Request")
 _BUSY = re.compile("status code: (429|5[0-9][0-9])")
@@ -213,7 +216,10 @@ def _first(*names: str) -> str:
 
 
 def _check_answer(bucket: str, place: _Place, trial: Any) -> None:  # noqa: ANN401 - a store of obstore
-    """Raise what is wrong if a store does not let us list the bucket; whether we may write there shows when we do."""
+    """Raise what is wrong if there is no such bucket, or the store does not know us; what we may do there shows when we do it.
+
+    To list the bucket need not be allowed: a policy may allow it below some paths alone (`s3:prefix`), and ours may be among these.
+    """
     import obstore
 
     try:
@@ -223,6 +229,8 @@ def _check_answer(bucket: str, place: _Place, trial: Any) -> None:  # noqa: ANN4
         msg = f"{bucket}: there is no such bucket at {place.endpoint}; make it, or check its name and the address of the store"
         raise OptionError(msg) from error
     except PermissionError as error:
+        if _NO_RIGHT.search(error.strerror or ""):
+            return
         msg = f"{bucket}: the store at {place.endpoint} refuses to list it: {error.strerror}; {way_in(error.strerror)}"
         raise AccessRefused(msg) from error
     except OSError as error:
@@ -382,7 +390,7 @@ class _Bucket:
         import obstore
 
         try:
-            with _numbered():
+            with self._telling_what_is_missing(key), _numbered():
                 answer = obstore.get(self._store, key, options={"head": True})
                 return _stored(answer.meta, answer.attributes)
         except OSError as error:
@@ -395,13 +403,39 @@ class _Bucket:
         import obstore
 
         try:
-            with _numbered():
+            with self._telling_what_is_missing(key), _numbered():
                 answer = obstore.get(self._store, key, options={"range": (0, length)})
                 return _stored(answer.meta, answer.attributes), bytes(answer.bytes())
         except OSError as error:
             if "InvalidRange" in str(error.__cause__) or "416" in str(error.__cause__):  # it is empty
                 return self.head(key), b""
             raise
+
+    @contextmanager
+    def _telling_what_is_missing(self, key: str) -> Iterator[None]:
+        """Raise `FileNotFoundError` for a refusal behind which there is no object.
+
+        Whom S3 does not let list the whole bucket is told of each key that is not there that he may not read it.
+        """
+        try:
+            yield
+        except PermissionError as refused:
+            if not self._is_missing(key):
+                raise
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from refused
+
+    def _is_missing(self, key: str) -> bool:
+        """Tell whether a listing says that there is no such object; `False` where none may be made."""
+        try:
+            for stored in self.behind(key.rpartition("/")[0], key[:-1]):
+                if stored.key >= key:
+                    return stored.key != key
+        except PermissionError:
+            try:
+                self.has_below(key)  # the uppermost directory that a policy lets us list
+            except PermissionError:
+                return False
+        return True
 
     def get(self, key: str, tag: str, start: int, end: int) -> bytes:
         import obstore

@@ -47,8 +47,8 @@ def gather(storage: Storage, target: str) -> Gathered:
     with storage.workers(_COPIES) as pool:
         copies = []
         for label, root in _places().items():
-            for path in _python_files(here, root):
-                data = _take(here, f"{root}/{path}", path, done)
+            for path, size in _python_files(here, root):
+                data = _take(here, f"{root}/{path}", path, size, done)
                 if isinstance(data, str):
                     done.left_out[data] = done.left_out.get(data, 0) + 1
                 else:
@@ -67,8 +67,8 @@ def _places() -> dict[str, str]:
     return {label: path for path, label in labels.items()}
 
 
-def _python_files(storage: Storage, root: str) -> Iterator[str]:
-    """Yield the paths, below `root`, of all files `*.py`; a directory is entered once, whatever links lead to it."""
+def _python_files(storage: Storage, root: str) -> Iterator[tuple[str, int]]:
+    """Yield path (below `root`) and size of all files `*.py`; a directory is entered once, whatever links lead to it."""
     waiting, entered = [""], {storage.stat(root).identity}
     while waiting:
         for path, entry in sorted(entries_of(storage, root, waiting.pop()), key=itemgetter(0)):
@@ -76,21 +76,21 @@ def _python_files(storage: Storage, root: str) -> Iterator[str]:
                 entered.add(entry.identity)
                 waiting.append(path)
             elif not entry.is_directory and entry.name.endswith(".py"):
-                yield path
+                yield path, entry.size
 
 
-def _take(here: Storage, file: str, path: str, done: Gathered) -> bytes | str:
-    """Return the contents of one file, and count it; or the reason why it is left out."""
+def _take(here: Storage, file: str, path: str, size: int, done: Gathered) -> bytes | str:
+    """Return the contents of one file, and count it; or the reason why it is left out. What is more than enough is not read."""
     if any(hidden(name) for name in path.split("/")):
         return HIDDEN
+    if done.files >= _FILES_MAX or done.bytes + size > _BYTES_MAX:
+        return ENOUGH
     try:
         data = here.read(file)
     except StorageError:
         return UNREADABLE
     if not _is_utf8(data):
         return NOT_UTF8
-    if done.files >= _FILES_MAX or done.bytes + len(data) > _BYTES_MAX:
-        return ENOUGH
     done.files += 1
     done.bytes += len(data)
     return data

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.cli.ingest import Request
     from penstock.cli.page.request import PageRequest
     from penstock.cli.run.status import Watcher
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
 _NAME = "ingest"
 

@@ -17,7 +17,7 @@ from penstock.cli.state import sink_facts, verdict_facts
 from penstock.cli.verified import last
 from penstock.errors import EventsLost, PenstockError
 from penstock.formats.encryption import is_encrypted
-from penstock.ingestion.job import standing
+from penstock.ingestion.ingested import standing
 from penstock.ingestion.late import last_plan
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.events import EventLog, EventPosition
@@ -28,7 +28,7 @@ from penstock.storage import entry_at, locate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from penstock.sink.events import Event
     from penstock.sink.ledger import State
     from penstock.storage import Storage

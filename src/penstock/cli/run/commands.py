@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.cli.run.plan import FleetPlan, Planned
     from penstock.cli.run.status import Watcher
     from penstock.cli.run.toml import Flaw
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
 _log = logging.getLogger("penstock.run")
 _TICK_SECONDS = 0.2

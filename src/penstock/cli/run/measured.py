@@ -12,7 +12,7 @@ from penstock.metrics.server import Condition
 if TYPE_CHECKING:
     from penstock.cli.run.fleet import Fleet
     from penstock.cli.run.status import PipelineStatus
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
     from penstock.metrics.meter import Meter
 
 _WORKS = {Phase.STARTING, Phase.RUNNING, Phase.DRAINING}

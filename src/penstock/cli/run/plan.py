@@ -374,7 +374,7 @@ def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
 
 def _look(reading: _FileReading, key: Key, request: Request) -> None:
     """Note what the ingest itself says of the request, without Spark; nothing is made."""
-    from penstock.ingestion.job import check
+    from penstock.ingestion.ingest import check
 
     sides: dict[str, Any] = {"source": request.source, "sink": request.sink, "transform": request.transform}
     try:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.run.plan import Planned
     from penstock.cli.run.references import Secrets
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
     Ingest = Callable[[Planned, Callable[[Ingested], None]], Ingested]
 
@@ -45,7 +45,8 @@ class Runner:
         self._secrets = secrets
         self._asked = threading.Event()
         self._until = float("inf")  # when a stop waits no longer
-        self._batch: int | None = None  # that was the last one when the stop was first seen
+        self._before: Ingested | None = None  # the last report before the stop was seen
+        self._batch: int | None = None  # that was the last one when the stop was seen
         self._interrupted = False
         self._thread = threading.Thread(target=self._run, name=f"penstock-run-{planned.name}", daemon=True)
 
@@ -76,7 +77,7 @@ class Runner:
     def _run(self) -> None:
         while self._await_time():
             self._told.phase(Phase.STARTING)
-            self._batch, self._interrupted = None, False
+            self._before, self._batch, self._interrupted = None, None, False
             try:
                 self._ingest(self.planned, self._progress)
             except Stopped:
@@ -126,14 +127,21 @@ class Runner:
             self._told.recovered()
         if self._interrupted:  # the one report behind that
             return
-        if self._asked.is_set():
-            self._told.phase(Phase.DRAINING)
-            self._batch = state.batch if self._batch is None else self._batch
-            if state.waiting or state.batch > self._batch or clock.monotonic() >= self._until:
-                self._interrupted = True
-                raise Stopped
-        else:
+        if not self._asked.is_set():
+            self._before = state
             self._told.phase(Phase.WAITING if state.waiting else Phase.RUNNING)
+            return
+        self._told.phase(Phase.DRAINING)
+        if self._is_between(state) or clock.monotonic() >= self._until:
+            self._interrupted = True
+            raise Stopped
+
+    def _is_between(self, state: Ingested) -> bool:
+        """Tell whether no batch is under way, or one has ended since the stop. A report that is an earlier look tells neither."""
+        if state is self._before:
+            return False
+        self._batch = state.batch if self._batch is None else self._batch
+        return state.waiting or state.batch > self._batch
 
 
 def is_final(error: PenstockError) -> bool:

@@ -10,7 +10,7 @@ from penstock import clock
 from penstock.errors import Fenced, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.ingestion.job import Ingested
+    from penstock.ingestion.ingested import Ingested
 
 
 class Phase(str, Enum):

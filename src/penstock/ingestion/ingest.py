@@ -1,0 +1,201 @@
+"""`penstock.ingest` and what asks without Spark: whether it could start, whether it has something to do, what it would read.
+
+An ingest is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What it adds is
+what a user would have to think of: where the checkpoint is, how many tasks, that the output does not lie in the input, that
+the last parts are published, and a report of how far it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock import errors
+from penstock.arguments import named
+from penstock.errors import OptionError
+from penstock.ingestion.job import Job
+from penstock.ingestion.run import IngestRun
+from penstock.ingestion.schema import is_known
+from penstock.ingestion.sql.query import Sql
+from penstock.options.kafka import is_topics
+from penstock.session.connect import require_session, tasks_at_a_time
+from penstock.session.local import require_pyspark
+from penstock.session.zone import time_zone
+from penstock.units import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from penstock.ingestion.dry import DryRun
+    from penstock.ingestion.ingested import Ingested
+    from penstock.ingestion.stage import Transform
+
+_WATCHING = "1s"
+
+
+@named
+def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
+    spark: SparkSession,
+    src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    dst: str | os.PathLike[str],
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: Transform | str | None = None,
+    sql: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watch: bool | str = False,
+    progress: Callable[[Ingested], None] | None = None,
+) -> Ingested:
+    """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
+
+    The same call again takes only what is new.
+
+    - `src`: a path, a glob, or a list of these; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's columns,
+      or the columns of their values by the source's `format`.
+    - `source`, `sink`: options of the two tables. Here `schema` (DDL or StructType) is an option of the source. With the option `files`,
+      rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
+    - `transform`: a function that takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame if it is annotated so; or
+      "module:function"; or an `AsyncMap`.
+    - `sql`: instead of a transform, a select over the table `input`, answered row by row as Spark would:
+      "select id, upper(name) as name from input where id > 0".
+    - `checkpoint`: by default `DST/_penstock/checkpoint`.
+    - `watch`: go on until interrupted, and look for new files every second, or as often as it says ("10s").
+    - `progress`: called a few times a second, and a last time when all is done.
+
+    Raises what went wrong as a `PenstockError`. Then nothing of the batch in flight is visible, and the same call goes on
+    from there. What interrupts the call, or what `progress` raises, is raised as it is. However the call ends, by then its query
+    has stopped and what was committed is published; `progress` is told of that even after a `KeyboardInterrupt`.
+    """
+    require_pyspark()
+    require_session(spark, "ingest")
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    first, more = _sources(src)
+    if more and "paths" in map(str.lower, source or {}):
+        msg = "src is several paths, and so is the source option 'paths'; name all of them in src"
+        raise OptionError(msg)
+    paths = first, os.fspath(dst)
+    every = _interval(watch)
+    applied = one_transform(transform, sql)
+
+    def described() -> Job:
+        zone = {"sessionTimeZone": time_zone(spark)}
+        job = Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
+        job.describe(applied, tasks_at_a_time(spark))
+        return job
+
+    run = IngestRun(described, every=every)
+    try:
+        run.follow(spark, progress)
+    except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
+        run.end()
+        with suppress(errors.PenstockError):  # what is raised says more
+            run.publish()
+            if progress is not None and isinstance(error, KeyboardInterrupt):
+                progress(run.state())
+        raise
+    run.publish()
+    done = run.state()
+    if progress is not None:
+        progress(done)
+    return done
+
+
+def one_transform(transform: Transform | str | None, sql: str | None) -> Transform | str | None:
+    """Return what happens to rows, which is said in one of two ways; `OptionError` for both."""
+    if sql is None:
+        return transform
+    if transform is not None:
+        msg = f"transform={transform!r} and sql={sql!r}: expected one of both; have the one do what the other does"
+        raise OptionError(msg)
+    return Sql(sql)
+
+
+def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, dict[str, str]]:
+    """Return the first path, and the option that has the others. Raises `OptionError` for none."""
+    if isinstance(src, (str, os.PathLike)):
+        return os.fspath(src), {}
+    paths = [os.fspath(path) for path in src]
+    if not paths:
+        msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        raise OptionError(msg)
+    if paths[1:] and any(map(is_topics, paths)):
+        msg = f"src is {paths}: topics stand alone; name several in one address, kafka://broker:9092/orders,payments"
+        raise OptionError(msg)
+    return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
+
+
+def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
+    """Return after how many seconds to look for new files again; None: what is there is taken, and no more."""
+    return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
+
+
+def check(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: Transform | str | None = None,
+    checkpoint: str | None = None,
+    make: bool = True,
+) -> None:
+    """Raise what `ingest` would, as far as that can be known without Spark; `make` the directories of output and checkpoint."""
+    job = Job(src, dst, dict(source), dict(sink), checkpoint)
+    if is_known(source.get("schema")):
+        job.describe(transform, tasks=1)
+    job.prepare(make=make)
+
+
+def idle(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: Transform | str | None = None,
+    checkpoint: str | None = None,
+) -> Ingested | None:
+    """Return how far an ingest is that has nothing to do, without Spark; `None`: it has, or only Spark can tell.
+
+    Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
+    nothing is looked at: it has something to do. Raises `BrokerError`, for which a run would wait as long again.
+    """
+    if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
+        return None
+    job = Job(src, dst, dict(source), dict(sink), checkpoint)
+    try:
+        if job.state().batch < 0:
+            return None
+        job.describe(transform, tasks=1)
+        return job.state() if job.preview().is_idle() else None
+    except errors.BrokerError:  # the run would wait for the brokers again, behind the start of Spark
+        raise
+    except errors.PenstockError:  # the run itself says so, in its own words
+        return None
+
+
+@named
+def dry_run(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    source: Mapping[str, Any] | None = None,
+    sink: Mapping[str, Any] | None = None,
+    transform: Transform | str | None = None,
+    sql: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> DryRun:
+    """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
+
+    It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
+    Raises what is wrong with the call, as `ingest` would.
+    """
+    where = None if checkpoint is None else os.fspath(checkpoint)
+    job = Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    job.describe(one_transform(transform, sql), tasks=1)
+    return job.preview().run()

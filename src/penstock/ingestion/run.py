@@ -1,0 +1,113 @@
+"""One run of an ingest's query, in a thread of its own, so that whoever waits for it can be interrupted.
+
+An ingest is a scope: however its call is left, its query has stopped, what was committed is published, and its keeper has
+ended. Two failures shaped how:
+
+Failure: *an answer that is taken for another's.*
+  1. The caller waits for an answer of the JVM, and is interrupted: Ctrl-C, a time-out of its own, any signal that raises.
+  2. The answer comes, and nobody reads it. The next call on the connection takes it for its own, and so do all behind it.
+  3. What stops the query is such a call: it runs on; or the session is of no more use.
+  Rule: all calls into the JVM are made by a thread of the ingest, which nothing interrupts. The caller's thread waits
+  for it, reports, and asks it to end.
+
+Failure: *a query without a handle.*
+  1. The caller is interrupted while the query is started, which takes seconds.
+  2. It starts, and there is nobody who could stop it.
+  Rule: whoever starts it looks whether it should end, before anything else.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock import clock, errors
+from penstock.ingestion.failures import meaning
+from penstock.ingestion.ingested import Ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from penstock.ingestion.job import Job
+
+_POLL_SECONDS = 0.2
+_IDLE_POLL_SECONDS = 1.0  # while a watched query waits for input: each look asks the JVM, the checkpoint and the ledger
+
+
+class IngestRun:
+    """One run of a query of an ingest, in a thread of its own; see the module. `describe` makes the job, in that thread."""
+
+    def __init__(self, describe: Callable[[], Job], *, every: float | None) -> None:
+        self._describe = describe
+        self._every = every
+        self._job: Job | None = None
+        self._query: tuple[str, str] | None = None  # once it is started: its id, and what names it and its driver
+        self._thread: threading.Thread | None = None
+        self._waiting = False  # for input
+        self._ending = threading.Event()  # it should end
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def follow(self, spark: SparkSession, progress: Callable[[Ingested], None] | None) -> None:
+        """Start it, report while it runs, and raise what it ended with."""
+        from pyspark.util import inheritable_thread_target
+
+        target = inheritable_thread_target(spark)(self._run)  # with the caller's pool and tags
+        self._thread = threading.Thread(target=target, args=(spark,), name="penstock-ingest", daemon=True)
+        self._thread.start()
+        state, known_until = None, 0.0
+        while not self._over.wait(_POLL_SECONDS):
+            if progress is None or self._query is None:
+                continue
+            idles = state is not None and state.waiting and self._waiting
+            if state is None or not idles or clock.monotonic() >= known_until:
+                state, known_until = self.state(), clock.monotonic() + _IDLE_POLL_SECONDS
+            progress(state)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def end(self) -> None:
+        """Have it end, and wait for that. Whoever is interrupted here does not wait; it ends all the same."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def publish(self) -> None:
+        """Publish what the query left open, if there is one."""
+        if self._job is not None and self._query is not None:
+            self._job.finish(*self._query)
+
+    def state(self) -> Ingested:
+        """Return how far it is."""
+        return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state(waiting=self._waiting)
+
+    def _run(self, spark: SparkSession) -> None:
+        try:
+            self._job = self._describe()
+            self._await(self._job, spark)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `follow` raises it
+            self._error = error
+        finally:
+            self._over.set()
+
+    def _await(self, job: Job, spark: SparkSession) -> None:
+        if self._ending.is_set():
+            return
+        try:
+            query = job.start(spark, every=self._every)
+            try:
+                self._query = job.named(query)
+                while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
+                    self._waiting = job.waits(query)
+                    if self._waiting and self._every is not None:
+                        self._ending.wait(_IDLE_POLL_SECONDS - _POLL_SECONDS)
+            finally:
+                self._waiting = False
+                query.stop()
+        except errors.PenstockError:
+            raise
+        except Exception as error:  # whatever Spark wraps it in
+            raise meaning(error, job.checkpoint, spark) from error

@@ -1,0 +1,99 @@
+"""What a Python worker of Spark keeps when its task has ended; without Spark."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from penstock.query.batch import Task
+from penstock.source.cursor import FileVersion, Split
+from penstock.spark import worker
+from penstock.spark.datasource import PenstockDataSource, SplitsPartition
+from penstock.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+MB = 1 << 20
+STRUCT = StructType([StructField("id", LongType()), StructField("text", StringType())])
+ROWS = 20_000
+BATCHES = 12
+KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
+
+
+def resident() -> int:
+    """Return the bytes that this process has."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def settled() -> int:
+    """Return the bytes that it has when it keeps nothing of earlier tests."""
+    worker.KeptMemory(worked_seconds=0).give_back()
+    return resident()
+
+
+def grown(before: int) -> int:
+    """Return the megabytes that it has more."""
+    return (resident() - before) // MB
+
+
+def texts() -> list[str]:
+    """Return strings that are hard to compress."""
+    chance = random.Random(3)  # noqa: S311 - test data
+    return [chance.randbytes(60).hex() for _ in range(ROWS)]
+
+
+def batches() -> Iterator[pa.RecordBatch]:
+    """Yield rows of 90 MB that are all in memory at once, as those of several parts may be."""
+    values, ids = texts(), range(ROWS)
+    yield from [
+        pa.record_batch({"id": pa.array(ids, pa.int64()), "text": pa.array(values)}) for _ in range(BATCHES * 3)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each task count as one that has worked for long."""
+    monkeypatch.setattr(worker, "KEPT", worker.KeptMemory(worked_seconds=0))
+
+
+def test_a_writer_that_waits_holds_what_its_task_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that wrote Parquet gives back the memory of its pages: Spark keeps its process, and next time asks another one."""
+    monkeypatch.setattr("penstock.session.task.task_batch", lambda: Task("q", 0, 0))
+    monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    (checkpoint / "offsets" / "0").write_text("v1\n{}\n{}")
+    options = {"path": str(tmp_path / "out"), "format": "parquet", "checkpointLocation": str(checkpoint)}
+    writer = PenstockDataSource(options).streamWriter(STRUCT, overwrite=False)
+    writer.__getstate__()
+    writer.write(iter(()))  # imports
+    before = settled()
+    writer.write(batches())
+    assert grown(before) < KEPT_MAX
+
+
+def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
+    """A task that read JSON gives back the memory of its columns."""
+    path = tmp_path / "in" / "a.json"
+    path.parent.mkdir()
+    lines = "".join(f'{{"id": {number}, "text": "{text}"}}\n' for number, text in enumerate(texts()))
+    path.write_text(lines * BATCHES)
+    entry = LocalStorage().stat(str(path))
+    options = {"path": str(path.parent), "format": "json"}
+    reader = PenstockDataSource(options).streamReader(STRUCT)
+    file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
+    list(reader.read(SplitsPartition((), "UTC")))  # imports
+    before = settled()
+    rows = sum(batch.num_rows for batch in reader.read(SplitsPartition((Split(file, 0, entry.size),), "UTC")))
+    assert rows == ROWS * BATCHES
+    assert grown(before) < KEPT_MAX
