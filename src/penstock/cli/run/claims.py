@@ -15,10 +15,9 @@ from penstock.source.scan import hidden
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator, Mapping
 
     from penstock.cli.ingest import Request
-    from penstock.cli.run.plan import Planned
     from penstock.source.where import Rest, Where
 
 
@@ -114,29 +113,43 @@ class Claimants:
         return None
 
 
-def going_round(planned: Collection[Planned]) -> list[str]:
+def going_round(requests: Mapping[str, Request]) -> list[str]:
     """Return the names of pipelines of which each reads what the one before it writes, and the first what the last one does; or none."""
-    outputs = {_resolved(each.request.dst): each.name for each in planned}
-    inputs: dict[str, dict[tuple[Rest, ...], tuple[Where, list[str]]]] = {}
-    before: dict[str, set[str]] = {each.name: set() for each in planned}
-    for each in planned:
-        read = place_of(each.request.src, each.request.source)
-        if read is not None:
-            root = read.storage.resolve(read.root)
-            inputs.setdefault(root, {}).setdefault(read.rests, (read, []))[1].append(each.name)
-            before[each.name] |= {outputs[place] for place in (root, *_above(root)) if place in outputs}
-    for output, name in outputs.items():
-        for place in _listing(output):
-            for read, readers in inputs.get(place, {}).values():
-                for reader in readers if lists(read, output) else ():
-                    before[reader].add(name)
     try:
-        TopologicalSorter(before).prepare()
+        TopologicalSorter(_sources(requests)).prepare()
     except CycleError as error:
         names: list[str] = error.args[1][:-1]
-        at = names.index(next(each.name for each in planned if each.name in names))
+        at = names.index(next(name for name in requests if name in names))
         return [*names[at:], *names[:at]]
     return []
+
+
+def _sources(requests: Mapping[str, Request]) -> dict[str, set[str]]:
+    """Return of each pipeline the names of those whose output it reads."""
+    outputs = {_resolved(request.dst): name for name, request in requests.items()}
+    places = {name: place_of(request.src, request.source) for name, request in requests.items()}
+    readers: dict[str, dict[tuple[Rest, ...], list[str]]] = {}
+    read_of: dict[str, set[str]] = {}
+    for name, place in places.items():
+        root = "" if place is None else place.storage.resolve(place.root)
+        read_of[name] = {outputs[around] for around in (root, *_above(root)) if around in outputs}
+        if place is not None:
+            readers.setdefault(root, {}).setdefault(place.rests, []).append(name)
+    for output, name in outputs.items():
+        for reader in _readers(output, places, readers):
+            read_of[reader].add(name)
+    return read_of
+
+
+def _readers(
+    output: str, places: Mapping[str, Where | None], by_root: Mapping[str, Mapping[tuple[Rest, ...], list[str]]]
+) -> Iterator[str]:
+    """Yield the names of those whose input an output lies in."""
+    for root in _listing(output):
+        for names in by_root.get(root, {}).values():
+            place = places[names[0]]
+            if place is not None and lists(place, output):
+                yield from names
 
 
 def claims(name: str, request: Request) -> tuple[Exclusive, ...]:

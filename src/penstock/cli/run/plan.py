@@ -133,14 +133,7 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     secrets = Secrets() if secrets is None else secrets
     readings = [_FileReading(name, listed=name != path) for name in _files(storage, path, location)]
     parsed = [(reading, file) for reading in readings if (file := _read(reading, storage, secrets)) is not None]
-    pipelines: dict[str, Planned] = {}
-    taken = Claimants()
-    for reading, file in parsed:
-        _enter(reading, file, pipelines, taken)
-    if names := going_round(pipelines.values()):
-        [reading] = [reading for reading, _ in parsed if reading.name == pipelines[names[0]].file]
-        message = f"what it reads is made of what it writes, by {', '.join(map(repr, names[1:]))}: each record would go round for ever"
-        reading.problem(("pipelines", names[0], "source"), f"{message}; have one of them write elsewhere")
+    pipelines = _entered(parsed)
     session = _session(parsed)
     problems = [_masked(flaw, secrets) for reading in readings for flaw in sorted(reading.problems, key=_line)]
     if len(parsed) < len(readings):
@@ -149,6 +142,25 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     names = tuple(reading.name for reading in readings)
     bounds = (_longest(parsed, "drain"), _longest(parsed, "hungAfter"))
     return FleetPlan(names, pipelines, session.master, session.config, *bounds, secrets, outside), problems
+
+
+def _entered(files: list[tuple[_FileReading, model.PipelinesFile]]) -> dict[str, Planned]:
+    """Return the pipelines of all files that can be started, by name, and note what is wrong with the others, and with all together."""
+    pipelines: dict[str, Planned] = {}
+    taken = Claimants()
+    for reading, file in files:
+        _enter(reading, file, pipelines, taken)
+    _refuse_circle([reading for reading, _ in files], pipelines)
+    return pipelines
+
+
+def _refuse_circle(readings: list[_FileReading], pipelines: dict[str, Planned]) -> None:
+    """Note pipelines that read what they write themselves, by way of others."""
+    names = going_round({name: planned.request for name, planned in pipelines.items()})
+    if names:
+        [reading] = [reading for reading in readings if reading.name == pipelines[names[0]].file]
+        message = f"what it reads is made of what it writes, by {', '.join(map(repr, names[1:]))}: each record would go round for ever"
+        reading.problem(("pipelines", names[0], "source"), f"{message}; have one of them write elsewhere")
 
 
 def _longest(files: list[tuple[_FileReading, model.PipelinesFile]], name: str) -> float:
