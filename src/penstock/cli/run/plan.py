@@ -139,9 +139,9 @@ def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan 
     if len(parsed) < len(readings):
         return None, problems
     outside = tuple(flaw for flaw in problems if flaw.outside)
-    names = tuple(reading.name for reading in readings)
+    files = tuple(reading.name for reading in readings)
     bounds = (_longest(parsed, "drain"), _longest(parsed, "hungAfter"))
-    return FleetPlan(names, pipelines, session.master, session.config, *bounds, secrets, outside), problems
+    return FleetPlan(files, pipelines, session.master, session.config, *bounds, secrets, outside), problems
 
 
 def _entered(files: list[tuple[_FileReading, model.PipelinesFile]]) -> dict[str, Planned]:
