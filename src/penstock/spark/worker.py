@@ -25,7 +25,7 @@ from penstock.formats.zones import UTC, zone_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WORKED_SECONDS = 1.0  # to give back, and to get again, takes a few hundredths
+_WORKED_SECONDS = 4.0  # to give back a hundred megabytes, and to get them again, takes a tenth of a second
 
 
 @cache
