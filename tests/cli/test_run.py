@@ -333,6 +333,26 @@ def test_a_reload_that_gets_no_answer_keeps_nobody_from_a_stop(
         (place / "go").touch()
 
 
+def test_of_two_reloads_the_later_one_counts(
+    start: Callable[..., Fleet], place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files that were read twice before anybody looked are those of the second time, and the first ones do not come behind."""
+    fleet = start(text("p"))
+    with (
+        caplog.at_level(logging.WARNING, "penstock"),
+        Locks() as locks,
+        Renewal("p.toml", fleet.plan.secrets, locks) as renewal,
+    ):
+        for number, name in enumerate(("first", "second"), 1):
+            (place / "p.toml").write_text(text("p", name))
+            renewal.ask()
+            wait_for(lambda number=number: renewal._answered == number, "the answer")  # type: ignore[misc]  # - a default binds it
+        fresh = renewal.taken()
+        assert fresh is not None
+        assert set(fresh.pipelines) == {"p", "second"}
+        assert renewal.taken() is None
+
+
 WAITS = """
 import pathlib, time
 

@@ -68,7 +68,10 @@ class Renewal:
         if self._answered < self._times and clock.monotonic() > self._told_at:
             self._told_at = float("inf")
             _log.warning("reload: the files, or what they name, do not answer; until they do nothing is changed")
-        return self._fresh.pop() if self._fresh else None
+        fresh = None
+        while self._fresh:  # of two that were read meanwhile the later one counts
+            fresh = self._fresh.pop(0)
+        return fresh
 
     def _run(self) -> None:
         while not self._over:
