@@ -312,6 +312,26 @@ def test_what_was_mended_passes_the_sql_of_its_ingest(
     assert penstock("verify", made.dst, "--source", made.src).status == 0
 
 
+def test_what_has_no_ingest_is_not_retried(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
+    """An output that queries of the user's own have written, a sink that is no ingest, and two ingests: each is told its own way."""
+    plain = pipeline(query="plain")
+    plain.noted = None
+    plain.put("a.txt", "one")
+    plain.run()
+    said = penstock("retry", plain.dst)
+    assert (
+        said.status,
+        "no ingest has written it; what a query of your own takes along in badRecordColumn" in said.err,
+    ) == (2, True)
+    for name in ("first", "second"):
+        made = pipeline(query=name)
+        made.run()
+    said = penstock("retry", made.dst)
+    assert "expected one ingest whose records are retried, found first, second; name it: --sink ID" in said.err
+    assert penstock("retry", made.dst, "--sink", "second").status == 0
+    assert "sink 'plain' is no ingest; leave --sink out" in penstock("retry", made.dst, "--sink", "plain").err
+
+
 @pytest.mark.slow
 def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
     """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""

@@ -14,6 +14,7 @@ from penstock import failpoints
 from penstock.errors import NoSpace, OptionError, StorageError
 from penstock.storage import LocalStorage, Storage, locate
 from penstock.storage._local import FullSync
+from penstock.storage._refusal import doing
 from tests.support.storage_contract import StorageContract, put
 
 
@@ -113,6 +114,41 @@ def test_a_full_disk_is_named(storage: Storage, root: str) -> None:
     assert isinstance(raised.value.__cause__, OSError)
     assert raised.value.__cause__.errno == errno.ENOSPC
     assert os.listdir(root) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who may not become another user has no permission to lose")
+def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, root: str) -> None:
+    """Whose user may not write is told to be given the right, and with it the same call does."""
+    for folder in (Path(root), *Path(root).parents[:4]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(
+            StorageError, match=f"cannot .*'{root}/a.*Permission denied; give this user the right to it"
+        ):
+            put(storage, f"{root}/a", b"x")
+        os.seteuid(0)
+        os.chown(root, 65534, -1)
+        os.seteuid(65534)
+        put(storage, f"{root}/a", b"x")
+    finally:
+        os.seteuid(0)
+    assert storage.read(f"{root}/a") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "mounted to be read"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "end what else"),
+        (errno.EIO, "kernel's log"),
+    ],
+)
+def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
+    """What no right helps against: a file system to be read alone, too many open files, a broken disk."""
+    with pytest.raises(StorageError, match=f"cannot put '/a': .*; .*{remedy}"), doing("put", "/a"):
+        raise OSError(number, os.strerror(number))
 
 
 @pytest.mark.parametrize(

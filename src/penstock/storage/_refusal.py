@@ -21,12 +21,21 @@ _REMEDY = {
     NoSpace: "free some space first; nothing that was committed or acknowledged is lost",
     AlreadyThere: "nothing was replaced",
 }
+_RIGHT = "give this user the right to it, or run as one who has it"
+_REMEDY_OF = {
+    errno.EACCES: _RIGHT,
+    errno.EPERM: _RIGHT,
+    errno.EROFS: "it is on a file system that is mounted to be read; name another place, or mount it to be written",
+    errno.EMFILE: "this process has as many files open as it may; raise the limit (ulimit -n 4096)",
+    errno.ENFILE: "this machine has as many files open as it may; end what else runs, or raise fs.file-max",
+    errno.EIO: "the disk, or what it is reached by, fails; look at the kernel's log (dmesg) before anything is started again",
+}
 
 
 def refuse(error: OSError, doing: str, path: str) -> NoReturn:
     """Raise the kind of `StorageError` that `error` means."""
     kind = _KINDS.get(error.errno or 0, StorageError)
-    remedy = _REMEDY.get(kind)
+    remedy = _REMEDY_OF.get(error.errno or 0) or _REMEDY.get(kind)
     msg = f"cannot {doing} {path!r}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
     raise kind(msg) from error
 

@@ -96,8 +96,13 @@ def retry(
         found for found in existing_sinks(storage, root) if found.stage is not None and sink in {None, found.sink_id}
     ]
     if len(sinks) != 1:
-        names = ", ".join(found.sink_id for found in sinks) or "none"
-        msg = f"DST={root!r}: expected one ingest whose records are retried, found {names}; name it: --sink ID"
+        if sinks:
+            what = f"expected one ingest whose records are retried, found {', '.join(found.sink_id for found in sinks)}; name it: --sink ID"
+        elif sink is not None:
+            what = f"sink {sink!r} is no ingest; leave --sink out, or name one whose records were set aside"
+        else:
+            what = "no ingest has written it; what a query of your own takes along in badRecordColumn is for you to read again"
+        msg = f"DST={root!r}: {what}"
         raise UsageError(msg)
     retrying = _Retry(sinks[0], transform, keys_at(key))
     if mended is None:
