@@ -97,12 +97,13 @@ def retry(
     ]
     if len(sinks) != 1:
         if sinks:
-            what = f"expected one ingest whose records are retried, found {', '.join(found.sink_id for found in sinks)}; name it: --sink ID"
+            ingests = ", ".join(found.sink_id for found in sinks)
+            reason = f"expected one ingest whose records are retried, found {ingests}; name it: --sink ID"
         elif sink is not None:
-            what = f"sink {sink!r} is no ingest; leave --sink out, or name one whose records were set aside"
+            reason = f"sink {sink!r} is no ingest; leave --sink out, or name one whose records were set aside"
         else:
-            what = "no ingest has written it; what a query of your own takes along in badRecordColumn is for you to read again"
-        msg = f"DST={root!r}: {what}"
+            reason = "no ingest has written it; what a query of your own takes along in badRecordColumn is for you to read again"
+        msg = f"DST={root!r}: {reason}"
         raise UsageError(msg)
     retrying = _Retry(sinks[0], transform, keys_at(key))
     if mended is None:
