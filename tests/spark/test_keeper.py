@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
 import pytest
 from pyspark.errors import PySparkException
 
@@ -88,6 +91,35 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
     keeper.batch_begins(fact)
     with fact.locked() as state:
         assert "ended" not in state
+
+
+STARTS = """
+import sys
+from penstock.sink import keeper
+from penstock.storage import HostFact
+print(keeper._start(HostFact(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_keeper_that_nobody_looks_for_is_not_waited_for(
+    fact: HostFact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that has started a keeper lives on and does not hear of its end: whoever ends it goes on as soon as it runs no more."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(keeper, "_ENDING_SECONDS", 60.0)
+    sink = Sink(LocalStorage(), str(tmp_path), parse(SINK, {"path": str(tmp_path)}, what="sink"), "s")
+    here = psutil.Process()
+    command = [sys.executable, "-Wignore", "-c", STARTS, fact.name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        with fact.locked() as state:
+            pid = int(worker.stdout.readline())
+            state |= {"keeper": pid, "sink": "s", "busy": True, "jvm": [here.pid, here.create_time()]}
+        begun = time.monotonic()
+        keeper.finish(sink, "host:1:2:query")
+        assert time.monotonic() - begun < 30
+        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 class Session:

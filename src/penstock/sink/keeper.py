@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _ENDING_SECONDS = 5.0
+_LOOK_SECONDS = 0.002
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:
@@ -122,13 +123,17 @@ def finish(sink: Sink, driver: str) -> None:
 def _end(pid: int | None, fact: HostFact) -> None:
     """End the keeper of a fact that the caller holds, and so does nothing now.
 
-    The number may be another process's by now, so that one is asked what it is.
+    The number may be another process's by now, so that one is asked what it is. The worker that has started the keeper looks for its end
+    only when it ends itself, which may be much later: until then the number is there, and nothing that runs.
     """
     with contextlib.suppress(psutil.Error):
         keeper = psutil.Process(pid) if pid else None
-        if keeper is not None and keeper.cmdline()[-1:] == [fact.name]:
-            keeper.kill()
-            keeper.wait(_ENDING_SECONDS)
+        if keeper is None or keeper.cmdline()[-1:] != [fact.name]:
+            return
+        keeper.kill()
+        until = clock.monotonic() + _ENDING_SECONDS
+        while is_alive(pid) and clock.monotonic() < until:
+            clock.sleep(_LOOK_SECONDS)
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
