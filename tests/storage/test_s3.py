@@ -25,6 +25,7 @@ from tests.support.objects_contract import ObjectsContract
 from tests.support.required import missing_store
 from tests.support.storage_contract import put
 from tests.support.stores import KINDS, SECRET, NoStore, Relay, StoreServer, running, use
+from tests.support.wait import wait_for
 
 _numbers = count()
 _PROCESS_SECONDS = 60.0
@@ -128,6 +129,8 @@ def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monk
     }
     for name, data in objects.items():
         storage.put_if_absent(f"{root}/in/{name}", data)
+    newest = max(entry.modified_ns for entry in storage.list(f"{root}/in"))
+    wait_for(lambda: storage.now_ns() > newest, "the store's clock, which may count in seconds")
     given = {"decryptionKey": "env:PENSTOCK_TEST_KEY", "settle": "0"}
     source = DrivenSource(TEXT, path=f"{root}/in", maxFilesPerTrigger="2", **given)
     assert sorted(source.run()) == sorted([*lines, "one", "two", "three", "four", "five"])
