@@ -129,12 +129,12 @@ def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monk
     }
     for name, data in objects.items():
         storage.put_if_absent(f"{root}/in/{name}", data)
-    newest = max(entry.modified_ns for entry in storage.list(f"{root}/in"))
+    storage.put_if_absent(f"{root}/cut/f.txt.gz", packed[:-9])
+    newest = storage.stat(f"{root}/cut/f.txt.gz").modified_ns
     wait_for(lambda: storage.now_ns() > newest, "the store's clock, which may count in seconds")
     given = {"decryptionKey": "env:PENSTOCK_TEST_KEY", "settle": "0"}
     source = DrivenSource(TEXT, path=f"{root}/in", maxFilesPerTrigger="2", **given)
     assert sorted(source.run()) == sorted([*lines, "one", "two", "three", "four", "five"])
-    storage.put_if_absent(f"{root}/cut/f.txt.gz", packed[:-9])
     with pytest.raises(BadFile, match=r"f\.txt\.gz'.*not a whole gzip file"):
         DrivenSource(TEXT, path=f"{root}/cut", settle="0").run()
     with pytest.raises(OptionError, match="decryptionKey"):
