@@ -673,7 +673,7 @@ def test_planned_version_is_put_back_as_the_message_says(source: Input, tmp_path
     data = b"one\ntwo\n"
     file = source.put("f", data)
     os.utime(source.root / "f", ns=(1_700_000_000_123_456_789,) * 2)
-    file = replace(file, modified_ns=1_700_000_000_123_456_789)
+    file = file._replace(modified_ns=1_700_000_000_123_456_789)
     path = source.root / "f"
     path.rename(source.root / "old")  # so that its inode is not given again
     if change == "longer":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ class Watched(LocalStorage):
 
     def stat(self, path: str) -> Entry:
         entry = super().stat(path)
-        return replace(entry, arrived_ns=None) if self._settable else entry
+        return entry._replace(arrived_ns=None) if self._settable else entry
 
 
 @pytest.fixture

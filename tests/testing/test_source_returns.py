@@ -103,7 +103,7 @@ def _times_that_can_be_set(patch: pytest.MonkeyPatch) -> None:
     listed = scan.Scan._directory
 
     def changed(self: Any, folder: str, known: Any, entry: Any, *, everything: bool) -> None:
-        listed(self, folder, known, replace(entry, arrived_ns=entry.modified_ns), everything=everything)
+        listed(self, folder, known, entry._replace(arrived_ns=entry.modified_ns), everything=everything)
 
     patch.setattr(scan.Scan, "_directory", changed)
 

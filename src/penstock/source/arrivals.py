@@ -20,10 +20,10 @@ from penstock.source.hints import HINT_NS
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
-from penstock.source.scan import Scan
+from penstock.source.scan import Scan, no_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from penstock.options import Options
     from penstock.source.cursor import Cursor, FileVersion
@@ -66,9 +66,9 @@ class Arrivals:
         Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
         """
         self._listed_first = self.scan.refresh().came
-        settled_ns = self._storage.now_ns() - self._options["settle"]
+        latest_ns, settled_ns = cursor.latest_ns, self._storage.now_ns() - self._options["settle"]
         return any(
-            cursor.latest_ns < item.file.modified_ns <= settled_ns and cursor.concerns(item.file)
+            latest_ns < item.file.modified_ns <= settled_ns and cursor.concerns(item.file)
             for item in self._listed_first
         )
 
@@ -82,29 +82,31 @@ class Arrivals:
         self._late = late_files
         self._sure_ns = self.scan.listed_ns
         self._notices.left_out(self.scan)
-        self._decide_behind(
-            [item for item in came if cursor.concerns(item.file) and cursor.passed(item.file)], start, cursor
-        )
-        self._arrive((item for item in came if not cursor.passed(item.file)), cursor)
+        with no_collection():
+            behind, ahead = _divided(came, lambda item: cursor.passed(item.file))
+            self._decide_behind([item for item in behind if cursor.concerns(item.file)], start, cursor)
+            self._arrive(ahead, cursor)
         self._settle()
 
     def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
         """Decide for each file behind the cursor whether it was decided before."""
         since_ns: int = start["recent"]["from"]
-        near, older = _divided(files, lambda item: item.file.modified_ns >= since_ns)
-        recalled = recall(start["recent"], _times(near), _times(older), cursor.latest_ns)
-        new, known = _divided(files, lambda item: item.file.key in recalled.new)
+        behind = _Behind(files, since_ns)
+        recalled = recall(start["recent"], behind.near, behind.older, cursor.latest_ns)
+        new = recalled.new
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
-        self.done(item.file for item in known)
-        for item in known:
-            if self._late.awaits(item.file):
-                self.backlog.hold(item.file)
+        self._recent.know(
+            ((time_ns, key) for key, time_ns in behind.near.items() if key not in new), behind.older - new
+        )
+        for item in behind.items(self._late.awaited() - new):
+            self.backlog.hold(item.file)
         sure_ns = self._sure_until(start)
         if recalled.near is None:
-            self._not_read([item for item in near if self._is_doubtful(item, sure_ns)], late.UNSURE)
+            doubtful = [item for item in behind.items(behind.near) if self._is_doubtful(item, sure_ns)]
+            self._not_read(doubtful, late.UNSURE)
         if recalled.older is None:
-            self._doubt_older(older, sure_ns)
-        self._arrive(new, cursor)
+            self._doubt_older(behind.items(behind.older), sure_ns)
+        self._arrive(behind.items(new), cursor)
 
     def _doubt_older(self, files: list[Arrival], sure_ns: int) -> None:
         """Report what may have come further behind than `lateness`, where the offset cannot tell what did."""
@@ -304,6 +306,18 @@ def _divided(items: Iterable[Arrival], test: Callable[[Arrival], bool]) -> tuple
     return passing, others
 
 
-def _times(items: list[Arrival]) -> dict[bytes, int]:
-    """Return the modification time of each file by its key."""
-    return {item.file.key: item.file.modified_ns for item in items}
+class _Behind:
+    """Files behind a cursor, which may be very many: each is asked for its key once.
+
+    `near` has the times of those since when an offset remembers all, by their keys; `older` are the keys of the others.
+    """
+
+    def __init__(self, files: list[Arrival], since_ns: int) -> None:
+        self._by_key = {item.file.key: item for item in files}
+        times = ((key, item.file.modified_ns) for key, item in self._by_key.items())
+        self.near = {key: time_ns for key, time_ns in times if time_ns >= since_ns}
+        self.older = self._by_key.keys() - self.near.keys()
+
+    def items(self, keys: Collection[bytes]) -> list[Arrival]:
+        """Return the files of these keys, in the order in which they came."""
+        return [item for key, item in self._by_key.items() if key in keys] if keys else []

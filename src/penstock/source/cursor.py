@@ -29,8 +29,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
 
@@ -43,11 +42,10 @@ if TYPE_CHECKING:
 KEY_BYTES = 12
 
 
-@dataclass(frozen=True)
-class FileVersion:
+class FileVersion(NamedTuple):
     """One version of one file as it was listed; `path` is relative to the source's path ("" if that is the file).
 
-    `identity` is that of the storage; see `is_version`.
+    `identity` is that of the storage; see `is_version`. A tuple, since a look at a directory may make 100,000.
     """
 
     path: str
@@ -55,15 +53,15 @@ class FileVersion:
     modified_ns: int
     identity: str
 
-    @cached_property
+    @property
     def order(self) -> tuple[int, bytes]:
-        """Return what files are sorted by; kept, since a planner asks several times a file."""
+        """Return what files are sorted by."""
         return self.modified_ns, os.fsencode(self.path)
 
-    @cached_property
+    @property
     def key(self) -> bytes:
         """Return what stands for this version in `recent`: 96 bits, so that 10^5 files collide once in 10^18 directories."""
-        path = os.fsencode(self.path)  # not `order`, which nobody may ask for: there may be many files
+        path = os.fsencode(self.path)
         return xxhash.xxh3_128_digest(path + b"\0%d\0%d" % (self.modified_ns, self.size))[:KEY_BYTES]
 
 
@@ -127,10 +125,10 @@ class Cursor:
 
     def passed(self, file: FileVersion) -> bool:
         """Tell whether the file lies at or before the cursor."""
-        if self.order is None:
+        last = self.order
+        if last is None:
             return False
-        last_ns, _ = self.order
-        return file.modified_ns < last_ns or (file.modified_ns == last_ns and file.order <= self.order)
+        return file.modified_ns < last[0] or (file.modified_ns == last[0] and file.order <= last)
 
     def concerns(self, file: FileVersion) -> bool:
         """Tell whether the cursor decides for the file: not for what is older than `floor`, nor for any version of `cut`."""

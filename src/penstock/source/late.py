@@ -80,6 +80,10 @@ class LateFiles:
         """Tell whether this version is accepted, and not planned yet."""
         return bool(self._entries) and self._why(file) == ACCEPTED
 
+    def awaited(self) -> set[bytes]:
+        """Return the keys of what is accepted, and not planned yet."""
+        return {key for key, entry in self._entries.items() if entry.why == ACCEPTED}
+
     def note(self, entries: Iterable[LateFile]) -> None:
         """Enter files that were not read; one that has an entry keeps it."""
         for entry in entries:

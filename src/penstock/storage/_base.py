@@ -7,8 +7,7 @@ All verbs raise `StorageError` or one of its kinds; `__cause__` is the back end'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.errors import NotThere
 
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 TEMPORARY = ".penstock-"  # begins the name of a temporary, which a crash may leave behind
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One file or directory as a listing or a stat shows it.
+class Entry(NamedTuple):
+    """One file or directory as a listing or a stat shows it. A tuple, since a look at a directory may make 100,000.
 
     `modified_ns` is the file system's modification time in nanoseconds since the epoch. `identity` changes
     when another file takes the name (the inode on local disks), and no two directories have the same; it is `""`

@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 
 def _entry(name: str, info: os.stat_result) -> Entry:
-    is_directory, is_file = stat_bits.S_ISDIR(info.st_mode), stat_bits.S_ISREG(info.st_mode)
+    kind = stat_bits.S_IFMT(info.st_mode)
+    is_directory, is_file = kind == stat_bits.S_IFDIR, kind == stat_bits.S_IFREG
     # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
-    identity = f"{info.st_dev}-{info.st_ino}" if is_directory else str(info.st_ino)
+    identity = f"{info.st_dev}-{info.st_ino}" if is_directory else f"{info.st_ino}"
     return Entry(name, is_directory, info.st_size, info.st_mtime_ns, identity, info.st_ctime_ns, is_file)
 
 

@@ -1,0 +1,140 @@
+"""Directories of very many files: what a look costs, counted, and not timed. Without Spark."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.source import arrivals
+from penstock.source.cursor import FileVersion
+from penstock.source.recent import Recalled, recall
+from penstock.storage import LocalStorage
+from tests.source.test_plan import Folder, batches, names, through_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.storage import Entry
+
+FEW, MANY = 600, 1_000  # more than a scan looks at once more
+STATEMENTS = 24  # a file, of calls in Python; they were 29
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "in")
+
+
+class Counted(LocalStorage):
+    """A local disk that counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def names(self, path: str) -> dict[str, int]:
+        self.asked["names"] += 1
+        return super().names(path)
+
+    def stat(self, path: str) -> Entry:
+        self.asked["stat"] += 1
+        return super().stat(path)
+
+
+def calls(action: Callable[[], object]) -> int:
+    """Return how many functions of Python an action calls."""
+    counted, before = Counter[str](), sys.getprofile()
+    sys.setprofile(lambda _frame, event, _argument: counted.update([event]))
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return counted["call"]
+
+
+def finished(folder: Folder, files: int) -> dict[str, Any]:
+    """Have so many files that are read; return the offset behind them."""
+    for number in range(files):
+        folder.put(f"f{number}", 1000 + number / 10)
+    planner = folder.planner(maxFilesPerTrigger="100000")
+    return through_json(planner.latest(planner.initial()))
+
+
+def test_look_of_a_new_driver_takes_few_steps_a_file(folder: Folder) -> None:
+    """An ingest of nothing new looks at each file that it has read: 100,000 of them took two seconds of steps that need not be taken."""
+    at, looks = finished(folder, FEW), list[int]()
+    for _ in range(2):
+        planner = folder.planner()
+        looks.append(calls(lambda planner=planner, at=at: planner.is_ahead(at)))  # type: ignore[misc]  # - it is called at once
+        at = finished(folder, MANY)
+    assert looks[1] - looks[0] <= STATEMENTS * (MANY - FEW)
+
+
+def test_look_of_a_new_driver_asks_the_disk_once_a_file(folder: Folder) -> None:
+    """It lists each directory once and looks at each file once, and at as few again as a trigger does: whatever is decided about them."""
+    at = finished(folder, MANY)
+    disk = Counted()
+    planner = folder.planner()
+    planner._storage = disk
+    assert not planner.is_ahead(at)
+    assert disk.asked["names"] <= 2  # the directory has just changed
+    assert disk.asked["stat"] <= MANY + 2 * 500 + 4
+    disk.asked.clear()
+    assert planner.latest(at) == at
+    assert disk.asked["stat"] <= 500 + 4
+
+
+def test_what_a_driver_recalls_is_put_together_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16,000 files that came behind the cursor while nothing ran were a set of 16,000 keys made anew for each of them."""
+    asked: list[Recalled] = []
+
+    class Asked(Recalled):
+        @property
+        def new(self) -> set[bytes]:
+            asked.append(self)
+            return super().new
+
+    def recalled(*arguments: Any) -> Recalled:
+        return Asked(**vars(recall(*arguments)))
+
+    folder.put("first", 1050)
+    planner = folder.planner()
+    at = through_json(planner.latest(planner.initial()))
+    for number in range(FEW):
+        folder.put(f"older-{number}", 1000 + number / 10)
+    monkeypatch.setattr(arrivals, "recall", recalled)
+    planner = folder.planner()
+    assert sorted(names(planner, planner.latest(at))) == sorted(f"older-{number}" for number in range(FEW))
+    assert len(asked) == 1
+
+
+def test_nobody_looks_for_garbage_meanwhile(folder: Folder) -> None:
+    """Objects that stay are made by the hundred thousand, and each look for garbage goes through them; it is as it was behind that."""
+    at, looked, was_on = finished(folder, 3_000), list[str](), gc.isenabled()
+    gc.enable()
+    gc.callbacks.append(lambda phase, _facts: looked.append(phase))
+    try:
+        planner = folder.planner()
+        looked.clear()
+        assert not planner.is_ahead(at)
+        assert looked.count("start") <= 2
+        assert gc.isenabled()
+        gc.disable()
+        batches(folder.planner(), at)
+        assert not gc.isenabled()
+    finally:
+        gc.callbacks.pop()
+        (gc.enable if was_on else gc.disable)()
+
+
+def test_versions_are_told_apart_by_what_they_are() -> None:
+    """A version is a tuple, for speed; its key is of path, time and size, and its order of time and path."""
+    version = FileVersion("a", 1, 2, "x")
+    assert version.key == FileVersion("a", 1, 2, "y").key
+    assert len({version.key, *(FileVersion(*other, "x").key for other in (("b", 1, 2), ("a", 2, 2), ("a", 1, 3)))}) == 4
+    assert version.order == (2, b"a")
