@@ -95,9 +95,8 @@ class Arrivals:
         recalled = recall(start["recent"], behind.near, behind.older, cursor.latest_ns)
         new = recalled.new
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
-        self._recent.know(
-            ((time_ns, key) for key, time_ns in behind.near.items() if key not in new), behind.older - new
-        )
+        near = {key: behind.near[key] for key in behind.near.keys() - new} if new else behind.near
+        self._recent.know(near, behind.older - new)
         for item in behind.items(self._late.awaited() - new):
             self.backlog.hold(item.file)
         sure_ns = self._sure_until(start)

@@ -128,9 +128,8 @@ class Recent:
         self._away_from_ns = away_from_ns
         self._times = dict(away or {})  # of all within `lateness`
         self._order = sorted((time_ns, key) for key, time_ns in self._times.items())
-        self._in_order = (
-            True  # or to be sorted before somebody needs that: of very many, that takes a tenth of a look at them
-        )
+        # Else `_order` lacks some, and is made when it is needed: of very many that takes memory and time.
+        self._in_order = True
         self._oldest_ns = self._order[0][0] if self._order else _EVER_NS  # none of them is older
         self._away = list(self._order)  # of these, those that are not there
         self._gone = set(self._times)
@@ -166,35 +165,36 @@ class Recent:
         self._add_near(near)
         self._add_older(older)
 
-    def know(self, near: Iterable[tuple[int, bytes]], older: Collection[bytes]) -> None:
-        """Remember by their keys what is done with and there, which none of it was said to be before; `near` with its times."""
-        self._add_near(list(near))
+    def know(self, near: Mapping[bytes, int], older: Collection[bytes]) -> None:
+        """Remember by their keys what is done with and there, of which nothing is remembered yet; `near` with its times."""
+        self._times.update(near)
+        self._in_order = not near and self._in_order
+        self._oldest_ns = min(self._oldest_ns, min(near.values(), default=_EVER_NS))
+        self._table.toggle(near.keys(), near.values(), 1)
         self._add_older(older)
 
     def _add_near(self, items: list[tuple[int, bytes]]) -> None:
         for _, key in items if self._gone else ():
             if key in self._gone:  # it is back; of one that an offset had, the time is known to the second only
                 self._gone.discard(key)
+                self._sort()
                 before = (self._times.pop(key), key)
                 del self._away[bisect.bisect_left(self._away, before)]
-                self._sort()
                 del self._order[bisect.bisect_left(self._order, before)]
         if not items:
             return
-        first = min(items)
-        if len(items) == 1 or len(items) < len(self._order):
-            items.sort()
-            self._in_order = self._in_order and (not self._order or self._order[-1] <= first)
-        else:
-            self._in_order = False
+        items.sort()
+        is_last = not self._order or self._order[-1] <= items[0]
         self._order += items
-        self._oldest_ns = min(self._oldest_ns, first[0])
+        if self._in_order and not is_last:
+            self._order.sort()
+        self._oldest_ns = min(self._oldest_ns, items[0][0])
         self._times.update((key, time_ns) for time_ns, key in items)
         _toggle(self._table, items, 1)
 
     def _sort(self) -> None:
         if not self._in_order:
-            self._order.sort()
+            self._order = sorted((time_ns, key) for key, time_ns in self._times.items())
             self._in_order = True
 
     def _add_older(self, keys: Collection[bytes]) -> None:
