@@ -89,6 +89,30 @@ def test_look_of_a_new_driver_asks_the_disk_once_a_file(folder: Folder) -> None:
     assert disk.asked["stat"] <= 500 + 4
 
 
+@pytest.mark.parametrize(("name", "looks"), [("g", 10), ("a", MANY + 10)], ids=["rising", "among others"])
+def test_a_newer_file_ends_the_look(folder: Folder, name: str, looks: int) -> None:
+    """Whether Spark must start is known with the first file that is newer: where names rise it is met first, elsewhere it is met."""
+    at = finished(folder, MANY)
+    folder.put(name, 1200)
+    (folder.path / "z").symlink_to("nowhere")
+    disk, planner = Counted(), folder.planner()
+    planner._storage = disk
+    assert planner.is_ahead(at)
+    assert disk.asked["stat"] <= looks
+    assert names(planner, planner.latest(at)) == [name]
+
+
+def test_a_file_that_comes_behind_the_look_is_read(folder: Folder) -> None:
+    """What the look that comes before Spark has seen is told to nobody: a source that starts behind it looks for itself."""
+    at = finished(folder, FEW)
+    folder.put("g", 1200)
+    assert folder.planner().is_ahead(at)
+    folder.put("h", 1201)
+    folder.put("f0", 1202, b"rewritten\n")
+    planner = folder.planner()
+    assert names(planner, planner.latest(at)) == ["g", "h", "f0"]
+
+
 def test_what_a_driver_recalls_is_put_together_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """16,000 files that came behind the cursor while nothing ran were a set of 16,000 keys made anew for each of them."""
     asked: list[Recalled] = []

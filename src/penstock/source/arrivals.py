@@ -65,12 +65,12 @@ class Arrivals:
 
         Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
         """
-        self._listed_first = self.scan.refresh().came
         latest_ns, settled_ns = cursor.latest_ns, self._storage.now_ns() - self._options["settle"]
-        return any(
-            latest_ns < item.file.modified_ns <= settled_ns and cursor.concerns(item.file)
-            for item in self._listed_first
+        changes = self.scan.refresh_unless(
+            lambda file: latest_ns < file.modified_ns <= settled_ns and cursor.concerns(file)
         )
+        self._listed_first = None if changes is None else changes.came
+        return changes is None
 
     def look_back(self, start: dict[str, Any], cursor: Cursor, late_files: LateFiles) -> None:
         """Take up from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those that it holds.

@@ -39,8 +39,8 @@ import gc
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import compress, islice
+from heapq import heappop, heappush, nlargest
+from itertools import chain, compress, filterfalse, islice
 from operator import ne
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 _HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
 _LOOK_AGAIN = 500
+_LIKELY = 500  # the greatest names of a directory: names often rise with time
 _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
 _LOOKED_AHEAD_SECONDS = 0.1
@@ -106,6 +107,10 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+class _MetError(Exception):
+    """A file was met that is looked for: what else there is need not be known."""
 
 
 class Arrival(NamedTuple):
@@ -191,6 +196,7 @@ class Scan:
         self._again_at = self._owed_at = self._owed_seconds = 0.0
         self._hints = self._hinted = False
         self._changes = Changes()
+        self._sought: Callable[[FileVersion], bool] | None = None
         self.listed_ns = 0
         self._began_ns = 0
         self.identity = ""
@@ -237,7 +243,7 @@ class Scan:
                     self._rise(look_at)
                 else:
                     self._list(root, look_at, everything=everything)
-        except StorageError:
+        except (StorageError, _MetError):
             self._directories.clear()  # what was updated so far must be found again
             self._all_at = self._risen = None
             raise
@@ -248,6 +254,16 @@ class Scan:
         if not self._storage.has_directories:
             self._rest(began)
         return self._changes
+
+    def refresh_unless(self, sought: Callable[[FileVersion], bool]) -> Changes | None:
+        """Refresh; `None` as soon as a file comes that is `sought`: the next refresh then returns all files there are."""
+        self._sought = sought
+        try:
+            return self.refresh()
+        except _MetError:
+            return None
+        finally:
+            self._sought = None
 
     def _list(self, root: Entry, look_at: Iterable[str], *, everything: bool) -> None:
         """List what may have changed, and look at some of what is there."""
@@ -482,7 +498,7 @@ class Scan:
         before_name = self._full(folder, "")  # a first scan looks at each file: what all have alike is done once
         # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
         differs = map(ne, map(before.get, now), now.values())
-        for name in compress(now, differs):
+        for name in self._likely_first(compress(now, differs)):
             known.children.discard(name)
             concealed = hidden(name) and not known.place.names(name)
             if concealed and not self._is_hidden_partition(name):
@@ -497,6 +513,14 @@ class Scan:
             self._note(folder, known, name, self._counted(name, entry) if counts else None)
         for name in hollow:
             del now[name]
+
+    def _likely_first(self, names: Iterator[str]) -> Iterable[str]:
+        """Return the names; where a newer file is sought those in front in which one is likely."""
+        if self._sought is None:
+            return names
+        known = list(names)
+        likely = dict.fromkeys(nlargest(_LIKELY, known))
+        return chain(likely, filterfalse(likely.__contains__, known))
 
     def _is_hidden_partition(self, name: str) -> bool:
         """Tell whether the name is that of a directory `_k=v`, which is entered though it begins with `_`."""
@@ -525,7 +549,10 @@ class Scan:
         if self._always or self._is_of_time(entry):
             is_link = isinstance(directory.names.get(name), Link)
             arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
-            self._changes.came.append(Arrival(_version(folder, name, entry), arrived_ns))
+            version = _version(folder, name, entry)
+            if self._sought is not None and self._sought(version):
+                raise _MetError
+            self._changes.came.append(Arrival(version, arrived_ns))
 
     def _look(self, paths: Iterable[str]) -> None:
         """Look at `paths` and at some of the rest, in turn."""
