@@ -53,7 +53,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     # Each of these follows one thing through its cases in the order in which they are asked; parts of it would be asked nowhere else.
     "dense": {
-        "ingestion/late.py": "the query of an output that has read a source: each sink, each place of its checkpoint",
         "source/where.py": "one path, from its scheme to its last glob",
         "verify/against.py": "the stages of several sinks, which must agree, and what may keep each from being repeated",
     },
