@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import OptionError, PenstockError
-from penstock.formats.format import ReadFormat
+from penstock.formats.format import ReadFormat, WriteFormat
 from penstock.formats.schema import check_distinct, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
 
@@ -101,7 +101,7 @@ def _refusal(form: TableFormat, schema: pa.Schema, codec: str) -> str | None:
     file = BytesIO()
     try:
         list(arrow_batches(arrow_stream([nothing], schema)))
-        writer = form.writer(file, schema, codec, group_bytes=1 << 20, ratio=1.0)
+        writer = form.writer(file, WriteFormat(form.name, schema, codec), group_bytes=1 << 20, ratio=1.0)
         writer.write(nothing)
         writer.close()
         size = file.tell()
