@@ -160,7 +160,7 @@ class Decoder(Protocol):
     def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.
 
-        Called with blocks of whole records, as `lines.blocks` or `csvcut.csv_blocks` cut them; only the last record of a
+        Called with blocks of whole records, as `lines.blocks` or `csv.cut.csv_blocks` cut them; only the last record of a
         file may lack its separator. No block has the header of a csv file.
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first

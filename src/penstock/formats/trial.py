@@ -62,7 +62,7 @@ def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
     """Return the rows with these columns as their JSON. `OptionError` if one has a type that JSON cannot hold either."""
     if not columns:
         return batch
-    from penstock.formats.jsonl import json_text  # few need it, and all that write load this module
+    from penstock.formats.json.lines import json_text  # few need it, and all that write load this module
 
     arrays = [
         json_text(column, name) if name in columns else column
