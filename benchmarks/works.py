@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
+import pyrage
 
 from benchmarks.cases import INGEST, PARTS, PLAIN, ROUNDS_TO_WARM, SPARK, case, facts, sessions
 from benchmarks.data import LONG_AGO, DataSet, backlog
@@ -20,18 +21,19 @@ from benchmarks.jobs import Job
 from benchmarks.latency import measured
 from benchmarks.measure import MB, Bench, Contender, checked, job, process, warm
 from benchmarks.output import Same, WrongResult, visible
-from benchmarks.room import clear, ensure_archive, whole_command, whole_process
+from benchmarks.room import clear, ensure_archive, whole_command, whole_process, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.room import Worker
 
-WORKS = ["bucketed", "parquet-parquet", "gzip", "where", "group-by", "next-file", "interpreter", "visible"]
+WORKS = ["bucketed", "parquet-parquet", "gzip", "encrypted", "where", "group-by", "next-file", "interpreter", "visible"]
 
 _BYTES = 323 * MB
 _WHOLE_BYTES = 1000 * MB
 _FILES = 100_000
+_STAGING_KEY = "BENCHMARKS_STAGING_KEY"
 _BACKLOG_SECONDS = 3600
 _VISIBLE_SECONDS = 10
 _TYPES = pa.schema([
@@ -63,6 +65,35 @@ def _gzip(bench: Bench) -> list[Figure]:
     data = bench.data("text", _BYTES, PARTS)
     spark, ours = _side_by_side(bench, data, "text", sink={"compression": "gzip"})
     return [Figure("gzip", "text to gzip text", ours, spark, "faster", 5, facts(data, ours))]
+
+
+@case(
+    "encrypted",
+    "`ingest` of text to text and of JSON to Parquet, encrypted for one recipient, with a staging key and with none, against the same in "
+    "clear; in a session that is up.",
+)
+def _encrypted(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    theirs, staging = pyrage.x25519.Identity.generate(), pyrage.x25519.Identity.generate()
+    to = {"encryptTo": str(theirs.to_public())}
+    keys = {
+        "encryptionKey=none": to | {"encryptionKey": "none"},
+        "a staging key": to | {"encryptionKey": f"env:{_STAGING_KEY}"},
+    }
+    figures = []
+    with worker("ingest", bench.room, variables={_STAGING_KEY: str(staging)}) as ours:
+        for form, target in (("text", "text"), ("json", "parquet")):
+            data = bench.data(form, _BYTES, PARTS)
+            contenders = [warm("in clear", ours, "ingest", data, target)]
+            for label, sink in keys.items():
+                written = warm(label, ours, "ingest", data, target, sink=sink)
+                contenders.append(replace(written, check=_opened_by(theirs, target, data.rows)))
+            clear_one, *taken = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            figures += [
+                Figure("encrypted", f"{form} to encrypted {target}, {series.label}", series, clear_one, "longer", 1.5)
+                for series in taken
+            ]
+    return figures
 
 
 @case(
@@ -218,6 +249,19 @@ def _counts(output: Path, rows: int) -> None:
     if counted != rows:
         msg = f"{output}: {counted:,} records were counted, expected {rows:,}"
         raise WrongResult(msg)
+
+
+def _opened_by(identity: pyrage.x25519.Identity, form: str, rows: int) -> Callable[[Path], None]:
+    """Return the check that files which the identity opens hold so many rows."""
+
+    def check(output: Path) -> None:
+        for path in list(visible(str(output))):
+            with open(path, "rb") as source, open(path.removesuffix(".age"), "wb") as target:  # noqa: PTH123 - plain files
+                pyrage.decrypt_io(source, target, [identity])
+            os.unlink(path)  # noqa: PTH108 - a path is text here
+        checked(form, rows)(output)
+
+    return check
 
 
 def _as_parquet(data: DataSet) -> DataSet:
