@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import typer.testing
 from psutil import virtual_memory
 
 from penstock import failpoints
@@ -81,6 +83,9 @@ SMALL = {
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(25, 2000))
 hypothesis.settings.load_profile("penstock")
 
+
+# A command and its flags are made of the signatures of all commands, which takes ten times as long as most commands that a test runs.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 _NUMBERS = count()  # of the directories of tests
 _NAME_MAX = 30  # letters of a test's name in that of its directory: paths of sockets are short
