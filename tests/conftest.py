@@ -142,8 +142,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
     if asked & STORES and not group:
         group = "stores"  # each module has one, in each process that runs a test of it
-    if group and item.config.pluginmanager.hasplugin("xdist"):
-        item.add_marker(pytest.mark.xdist_group(group))
+    groups = [group] if group else []
+    if "python" in asked:  # also for a program that needs no Spark: there is one such interpreter, with its JVM
+        groups = ["programs", "spark"]
+    if item.config.pluginmanager.hasplugin("xdist"):
+        for name in groups:
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture
