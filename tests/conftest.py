@@ -9,12 +9,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import typer.testing
 from psutil import virtual_memory
 
 from penstock import failpoints
@@ -27,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
     from tests.support.interpreter import Interpreter
     from tests.support.kafka import Kafka
     from tests.support.postgres import Postgres
+    from tests.support.scheduling import ForgetfulScheduling
     from tests.support.stores import Relay, StoreServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -79,6 +84,12 @@ hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True,
 hypothesis.settings.load_profile("penstock")
 
 
+# A command and its flags are made of the signatures of all commands, which takes ten times as long as most commands that a test runs.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
+
+_NUMBERS = count()  # of the directories of tests
+_NAME_MAX = 30  # letters of a test's name in that of its directory: paths of sockets are short
+
 STORES = {"server", "moto"}  # what modules call the store of objects that their tests share
 _SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
@@ -107,6 +118,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (os.cpu_count() or 1) + ("not spark" not in config.option.markexpr)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ForgetfulScheduling | None:
+    """Return what spreads tests over processes where they are kept in groups."""
+    from tests.support.scheduling import ForgetfulScheduling  # noqa: PLC0415 - it needs xdist, without which it is not asked for
+
+    return ForgetfulScheduling(config, log) if config.option.dist == "loadgroup" else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what asks for `spark` or `hdfs`, and keep all of a kind in one process: each takes seconds and a gigabyte.
 
@@ -123,8 +142,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
     if asked & STORES and not group:
         group = "stores"  # each module has one, in each process that runs a test of it
-    if group and item.config.pluginmanager.hasplugin("xdist"):
-        item.add_marker(pytest.mark.xdist_group(group))
+    groups = [group] if group else []
+    if "python" in asked:  # also for a program that needs no Spark: there is one such interpreter, with its JVM
+        groups = ["programs", "spark"]
+    if item.config.pluginmanager.hasplugin("xdist"):
+        for name in groups:
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return an empty directory, which is removed unless the test has failed.
+
+    As pytest's, but numbers are counted: pytest looks for the greatest one among the links that it leaves to all others.
+    """
+    failed = request.session.testsfailed
+    name = re.sub(r"\W", "_", request.node.name)[:_NAME_MAX]
+    directory = tmp_path_factory.mktemp(f"{name}{next(_NUMBERS)}", numbered=False)
+    yield directory
+    if request.session.testsfailed == failed:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

@@ -376,7 +376,7 @@ def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: In
     with logged(written.append, fleet.plan.secrets, as_json=False), Locks() as locks:
         assert reloaded(fleet, locks)
         logging.getLogger("penstock.ingest").warning("%s %s", "old-s3cr3t", "new-s3cr3t")
-    assert "warning: *** ***" in written[-1]
+    assert any("warning: *** ***" in line for line in written)  # the ingest that drains may write behind it
 
 
 def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:

@@ -55,7 +55,7 @@ def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
     assert [each["record"] for each in said[:-1]] == ["a", "", "\udcff", "last", "more"]
     assert said[-1]["records"] == 5
     for number, each in enumerate(said[:-1]):
-        assert wal_process("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
+        assert wal("read", log, "--from", each["position"])[1].count(b"\n") == 5 - number
 
 
 @pytest.mark.slow

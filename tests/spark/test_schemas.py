@@ -84,7 +84,7 @@ def test_a_query_reads_by_what_it_has_inferred(spark: SparkSession, stage: Stage
     assert rows() == 2
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("spark")  # the command takes the session that is there
 def test_the_command_infers(stage: Stage) -> None:
     """`--schema infer` on the command line says in its summary what it has inferred; CSV by its header."""
     stage.put("a.csv", "id,day,price", "1,2026-01-31,2.5", "2,2026-02-01,")
