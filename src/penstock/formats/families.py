@@ -230,8 +230,9 @@ class TableFormat(Format):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that begin in `span` of a file of `size` bytes, as exactly `fmt.schema`.
 
-        Ranges that lie edge to edge give each row once. Columns that are not in the schema are entered into `account`. Raises
-        `BadFile` for a damaged file, a column of another type, or a value that does not fit.
+        Ranges that lie edge to edge give each row once; where the file is not `divisible`, `span` is all of it. Columns that are
+        not in the schema are entered into `account`. Raises `BadFile` for a damaged file, a column of another type, or a value that
+        does not fit.
         """
 
     def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
