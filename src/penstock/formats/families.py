@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from penstock.formats.seen import Room, Seen
     from penstock.storage import ReadableFile
 
-    Read: TypeAlias = Callable[
-        [int, int], bytes
-    ]  # (offset, length): that many bytes, fewer only at the end of the file
-    Blocks: TypeAlias = Iterator[tuple[int, bytes]]  # offset and bytes of whole records, edge to edge
-    Found: TypeAlias = tuple[bytes, Blocks]  # the file's header, if it has one, and what is behind it
+    # (offset, length): that many bytes, fewer only at the end of the file.
+    Read: TypeAlias = Callable[[int, int], bytes]
+    # Offset and bytes of whole records, edge to edge.
+    Blocks: TypeAlias = Iterator[tuple[int, bytes]]
+    # The file's header, if it has one, and what is behind it.
+    Found: TypeAlias = tuple[bytes, Blocks]
 
 HEAD_BYTES = 4  # the longest byte order mark
 _SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units

@@ -52,8 +52,7 @@ class SourceCheck:
     """How an output compares with its source.
 
     `proved`: every record that was read is in it exactly once, or on a line about what was set aside, of which there are
-    `set_aside`. Otherwise `reason` says what is different, or why it
-    cannot be told. `waiting_*` is there and was not read yet.
+    `set_aside`. Otherwise `reason` says what is different, or why it cannot be told. `waiting_*` is there and was not read yet.
     """
 
     source: str

@@ -47,11 +47,8 @@ if TYPE_CHECKING:
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
-_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = (
-    2,
-    11,
-    1,
-)  # of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`
+# Of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`.
+_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = 2, 11, 1
 _BYTES = 2  # of Protocol Buffers: a field with a length; all others of these two messages are numbers
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
