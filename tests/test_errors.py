@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 def kinds(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:
     """Return the whole tree."""
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in kinds(child))]
+
+
+def test_the_tree_at_the_top_is_that_of_the_classes() -> None:
+    """Whoever opens the file is shown every error, below the one that a handler would catch it by."""
+    shown: dict[str, str] = {}
+    above = ["PenstockError"]
+    for bars, name in re.findall(r"^    ((?:\|   )*)\+-- (\w+)", errors.__doc__ or "", re.MULTILINE):
+        del above[len(bars) // 4 + 1 :]
+        shown[name] = above[-1]
+        above.append(name)
+    ours = [kind for kind in kinds()[1:] if kind.__module__ == errors.__name__]
+    assert shown == {kind.__name__: kind.__bases__[0].__name__ for kind in ours}
 
 
 def test_codes_are_unique() -> None:

@@ -67,15 +67,12 @@ def is_number(value: object) -> bool:
         return False
 
 
-def whole(value: object, *, name: str, least: int | None = None, most: int | None = None, example: int) -> int:
-    """Return a whole number of these bounds; `OptionError` for anything else, text and True included. `name` is for the message."""
+def whole(value: object, *, name: str, least: int | None = None, example: int) -> int:
+    """Return a whole number of `least` or more; `OptionError` for anything else, text and True included. `name` is for the message."""
     number = _index(value)
-    lowest = -math.inf if least is None else least
-    highest = math.inf if most is None else most
-    if number is None or not lowest <= number <= highest:
-        low = "" if least is None else f" of at least {least}"
-        bounds = low if most is None else f" from {least} to {most}"
-        msg = f"{name}={value!r}; expected a whole number{bounds}, {example} for example"
+    if number is None or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        msg = f"{name}={value!r}; expected a whole number{bound}, {example} for example"
         raise OptionError(msg)
     return number
 

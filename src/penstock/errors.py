@@ -22,6 +22,7 @@
     |   +-- Fenced                  a newer driver owns the sink: stop this one
     |   +-- CheckpointMismatch      checkpoint and ledger (or store) tell different stories
     |   +-- PublishConflict         a finished file cannot be made visible
+    |   +-- Unwritable              rows that an earlier version took cannot be in their files
     +-- DamagedState                a state file is cut, altered or missing (exit status 3)
     +-- StorageError                the file system refused: look at the cause, run again
     |   +-- AlreadyThere            an exclusive create found the name taken
@@ -29,6 +30,8 @@
     |   +-- NoSpace                 disk or quota is full
     |   +-- Locked                  another process holds what only one may hold
     |   +-- NotSupported            this storage cannot do that
+    |   +-- AccessRefused           the store does not let this process do what it must
+    |   +-- UnfitStore              the store does not keep a promise that exactly-once needs
     +-- EventsLost                  the ledger has not the events that a reader of them is to get next: begin anew
     +-- CallbackFailed              `onPublish` failed: mend it, start again
     +-- DatabaseError               the database refused: look at its words, run again

@@ -364,6 +364,27 @@ def test_a_second_ingest_doubles(pipeline: Callable[..., Pipeline]) -> None:
     assert {(e.kind, e.in_source, e.in_output) for e in found.examples} == {("doubled", 1, 2)}
 
 
+@pytest.mark.parametrize(
+    "others",
+    [{"lineSep": ";"}, {"mode": "DROPMALFORMED"}, {"badRecords": "quarantine"}],
+    ids=lambda given: next(iter(given)),
+)
+def test_sinks_that_read_records_otherwise(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], others: dict[str, str]
+) -> None:
+    """Two sinks to which other bytes are records of one source are not compared together: the difference is named."""
+    for query, source in (("first", {}), ("second", others)):
+        line = pipeline(
+            query=query, source={"format": "json"} | source, schema=JSON_SCHEMA, sink_options={"format": "json"}
+        )
+        if query == "first":
+            line.put("a.json", '{"id": 1}')
+        line.run()
+    said = penstock("verify", line.dst, "--source", line.src)
+    assert said.status == 1
+    assert "in different ways" in said.out + said.err
+
+
 def test_two_ingests_of_different_files(pipeline: Callable[..., Pipeline]) -> None:
     """Two ingests that share a source by pattern and write one directory are proved together."""
     for query in ("a", "b"):

@@ -14,6 +14,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
 from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option, batch, finished
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
+from penstock.options.formats import READ, WRITTEN
 from penstock.options.kafka import KAFKA
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
@@ -64,6 +65,14 @@ def test_examples_of_options_are_good_values() -> None:
         assert example or row[3].startswith("Internal"), option.name
         if example:
             option.parse(example, option.name)
+
+
+def test_formats_are_told_where_they_are_chosen() -> None:
+    """The rows of `format`, of source and of sink, have every name of the registry that can be read or written, and no other."""
+    reading, writing = (
+        {name for name in re.findall(r"`(\w+)`", row[3]) if name in READ} for row in OPTIONS if row[0] == "`format`"
+    )
+    assert (reading, writing) == (set(READ), set(WRITTEN))
 
 
 def bucket(template: str, row: dict[str, object], zone: str) -> str:

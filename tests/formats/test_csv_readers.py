@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_header
+from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder
+from penstock.formats.registry import record_format
 from tests.support.effort import effort
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def put(path: Path, table: list[tuple[str | None, str | None]], dialect: Dialect
     rows: Rows = [(f"r{index}", *row) for index, row in enumerate(table)]
     columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     form = WriteFormat("csv", SCHEMA, csv=dialect)
-    path.write_bytes(file_header(form) + encoder(form).encode(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
+    path.write_bytes(
+        record_format("csv").header(form) + encoder(form).encode(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    )
     return rows
 
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, OptionError
-from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_extension, file_header
+from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_extension
 from penstock.formats.csv.cut import csv_blocks, csv_cut, csv_stream_blocks
 from penstock.formats.csv.decoder import header_names
 from penstock.formats.csv.encoder import CsvEncoder
+from penstock.formats.registry import record_format
 from tests.formats.batches import flat_batches, same_rows
 from tests.formats.csvmodel import read
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
@@ -480,10 +481,10 @@ def test_headers_are_read_as_they_were_written(options: dict[str, str]) -> None:
     names = ["a", "a,b", 'c"d', "it's", "", "#e", "\ufefff", "g\nh", "\\", " ", "A"]
     dialect = Dialect(header=True, **options)
     fmt = WriteFormat("csv", pa.schema([(name, pa.int64()) for name in names]), csv=dialect)
-    assert list(header_names(file_header(fmt), dialect)) == names
+    assert list(header_names(record_format("csv").header(fmt), dialect)) == names
     single = WriteFormat("csv", pa.schema([(" ", pa.int64())]), csv=dialect)
-    assert header_names(file_header(single), dialect) == (" ",)
-    assert file_header(WriteFormat("csv", fmt.schema)) == b""
+    assert header_names(record_format("csv").header(single), dialect) == (" ",)
+    assert record_format("csv").header(WriteFormat("csv", fmt.schema)) == b""
 
 
 def test_a_single_null_is_a_record() -> None:

@@ -244,9 +244,9 @@ def test_files_of_a_directory_are_parsed_together(source: Input, monkeypatch: py
     calls: list[int] = []
     decode = JsonDecoder.decode
 
-    def counted(self: JsonDecoder, block: bytes, *, first: bool = False) -> pa.RecordBatch:
+    def counted(self: JsonDecoder, block: bytes) -> pa.RecordBatch:
         calls.append(len(block))
-        return decode(self, block, first=first)
+        return decode(self, block)
 
     monkeypatch.setattr(JsonDecoder, "decode", counted)
     rows = source.rows("id long, k long")

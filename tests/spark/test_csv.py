@@ -12,9 +12,10 @@ import pytest
 
 import penstock
 from penstock.errors import BadFile
-from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_header
+from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder
 from penstock.formats.csv.cut import csv_stream_blocks, csv_stream_header
 from penstock.formats.csv.decoder import header_names
+from penstock.formats.registry import record_format
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def put(path: Path, rows: list[Row], dialect: Dialect) -> str:
     """Write rows as our sink does."""
     batch = pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in zip(*rows, strict=True)], schema=SCHEMA)
     form = WriteFormat("csv", SCHEMA, csv=dialect)
-    path.write_bytes(file_header(form) + encoder(form).encode(batch))
+    path.write_bytes(record_format("csv").header(form) + encoder(form).encode(batch))
     return str(path)
 
 

@@ -128,12 +128,12 @@ def _raisable(error: object) -> BaseException:
 class AsyncFunction(ABC):
     """A function that lives for many batches: one instance for each worker process and query, which all its calls share.
 
-    `open` comes before the first call and `close` after the last one, on the loop that all calls run on; `open` is the place
-    to make a client and its connections. `invoke` returns one output (mapping, row, dataclass, pydantic model, or tuple in the
-    order of the schema) or an iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def`
-    it returns at once and completes `call` later. What it returns is then ignored, except that an output or a coroutine is taken for
-    a mistake. An `async def` may complete `call` as well: what comes first counts.
-    `timed_out`, if it is there, gives what is emitted for a row that timed out, or completes `call` with it.
+    `open` comes before the first call and `close` after the last one, on the loop that all calls run on; `open` is the place to
+    make a client and its connections. `invoke` returns one output (mapping, row, dataclass, pydantic model, or tuple in the order
+    of the schema) or an iterable of outputs; an empty one emits nothing, None is an error. Written as a plain `def` it returns at
+    once and completes `call` later. What it returns is then ignored, except that an output or a coroutine is taken for a mistake.
+    An `async def` may complete `call` as well: what comes first counts. `timed_out`, if it is there, gives what is emitted for a
+    row that timed out, or completes `call` with it.
     """
 
     async def open(self, ctx: Context) -> None:  # noqa: B027 - not everybody needs one

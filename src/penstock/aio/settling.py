@@ -60,9 +60,8 @@ class Settling:
         self._latencies = latencies
         self._budget, self._kept = commons.budget, commons.kept
         self._batched = settings.batch_size > 1
-        self.fallbacks: set[asyncio.Task[None]] = (
-            set()
-        )  # rows whose time is over, and `timed_out` is asked what they become
+        # Rows whose time is over, and `timed_out` is asked what they become.
+        self.fallbacks: set[asyncio.Task[None]] = set()
 
     # -- after an attempt ------------------------------------------------------------------------------------------
 

@@ -141,9 +141,8 @@ class Slots:
         retry = self._settings.retry
         assert retry is not None  # noqa: S101 - nothing comes again without it
         self._state.counts.retries += 1
-        of_errors = {
-            id(element.error): element for element in flight
-        }  # the rows of a batch may have failed each by itself
+        # The rows of a batch may have failed each by itself.
+        of_errors = {id(element.error): element for element in flight}
         try:
             await asyncio.sleep(max(retry.pause(element.attempts, element.error) for element in of_errors.values()))
         except asyncio.CancelledError as error:

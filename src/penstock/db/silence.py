@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 _ASK_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-_SSL_REQUEST = bytes.fromhex(
-    "00000008 04d2162f"
-)  # eight bytes, and a version of the protocol that means: do you speak TLS?
+# Eight bytes, and a version of the protocol that means: do you speak TLS?
+_SSL_REQUEST = bytes.fromhex("00000008 04d2162f")
 
 
 class Socket(NamedTuple):

@@ -34,7 +34,6 @@ __all__ = [
     "decoder",
     "encoder",
     "file_extension",
-    "file_header",
     "format_named",
 ]
 
@@ -53,11 +52,6 @@ def encoder(fmt: WriteFormat) -> Encoder:
     Raises `OptionError` when the schema or an option is not for this format, or the format has no encoder.
     """
     return record_format(fmt.name, "written").encoder(fmt)
-
-
-def file_header(fmt: WriteFormat) -> bytes:
-    """Return what every file of `fmt` begins with, in UTF-8, not compressed: nothing, but for a csv that has a header."""
-    return record_format(fmt.name).header(fmt)
 
 
 def file_extension(fmt: WriteFormat) -> str:

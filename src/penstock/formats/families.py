@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from penstock.formats.seen import Room, Seen
     from penstock.storage import ReadableFile
 
-    Read: TypeAlias = Callable[
-        [int, int], bytes
-    ]  # (offset, length): that many bytes, fewer only at the end of the file
-    Blocks: TypeAlias = Iterator[tuple[int, bytes]]  # offset and bytes of whole records, edge to edge
-    Found: TypeAlias = tuple[bytes, Blocks]  # the file's header, if it has one, and what is behind it
+    # (offset, length): that many bytes, fewer only at the end of the file.
+    Read: TypeAlias = Callable[[int, int], bytes]
+    # Offset and bytes of whole records, edge to edge.
+    Blocks: TypeAlias = Iterator[tuple[int, bytes]]
+    # The file's header, if it has one, and what is behind it.
+    Found: TypeAlias = tuple[bytes, Blocks]
 
 HEAD_BYTES = 4  # the longest byte order mark
 _SEPARATOR_BYTES_MAX = 255  # what `lines` can tell apart in wide code units
@@ -230,8 +231,9 @@ class TableFormat(Format):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that begin in `span` of a file of `size` bytes, as exactly `fmt.schema`.
 
-        Ranges that lie edge to edge give each row once. Columns that are not in the schema are entered into `account`. Raises
-        `BadFile` for a damaged file, a column of another type, or a value that does not fit.
+        Ranges that lie edge to edge give each row once; where the file is not `divisible`, `span` is all of it. Columns that are
+        not in the schema are entered into `account`. Raises `BadFile` for a damaged file, a column of another type, or a value that
+        does not fit.
         """
 
     def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:

@@ -106,12 +106,6 @@ class GroupWriter(ABC):
         self._buffered, self._buffered_bytes, self._buffered_rows = [], 0, 0
 
 
-def pieces_of(batch: pa.RecordBatch, rows: int = 65536) -> Iterator[pa.RecordBatch]:
-    """Yield a large batch in pieces of so many rows."""
-    for begin in range(0, batch.num_rows, rows):
-        yield batch.slice(begin, rows)
-
-
 class _Counted:
     """The file object that a library writes to: counts, and keeps the file open.
 

@@ -168,9 +168,8 @@ class _Layout:
                     fits &= column | fold == code | fold
             else:
                 value = _READERS.get(part.of, _digits)(columns, fits, part)
-                fits &= (
-                    numbers.setdefault(part.of, value) == value
-                )  # a second one says the same, or it is another layout
+                # A second one says the same, or it is another layout.
+                fits &= numbers.setdefault(part.of, value) == value
         return fits, numbers
 
 

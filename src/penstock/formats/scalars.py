@@ -451,9 +451,8 @@ def _interval_text(column: pa.Array) -> pa.Array:
     """`INTERVAL '1 02:03:04.5' DAY TO SECOND`, with the sign in front of the days."""
     micros = column.cast(pa.duration("us")).view(pa.int64())
     numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
-    days, rest = np.divmod(
-        np.abs(numbers).view(np.uint64), np.uint64(_MICROS_PER_DAY)
-    )  # the least number has no opposite
+    # The least number has no opposite.
+    days, rest = np.divmod(np.abs(numbers).view(np.uint64), np.uint64(_MICROS_PER_DAY))
     clock = pa.array(rest.astype(np.int64)).view(pa.time64("us")).cast(pa.large_string())
     clock = pc.replace_substring_regex(clock, r"\.?0*$", "")
     opening = pa.array(np.where(numbers < 0, "INTERVAL '-", "INTERVAL '"), pa.large_string())

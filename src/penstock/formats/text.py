@@ -37,7 +37,7 @@ class TextDecoder:
         self._unit = fmt.unit
         self._type = _one_column(fmt.schema).type
 
-    def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
+    def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the lines of `block`; see `Decoder`."""
         if self._unit != "u1":
             return pa.RecordBatch.from_arrays([self._cut(block)], schema=self._schema)

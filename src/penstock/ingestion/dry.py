@@ -134,9 +134,8 @@ class Preview:
     def run(self) -> DryRun:
         """Look. Raises what is wrong with the call; what is wrong with the input is the `problem` of the answer."""
         self.earlier().check()
-        given = {
-            name: text for name, text in self.source.items() if name != "tooLate"
-        }  # else the plan ends with the first one
+        # Else the plan ends with the first one.
+        given = {name: text for name, text in self.source.items() if name != "tooLate"}
         options = parse(LIVE_SOURCE, {**given, **self.carried}, what="source")
         planner = configured.planner(options, self.stage.reading, dry=True)
         assert isinstance(planner, Planner)  # noqa: S101 - another one is refused where it is dry

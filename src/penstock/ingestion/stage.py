@@ -139,10 +139,8 @@ class Stage:
     ) -> LiveStage:
         """Return the stage as the text that travels in the sink's options.
 
-        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate. `names` are the columns of the rows that name
-        files, where they do.
-        The transform is tried on an empty batch, here, to learn its
-        schema: `OptionError` if that fails.
+        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate. `names` are the columns of the rows that
+        name files, where they do. The transform is tried on an empty batch, here, to learn its schema: `OptionError` if that fails.
         """
         options, reading, carrier = _reading(source, schema)
         if options["badRecordColumn"]:

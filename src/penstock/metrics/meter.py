@@ -55,9 +55,9 @@ class Meter:
             self._subjects.pop(f"pipeline {name}", None)
             self._subjects.pop(f"query {name}", None)
 
-    def set(self, name: str, values: Mapping[str, float | None], label: str = "") -> None:
+    def set(self, name: str, values: Mapping[str, float | None]) -> None:
         """Take in values of a pipeline or a query, by measure; `None`: there is none any more."""
-        self._enter(name, {(measure, label): value for measure, value in values.items()}, adds=False)
+        self._enter(name, {(measure, ""): value for measure, value in values.items()}, adds=False)
 
     def add(self, name: str, values: Mapping[str, float], label: str = "") -> None:
         """Count up."""

@@ -64,16 +64,9 @@ class _SilentHandler(WSGIRequestHandler):
 
 
 @contextmanager
-def serving(
-    text: str,
-    meter: Meter,
-    *,
-    name: str = "metrics",
-    health: Callable[[], Condition] = _well,
-    ready: Callable[[], Condition] = _well,
-) -> Iterator[str]:
+def serving(text: str, meter: Meter, *, name: str = "metrics") -> Iterator[str]:
     """Answer monitors at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
-    with answering(text, monitors(meter, health, ready), name=name) as url:
+    with answering(text, monitors(meter), name=name) as url:
         yield url
 
 

@@ -21,10 +21,8 @@ from penstock.storage import HostFact, is_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_COUNTS, _PROCESS = (
-    "counts",
-    "jvm",
-)  # whose end makes the fact one of nobody; the keeper's facts have it under this name, too
+# The process is the one whose end makes the fact one of nobody; the keeper's facts have it under this name, too.
+_COUNTS, _PROCESS = "counts", "jvm"
 _PHASED = {tally.SYNCS, tally.SYNC_SECONDS}
 
 

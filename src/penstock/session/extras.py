@@ -24,12 +24,8 @@ PACKAGES = {
     "run": ("cronsim", "prometheus-client"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
-NEWER_PYTHON = (
-    "spark",
-    "s3",
-    "avro",
-    "connect",
-)  # those that pip installs nothing, or not all, of on a Python before PYTHON_AT_LEAST
+# On a Python before PYTHON_AT_LEAST pip installs nothing of these, or not all.
+NEWER_PYTHON = ("spark", "s3", "avro", "connect")
 
 
 @dataclass(frozen=True)

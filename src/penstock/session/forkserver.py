@@ -270,9 +270,8 @@ def _main() -> None:
     importlib.import_module("pyarrow").array([b""])  # has it import pandas, where there is one
     gc.collect()
     gc.freeze()
-    warnings.filterwarnings(
-        "ignore", "This process .* is multi-threaded", DeprecationWarning
-    )  # pyarrow's allocator is, and knows of forks
+    # The allocator of pyarrow is, and knows of forks.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
     request = server.serve()
     if request is None:

@@ -5,11 +5,10 @@
 the machine's, and the batch's time comes from its beginning, the same for all tasks: a replay elsewhere names the same
 bucket. What a value is written as is in `values`.
 
-Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also
-where they could leave the path or hide a directory: `.` and `_` at the beginning of a name, and the dot of `.tmp` and the like at its
-end, whose directories sources take for unfinished. `unescape` gives them back.
-Null, and the empty string as in Spark, go to `__HIVE_DEFAULT_PARTITION__`. No value can therefore contain a separator,
-and a bucket is always below the output directory.
+Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also where
+they could leave the path or hide a directory: `.` and `_` at the beginning of a name, and the dot of `.tmp` and the like at its
+end, whose directories sources take for unfinished. `unescape` gives them back. Null, and the empty string as in Spark, go to
+`__HIVE_DEFAULT_PARTITION__`. No value can therefore contain a separator, and a bucket is always below the output directory.
 """
 
 from __future__ import annotations

@@ -253,9 +253,8 @@ def _settled(
 def _seen(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> Ready:
     """Return what is known of buckets of time when the tasks have reported."""
     until_ns = batch.read_until_ns if batch else None
-    cursor_us = (
-        min(until_ns, results[0].time_ns) // 1000 - 1 if until_ns else None
-    )  # what was modified right then may be unread
+    # What was modified right then may be unread.
+    cursor_us = min(until_ns, results[0].time_ns) // 1000 - 1 if until_ns else None
     return head.ready.seeing((result.progress for result in results), rules.announced, cursor_us)
 
 

@@ -44,9 +44,8 @@ _VARIABLES = {
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile(f"(?:{'|'.join(sorted(_VARIABLES, key=len, reverse=True))})(?![A-Z])|%[A-Za-z]{{2,}}")
-_TIME_AS_TEXT = re.compile(
-    "%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])"
-)  # a directive outside of braces; `%2F` is an escape
+# A directive outside of braces; `%2F` is an escape.
+_TIME_AS_TEXT = re.compile("%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])")
 _NEVER_MEANT = {"Cc": "a control character", "Cs": "half of a surrogate pair"}
 UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # how names end that a source of ours, and others, never read
 UNNAMED = "part-{sink}-{writer}-{seq}"  # of parts from before `fileName` had columns

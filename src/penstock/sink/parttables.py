@@ -26,10 +26,10 @@ The failures, and the rule that kills each:
 6. *A task of an overtaken driver* reads tables that its successor has swept. Rule: as with all that a base names, it is told
    `Fenced` (`committer.reading_of`).
 
-What was read is kept by its digest as long as the last record that this process has seen names it; a process of tasks keeps what is of
-the writers that it ran last. Rejected: a file of state for
-each writer (a sync for each of a thousand writers at each batch, and a roll changes the parts of all); records of changes alone, with
-all records since the last full one (records are folded, and a start would read a history).
+What was read is kept by its digest as long as the last record that this process has seen names it; a process of tasks keeps what is
+of the writers that it ran last. Rejected: a file of state for each writer (a sync for each of a thousand writers at each batch, and
+a roll changes the parts of all); records of changes alone, with all records since the last full one (records are folded, and a
+start would read a history).
 """
 
 from __future__ import annotations

@@ -260,9 +260,8 @@ class FollowPlanner:
         """Return the files that may grow, the oldest first; where not all have their turn, whoever has waited longest."""
         growing = sorted((file for file in self._growing.files if not file.closed), key=lambda file: file.version.order)
         if limits.files is not None and sum(file.unread > 0 for file in growing) > limits.files:
-            growing.sort(
-                key=lambda file: file.turn
-            )  # the youngest at each look writes most, and never had its turn else
+            # The youngest at each look writes most, and never had its turn else.
+            growing.sort(key=lambda file: file.turn)
         return growing
 
     def _next(self, file: Growing, room: int | None, *, closes: bool) -> Split | None:

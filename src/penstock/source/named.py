@@ -30,19 +30,10 @@ if TYPE_CHECKING:
 
 # Of the options of a source those that say how a file is read; the others say which.
 _READING = {
-    *(
-        "format",
-        "followSymlinks",
-        "splitSize",
-        "changedFiles",
-        "badRecords",
-        "badFiles",
-        "badRecordColumn",
-        "metadataColumn",
-        "decryptionKey",
-    ),
-    *("basePath", "partitionColumns", "timeZone", "sessionTimeZone", "stateLocation", "tasks"),
-}
+    "format", "followSymlinks", "splitSize", "changedFiles", "badRecords", "badFiles", "badRecordColumn",
+    "metadataColumn", "decryptionKey", "basePath", "partitionColumns", "timeZone", "sessionTimeZone",
+    "stateLocation", "tasks",
+}  # fmt: skip
 OPTIONS: tuple[Option, ...] = tuple(option for option in SOURCE if option.special or option.name in _READING)
 
 

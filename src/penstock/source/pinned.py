@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
-    Sight: TypeAlias = (
-        list[Any] | str
-    )  # [size, modification time, identity] of a version; or why there is no file to read
+    # [size, modification time, identity] of a version; or why there is no file to read
+    Sight: TypeAlias = list[Any] | str
 
 _KEPT_BATCHES = 2  # this one and the one before
 

@@ -21,7 +21,7 @@ So every try of N emits the same rows, in the same order, byte for byte, whichev
 
 1. Batch N calls rows 1, 2 and 3; 1 and 2 end in time, 3 is carried. The sink commits N. Spark is killed before it notes that, and
    after the restart repeats N from the state of N - 1. This time 1 and 3 end. The sink has N, and drops what it is given;
-   the state now says that 3 is done and 2 is carried. *What N emits does not depend on what ends in N: see above.*
+   the state now says that 3 is done and 2 is carried. *What N emits does not depend on what ends in N.*
 2. Two attempts at a task run side by side (speculation); the output of one counts, and the state of the other. *The same.*
 3. A batch is replayed with another number of lanes, and a row waits behind nobody of its key. *The number is that of Spark's
    partitions of state, which a checkpoint fixes; tasks read it from the query that runs, not from the program.*

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from penstock.storage._hdfs_calls import Hdfs
 
 _CONTACT_SECONDS = 20.0
-_CONTACT_TRIES = {
-    "dfs.client.failover.max.attempts": "3"
-}  # refused connections: 7 s; each name node of a service is tried
+# Refused connections: 7 s; each name node of a service is tried.
+_CONTACT_TRIES = {"dfs.client.failover.max.attempts": "3"}
 _SETTINGS = {  # unless HADOOP_CONF_DIR has them
     "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
     "dfs.client.failover.sleep.max.millis": "2000",

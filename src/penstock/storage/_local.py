@@ -256,9 +256,8 @@ class LocalHold:
         with doing("lock", path):
             self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
             try:
-                flock: Callable[[int, int], None] = getattr(
-                    system, "flock", fcntl.flock
-                )  # a disk of a test has its own
+                # A disk of a test has its own.
+                flock: Callable[[int, int], None] = getattr(system, "flock", fcntl.flock)
                 flock(self._fd, operation | fcntl.LOCK_NB)
             except OSError as error:
                 self.close()

@@ -54,21 +54,20 @@ _COPIED_PART_BYTES = 512 << 20
 _TAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
-_NOT_DELETED = re.compile(
-    r"request failed for key .*?: (.*) \(code: ([A-Za-z]+)\)"
-)  # of a list of keys, which as a whole is 200
+# Of a list of keys, which as a whole is 200.
+_NOT_DELETED = re.compile(r"request failed for key .*?: (.*) \(code: ([A-Za-z]+)\)")
 _NOT_LET = re.compile("status code: 40[13]")
+# Some say so by 400.
 _OVER = {
     "ExpiredToken",
     "InvalidToken",
     "TokenRefreshRequired",
     "RequestExpired",
     "RequestTimeTooSkewed",
-}  # some say so by 400
+}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", *_OVER}
-_NO_RIGHT = re.compile(
-    r"\((AccessDenied|AuthorizationPermissionMismatch)\)$"
-)  # the keys are known, and may not do this
+# The keys are known, and may not do this.
+_NO_RIGHT = re.compile(r"\((AccessDenied|AuthorizationPermissionMismatch)\)$")
 _SKEWED = re.compile(r"\((RequestTimeTooSkewed|RequestExpired)\)$")
 _BAD_REQUEST = re.compile("status code: 400|400 Bad Request")
 _BUSY = re.compile("status code: (429|5[0-9][0-9])")

@@ -303,9 +303,10 @@ class CrashDisk:
         """Return a value that two disks share if no program can tell them apart, now or after a crash."""
         durable = Image(self._durable, self._synced, 0).key()
         pending = tuple((folder, name, made is None) for folder, all_ in self._pending.items() for name, made in all_)
+        # What no later sync will write.
         lost = frozenset(
             f"{folder}/{name}" for folder, names in self._tree.items() for name, n in names.items() if n in self._lost
-        )  # what no later sync will write
+        )
         return self.image().key(), durable, pending, lost
 
     def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:

@@ -176,10 +176,10 @@ def explore(
 ) -> Report:
     """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
 
-    `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment:
-    where there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states,
-    which are of recoveries from crashes all over the run. `omit`
-    leaves out syncs, to see whether they are needed: it is asked with the place of each (`disk.call_site`).
+    `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment: where
+    there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states, which are of recoveries
+    from crashes all over the run. `omit` leaves out syncs, to see whether they are needed: it is asked with the place of each
+    (`disk.call_site`).
     """
     explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit)
     with suppress(SimulatedCrash):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from penstock.errors import OptionError
 from penstock.formats import format_named
 from penstock.formats.aside import Tally, path_bytes
-from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.ingestion.mendedfiles import FileKey, copy_of
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
@@ -43,22 +42,9 @@ if TYPE_CHECKING:
     from penstock.verify.records import Unit
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-_CONTENT = (
-    "format",
-    "encoding",
-    "encodingErrors",
-    "badRecords",
-    "badFiles",
-    "lineSep",
-    "sep",
-    *CSV_OPTIONS,
-    *TIME_OPTIONS,
-    "multiLine",
-    "blockSize",
-    "metadataColumn",
-    *FIELD_OPTIONS,
-    "emit",
-)
+# The options that say which records a file has, and what is in them.
+_CONTENT = {"format", "badRecords", "badFiles", "metadataColumn", "emit"}
+_CONTENT |= {option.name for option in SOURCE if option.special}
 
 
 @dataclass(frozen=True)
@@ -66,8 +52,7 @@ class SourceCheck:
     """How an output compares with its source.
 
     `proved`: every record that was read is in it exactly once, or on a line about what was set aside, of which there are
-    `set_aside`. Otherwise `reason` says what is different, or why it
-    cannot be told. `waiting_*` is there and was not read yet.
+    `set_aside`. Otherwise `reason` says what is different, or why it cannot be told. `waiting_*` is there and was not read yet.
     """
 
     source: str

@@ -86,10 +86,10 @@ def retry(
 ) -> Retried:
     """Take in the records and files that were set aside below `dst` and can be read by now; return what was done.
 
-    `mended` takes in only what was mended: it is a file of lines of the quarantine with their `bytes` as they should be, or a directory
-    of mended files under the paths that they have in the source. `sink` names one of several sinks, `transform` is that of the ingest,
-    and `key` says where the key is that opens what was set aside, if that is encrypted.
-    Raises `UsageError`, `DamagedState`, and what reading and writing raise.
+    `mended` takes in only what was mended: it is a file of lines of the quarantine with their `bytes` as they should be, or a
+    directory of mended files under the paths that they have in the source. `sink` names one of several sinks, `transform` is that
+    of the ingest, and `key` says where the key is that opens what was set aside, if that is encrypted. Raises `UsageError`,
+    `DamagedState`, and what reading and writing raise.
     """
     storage, root = locate(dst, name="DST")
     sinks = [

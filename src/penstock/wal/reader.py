@@ -94,11 +94,10 @@ class Reader:
     def seek(self, position: Position) -> None:
         """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
 
-        Offset 0 of a segment is its begin, wherever its first record is.
-        `DamagedState` if the record is damaged, or the position cannot be told from one behind damage. A position that a writer
-        gave is one of the log when what was appended before it is flushed; if it never was, the position is none, or another record's.
-        The end of the last segment that was purged is the begin of the first one that is there. Behind an error the reader is where
-        it was.
+        Offset 0 of a segment is its begin, wherever its first record is. `DamagedState` if the record is damaged, or the position
+        cannot be told from one behind damage. A position that a writer gave is one of the log when what was appended before it is
+        flushed; if it never was, the position is none, or another record's. The end of the last segment that was purged is the
+        begin of the first one that is there. Behind an error the reader is where it was.
         """
         self._check_open()
         walk = self._nowhere()

@@ -55,12 +55,10 @@ class Exclusive:
 class ReadCheckpoints:
     """Which pipelines read what Spark writes into the checkpoint of another one. What a thousand have is found by where it lies."""
 
-    _inputs: dict[str, dict[tuple[Rest, ...], tuple[str, Where]]] = field(
-        default_factory=dict
-    )  # by directory and globs
-    _checkpoints: dict[str, dict[str, str]] = field(
-        default_factory=dict
-    )  # by each directory below which they may be read
+    # By directory and globs.
+    _inputs: dict[str, dict[tuple[Rest, ...], tuple[str, Where]]] = field(default_factory=dict)
+    # By each directory below which they may be read.
+    _checkpoints: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def take(self, name: str, checkpoint: str, read: Where | None) -> tuple[Claimed, str] | None:
         """Enter a checkpoint, and what a pipeline reads, if anything; or return why one of them cannot be there."""

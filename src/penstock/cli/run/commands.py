@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.run")
 _TICK_SECONDS = 0.2
 _ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, behind what a stop waits for batches
-_FAIR = {
-    "spark.scheduler.mode": "FAIR"
-}  # else the tasks of one pipeline's large batch would go before those of all others
+# Else the tasks of one pipeline's large batch would go before those of all others.
+_FAIR = {"spark.scheduler.mode": "FAIR"}
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same command goes on from there"

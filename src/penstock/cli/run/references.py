@@ -54,9 +54,8 @@ class Secrets:
         lines = (line.strip() for line in text.splitlines())
         self.texts.add(text)
         for part in (text, " ".join(text.split()), *(line for line in lines if len(line) >= _SHORTEST_LINE)):
-            escaped = {
-                form for once in _escaped(part) for form in _escaped(once)
-            }  # such as a message with a repr, in JSON
+            # Such as a message with a repr, in JSON.
+            escaped = {form for once in _escaped(part) for form in _escaped(once)}
             self._forms.update(form for form in escaped if len(form) >= _SHORTEST_SECRET)
 
 

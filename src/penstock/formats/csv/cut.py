@@ -140,17 +140,14 @@ def csv_stream_blocks(
     block_bytes: int = BLOCK_BYTES,
     *,
     dialect: Dialect = RFC4180,
-    record_bytes_max: int = RECORD_BYTES_MAX,
     refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield blocks as `csv_blocks` does, of a whole file that comes as a stream; offsets are in its content."""
     offset, rest = without_bom(chunks)
-    yield from _blocks(rest, offset, dialect, (block_bytes, record_bytes_max), refuse)
+    yield from _blocks(rest, offset, dialect, (block_bytes, RECORD_BYTES_MAX), refuse)
 
 
-def csv_header(
-    read: Callable[[int, int], bytes], size: int, dialect: Dialect, record_bytes_max: int = RECORD_BYTES_MAX
-) -> tuple[int, bytes]:
+def csv_header(read: Callable[[int, int], bytes], size: int, dialect: Dialect) -> tuple[int, bytes]:
     """Return where the record behind the header begins, and the header; `size` and nothing if there is none.
 
     The header is the first record that is neither a blank line nor a comment.
@@ -158,7 +155,7 @@ def csv_header(
     begin = _content_start(read, size, 0)
     chunks = reads(read, begin, size, _HEADER_BYTES)
     cutter = _Cutter(dialect)
-    for at, data in assembled(chunks, begin, cutter, block_bytes=_HEADER_BYTES, record_bytes_max=record_bytes_max):
+    for at, data in assembled(chunks, begin, cutter, block_bytes=_HEADER_BYTES, record_bytes_max=RECORD_BYTES_MAX):
         span = _first_row(data, dialect)
         if span:
             return at + span[1], data[slice(*span)]

@@ -64,7 +64,7 @@ class JsonDecoder:
         self._scratch = Account()
         self._sifts = False  # as the block before had to be
 
-    def decode(self, block: bytes, *, first: bool = False) -> pa.RecordBatch:  # noqa: ARG002 - no line is special
+    def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the objects of `block`; see `Decoder`."""
         try:
             return self._decode(block, self._account)

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from penstock.formats.patterns import TimeForms
 
 _PIECE_BYTES = 256 << 10
-_PROBE_BYTES = (
-    64 << 10
-)  # the reader for dense records is asked for so much first: most data is dense throughout, or nowhere
+# The reader for dense records is asked for so much first: most data is dense throughout, or nowhere.
+_PROBE_BYTES = 64 << 10
 _LOOK_BYTES = 64 << 10  # of each block, where there are so many with keys that no column has
 _PIECES_WITH_UNKNOWN = 4  # one after the other: the rest has some, too
 _BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely to be in the next ones, too

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from penstock.formats.json.quick import QuickReader
     from penstock.formats.malformed import Found
 
-    Read = tuple[
-        pa.Array, pa.Array | None
-    ]  # values of a column, and by row the JSON text of what it does not hold of them
+    # Values of a column, and by row the JSON text of what it does not hold of them.
+    Read = tuple[pa.Array, pa.Array | None]
 
 
 _PIECE_BYTES = 256 << 10

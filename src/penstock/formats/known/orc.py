@@ -32,7 +32,7 @@ from penstock.formats import columns
 from penstock.formats.calendar import Calendar, has_old_dates
 from penstock.formats.families import TableFormat
 from penstock.formats.format import FIELD_OPTIONS
-from penstock.formats.groups import GroupWriter, pieces_of
+from penstock.formats.groups import GroupWriter
 from penstock.formats.nested import leaves
 from penstock.formats.schema import UTC_MICROS
 from penstock.storage import SeekableFile
@@ -47,16 +47,14 @@ if TYPE_CHECKING:
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
-_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = (
-    2,
-    11,
-    1,
-)  # of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`
+# Of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`.
+_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = 2, 11, 1
 _BYTES = 2  # of Protocol Buffers: a field with a length; all others of these two messages are numbers
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
 _MICROS_MAX = (1 << 63) // 1000 - 1
 _SECOND = 1_000_000
+_BATCH_ROWS = 65536
 _ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last for the name of a column
 
 
@@ -82,8 +80,10 @@ class _Orc(TableFormat):
             rows += batch.num_rows
             columns.count_others(reader.schema, names, batch.num_rows, account)
             yield from (
-                columns.conformed(reader.calendar.corrected(piece), fmt.schema, names, fmt.zone)
-                for piece in pieces_of(batch)
+                columns.conformed(
+                    reader.calendar.corrected(batch.slice(begin, _BATCH_ROWS)), fmt.schema, names, fmt.zone
+                )
+                for begin in range(0, batch.num_rows, _BATCH_ROWS)
             )
         if span[0] <= 0 and span[1] >= size and rows != reader.rows:
             msg = f"the stripes have {rows} rows, the footer says {reader.rows}"

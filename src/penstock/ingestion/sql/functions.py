@@ -362,9 +362,8 @@ def _rest(given: Given) -> Expression:
 
     def kernel(left: Values, right: Values) -> Values:
         _check_divisor(left, right)
-        safe = pc.if_else(
-            pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right
-        )  # the smallest has no positive twin
+        # The smallest has no positive twin.
+        safe = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
         safe = pc.if_else(pc.equal(safe, pa.scalar(0, right.type)), pa.scalar(None, right.type), safe)
         return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))
 
