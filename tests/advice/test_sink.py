@@ -228,7 +228,9 @@ def test_growing_file_whose_name_is_taken(tmp_path: Path, remedy: str) -> None:
     query.dst.mkdir()
     (query.dst / "all.txt").write_text("foreign\n")
     query.put("a", "1", "2")
-    with pytest.raises(PublishConflict, match="move it away, or set another fileName"):
+    with pytest.raises(
+        PublishConflict, match="set another fileName, or, where it is no file of another sink, move it away"
+    ):
         query.batch()
     if remedy == "moved away":
         (query.dst / "all.txt").rename(tmp_path / "foreign")

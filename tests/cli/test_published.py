@@ -163,7 +163,7 @@ def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output:
     output.batch(sink, 0, {0: ["x", "y", "z"], 1: ["z"]}, mark="0")
     (shown,) = penstock("status", output.root, "--json").facts["sinks"]
     parts = [part["part"] for part in shown["open"]]
-    assert parts[1] == "b=y/part-s-0-0.txt"
+    assert parts[1] == "b=y/part-s-0-1.txt"
     assert parts[1] in penstock("status", output.root).out
     (file,) = penstock("finish", output.root, "--part", parts[1], "--json").facts["files"]
     assert (file["path"], file["rows"]) == (parts[1], 1)
@@ -173,6 +173,37 @@ def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output:
         sink.roll("d1")
     output.batch(sink, 1, {0: ["x"]}, mark="1", owner="d2", final=True)
     assert output.lines() == ["x", "x", "y", "z", "z"]
+
+
+def test_each_part_is_finished_under_the_name_that_status_shows(penstock: Callable[..., Said], output: Output) -> None:
+    """A writer with parts in several buckets: all were listed with one number, of which only the first had it when all were finished."""
+
+    def shown() -> list[str]:
+        (sink,) = penstock("status", output.root, "--json").facts["sinks"]
+        return [part["part"] for part in sink["open"]]
+
+    def finished(*options: str) -> list[str]:
+        return [file["path"] for file in penstock("finish", output.root, *options, "--json").facts["files"]]
+
+    output.batch(output.sink(bucketBy="b={value}"), 0, {0: ["x", "y", "z"], 1: ["w"]}, mark="0")
+    first = shown()
+    assert first == ["b=w/part-s-1-0.txt", "b=x/part-s-0-0.txt", "b=y/part-s-0-1.txt", "b=z/part-s-0-2.txt"]
+    for name in first[:2]:
+        assert finished("--part", name) == [name]
+    assert shown() == first[2:]
+    assert finished("--part", first[3]) == [first[3]], "the one behind others has its name too"
+    (left,) = shown()
+    assert finished() == [left]
+    assert len(output.visible()) == len(first)
+
+
+def test_a_bucket_with_a_slash_behind_it_is_that_bucket(penstock: Callable[..., Said], output: Output) -> None:
+    """Shells complete the names of directories so; it was refused as not open."""
+    output.batch(output.sink(bucketBy="k={value}/l={value}"), 0, {0: ["a", "b"]}, mark="0")
+    assert penstock("finish", output.root, "--part", "k=a/l=a/", "--json").facts["rows"] == 1
+    assert penstock("finish", output.root, "--part", "/").status == 2
+    assert penstock("finish", output.root, "--part", "").status == 2
+    assert list(output.visible()) == ["k=a/l=a/part-s-0-0.txt"]
 
 
 def test_a_part_that_is_not_open_is_refused_with_those_that_are(penstock: Callable[..., Said], output: Output) -> None:

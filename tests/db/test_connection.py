@@ -136,6 +136,8 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(missing.value.__cause__, NotThere)
     (tmp_path / "nothing").write_text(SECRET)
     assert secret(f"file:{tmp_path}/nothing", "password") == SECRET
+    (tmp_path / "p").write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
+    assert secret(f"file:{tmp_path}/p", "password") == SECRET, "as some editors save it"
     for word in (b"\xff", b"a\0b"):
         (tmp_path / "p").write_bytes(word)
         with pytest.raises(OptionError, match="no text in UTF-8"):

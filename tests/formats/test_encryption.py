@@ -18,7 +18,9 @@ from penstock.storage import Scratch
 from tests.support.damage import flipped
 from tests.support.keys import OTHER, OTHER_KEY, READER, READER_KEY, encrypted, opened
 
-SAMPLES = Path(__file__).resolve().parent.parent / "data/age"  # written by the reference implementation, age 1.2.1 (Go)
+SAMPLES = (
+    Path(__file__).resolve().parent.parent / "data/age"
+)  # written by the reference implementation, age 1.2.1 and 1.3.2 (Go)
 LINES = "".join(f'{{"n": {n}, "text": "line {n}"}}\n' for n in range(3000)).encode()  # more than one chunk
 SSH = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsKLqeplhpW+uObz5dvMgjz1OxfM/XXUB+VHtZ6isGN alice@host"
 
@@ -167,6 +169,49 @@ def test_what_is_no_key_is_not_shown(text: str) -> None:
     for secret in ("hunter2", "HUNTER2", READER_KEY):
         assert secret not in str(caught.value)
         assert secret not in repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("AGE-SECRET-KEY-PQ-1HUNTER2", "it is post-quantum, which pyrage does not know"),
+        ("AGE-PLUGIN-YUBIKEY-1HUNTER2", "it is of a plugin"),
+        (f"{READER_KEY}\nage-secret-key-pq-1hunter2", "entry 2 is no key .it is post-quantum"),
+    ],
+)
+def test_keys_of_kinds_that_are_not_known(text: str, said: str) -> None:
+    """`age-keygen -pq` and plugins make keys, too: the error called them no keys, and said that age-keygen prints others."""
+    with pytest.raises(OptionError, match=said) as caught:
+        keys(text)
+    assert "hunter2" not in str(caught.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("recipient", "said"),
+    [
+        ("age1pq1qqqq", "it is post-quantum, .* age-keygen makes without -pq"),
+        (f"{READER},{READER}", "invalid Bech32"),
+        ("age1yubikey1qwertyuiop", "it is of a plugin"),
+        ("age1tag1qt8lw0ual6avlwmwatk888yqnmdamm7xfd0wak53ut6elz5c4swx2gdw6zx", "it is of a plugin"),
+    ],
+)
+def test_recipients_of_kinds_that_are_not_known(recipient: str, said: str) -> None:
+    """They begin as others do, so that they begin so is no advice."""
+    with pytest.raises(OptionError, match=said) as caught:
+        check_recipients((recipient,), "encryptTo")
+    assert recipient not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("passphrase", "takes a passphrase, and here keys alone are"), ("post-quantum", "age-keygen makes without -pq")],
+)
+def test_files_that_no_key_of_ours_can_open(name: str, said: str) -> None:
+    """As age writes them for a passphrase, and for a key of `age-keygen -pq`: to add the key that opens it is no advice."""
+    data = (SAMPLES / f"{name}.json.age").read_bytes()
+    for read in (decrypted, keys().decrypted):
+        with pytest.raises(WrongKey, match=said):
+            read(data)
 
 
 def test_keys_are_neither_shown_nor_pickled() -> None:

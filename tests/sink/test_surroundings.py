@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from penstock import failpoints
+from penstock.cli.app import app
 from penstock.errors import DamagedState, OptionError, PublishConflict, StorageError
+from penstock.sink import ledger as ledger_module
+from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Batch
 from tests.support.output import QUERY, Output
 
@@ -93,50 +98,96 @@ def test_a_link_in_place_of_a_growing_file_is_not_written_through(output: Output
     assert output.visible() == {"all.log": "1\n2\n"}
 
 
-def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output) -> None:
-    """Both found none, and each wrote its rows over those of the other one, as long as they had one length."""
+@pytest.mark.parametrize("theirs", ["a0", "longer than that", "b"])
+def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output, theirs: str) -> None:
+    """Both found none, and each wrote its rows over those of the other one, or asked for these to be cut off.
+
+    The second to publish has its rows in a file of its own, and nothing more is decided for a name that is not its own.
+    """
     options = {"growing": "true", "fileName": "all.log"}
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
     failpoints.arm("sink.publish.grow=error")
     with pytest.raises(OSError, match="failpoint"):
         output.batch(second, 0, {0: ["b0"]}, query="q2")
     failpoints.arm("")
-    output.batch(first, 0, {0: ["a0"]})
-    with pytest.raises(
-        PublishConflict, match="was begun by somebody else.*move it away and run the same command again"
-    ):
-        output.batch(second, 0, {0: ["b0"]}, query="q2")
+    output.batch(first, 0, {0: [theirs]})
+    assert output.batch(second, 0, {0: ["b0"]}, query="q2").repeated
+    assert output.visible() == {"all-b.log": "b0\n", "all.log": f"{theirs}\n"}
+    with pytest.raises(PublishConflict, match="is not of this sink and cannot grow; set another fileName"):
+        output.batch(second, 1, {0: ["b1"]}, query="q2")
     output.batch(first, 1, {0: ["a1"]})
-    assert output.visible() == {"all.log": "a0\na1\n"}
-    (output.root / "all.log").rename(output.root / "of-a.log")
-    output.batch(second, 0, {0: ["b0"]}, query="q2")
-    assert output.visible() == {"all.log": "b0\n", "of-a.log": "a0\na1\n"}
+    output.batch(output.sink(sink_id="b", growing="true", fileName="b.log"), 1, {0: ["b1"]}, query="q2")
+    assert output.visible() == {"all-b.log": "b0\n", "all.log": f"{theirs}\na1\n", "b.log": "b1\n"}
+    assert is_well(output)
 
 
-def test_two_sinks_that_give_one_name_at_one_moment(output: Output) -> None:
-    """Without `{sink}` in `fileName` both decide on it: the message names that cause, and followed, it cannot come again."""
+def is_well(output: Output) -> bool:
+    """Tell whether `penstock verify` finds all as the ledgers say."""
+    result = CliRunner().invoke(app, ["verify", str(output.root), "--json"])
+    return bool(json.loads(result.stdout)["ok"])
+
+
+def decides(output: Output, sink: Sink, number: int, query: str) -> None:
+    """Run a batch of one row whose driver dies in front of publishing."""
+    failpoints.arm("sink.publish.one=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, number, {0: [f"{query}{number}"]}, query=query)
+    failpoints.arm("")
+
+
+def test_two_sinks_that_give_one_name_at_one_moment(output: Output, caplog: pytest.LogCaptureFixture) -> None:
+    """Without `{sink}` in `fileName` both decide on it. The advice was to move the other one's file away, which takes it from its ledger.
+
+    The second to publish takes another name, and says so in the log; both ledgers know what is there, and numbers go on.
+    """
     options = {"fileName": "p-{writer}-{seq}", "rollBatches": "1"}
-
-    def decides(sink: Sink, number: int, query: str) -> None:
-        failpoints.arm("sink.publish.one=error")
-        with pytest.raises(OSError, match="failpoint"):
-            output.batch(sink, number, {0: [f"{query}{number}"]}, query=query)
-        failpoints.arm("")
-
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
-    decides(second, 0, "b")
+    decides(output, second, 0, "b")
     output.batch(first, 0, {0: ["a0"]}, query="a")
-    with pytest.raises(PublishConflict, match=r"where another sink of this directory made it.*fileName with \{sink\}"):
-        output.batch(second, 0, {0: ["b0"]}, query="b")
-    (output.root / "p-0-0.txt").rename(output.root / "of-a.txt")
-    options["fileName"] = "p-{sink}-{writer}-{seq}"
+    assert output.batch(second, 0, {0: ["b0"]}, query="b").repeated
+    assert output.visible() == {"p-0-0-b.txt": "b0\n", "p-0-0.txt": "a0\n"}
+    assert "names its files as sink 'a' does, which was faster to take the name 'p-0-0.txt'" in caplog.text
+    decides(output, first, 1, "a")
+    decides(output, second, 1, "b")
+    assert [file.path for file in second.finish().files] == ["p-0-1.txt"]  # type: ignore[union-attr]
+    assert [file.path for file in first.finish().files] == ["p-0-1-a.txt"]  # type: ignore[union-attr]
+    assert [file.path for file in second.ledger.history()] == ["p-0-0-b.txt", "p-0-1.txt"]
+    for sink, query in ((first, "a"), (second, "b")):
+        output.batch(sink, 2, {0: [f"{query}2"]}, query=query)
+    assert output.lines() == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert is_well(output)
+
+
+def test_a_name_that_was_given_instead_survives_crash_reader_and_fold(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies behind the note, and again behind publishing; readers are told of the file once, before and behind the fold."""
+    monkeypatch.setattr(ledger_module, "FOLD", 2)
+    options = {"fileName": "p-{seq}", "rollBatches": "1"}
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
+    decides(output, second, 0, "b")
+    output.batch(first, 0, {0: ["a0"]}, query="a")
+    events = EventLog(second.ledger, "b", "the ledger")
+    for point in ("sink.publish.one@2", "sink.publish.before-note"):
+        failpoints.arm(point.replace("@", "=error@") if "@" in point else f"{point}=error")
+        with pytest.raises(OSError, match="failpoint"):
+            output.batch(second, 0, {0: ["b0"]}, query="b")
+        failpoints.arm("")
+        assert events.after(EventPosition()) == []
+    (output.root / "p-0.txt").rename(
+        output.root / "consumed"
+    )  # what has the name may go: it was decided that another one holds
     output.batch(second, 0, {0: ["b0"]}, query="b")
-    for sink, query in ((first, "a"), (second, "b")):
-        decides(sink, 1, query)
-    for sink, query in ((first, "a"), (second, "b")):
-        output.batch(sink, 1, {0: [f"{query}1"]}, query=query)
-    assert output.lines() == ["a0", "a1", "b0", "b1"]
+    (event,) = events.after(EventPosition())
+    assert event.path == "p-0-b.txt"
+    for number in range(1, 12):
+        output.batch(second, number, {0: [f"b{number}"]}, query="b")
+    assert not list((output.root / "_penstock/b/ledger").glob("*.renamed")), "the fold has the name"
+    assert [event.path for event in events.after(event.behind)][:1] == ["p-1.txt"]
+    told = [event.path for event in EventLog(second.ledger, "b", "the ledger").after(EventPosition())]
+    assert (
+        told == [file.path for file in second.ledger.history()] == ["p-0-b.txt", *(f"p-{n}.txt" for n in range(1, 12))]
+    )
 
 
 @pytest.mark.parametrize("added", ["X\n", "2\nX\n", "\0\0", "2"])

@@ -18,7 +18,7 @@ from penstock.clock import SECOND_NS
 from penstock.errors import OptionError
 from penstock.ingestion.late import told
 from penstock.sink.adopt import UNKNOWN_ROWS
-from penstock.sink.decide import name_now, parts_named
+from penstock.sink.decide import names_now, parts_named
 from penstock.sink.keyed import ONCE
 from penstock.sink.keys import KeyTables
 from penstock.storage import TEMPORARY, locate
@@ -115,8 +115,7 @@ def _having(part: str, sinks: list[Sink], root: str) -> list[Sink]:
     """Return the sinks that have open parts of this name; `OptionError` if there is none."""
     having = [sink for sink in sinks if parts_named(sink.ledger.head(), part, sink.rules)]
     if not having:
-        heads = ((sink, sink.ledger.head()) for sink in sinks)
-        names = [name_now(head, opened, sink.rules) for sink, head in heads for opened in head.open]
+        names = [name for sink in sinks for name in names_now(sink.ledger.head(), sink.rules).values()]
         shown = ", ".join(map(repr, names[:_PARTS_NAMED])) + (", ..." if len(names) > _PARTS_NAMED else "")
         msg = f"--part {part!r} is not open in {root!r}; expected a part or a bucket as penstock status shows it, such as {shown or 'none'}"
         raise OptionError(msg)
@@ -185,10 +184,7 @@ def sink_facts(sink: Sink) -> dict[str, Any]:
         "unknown_fields": head.account.unknown,
         "notes": head.account.told(),
         **told(sink, head),
-        "open": [
-            {"part": name_now(head, part, sink.rules)} | _part_facts(part)
-            for part in sorted(head.open, key=lambda part: part.key)
-        ],
+        "open": list(_open_facts(sink, head)),
         "unnamed_files": sum(1 for _ in sink.committer.unnamed(head, published=published)),
     }
 
@@ -203,6 +199,13 @@ def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
 def _writers(head: State) -> list[int]:
     """Return the writers that have a part open, or a number for their next file."""
     return sorted({part.writer for part in head.open} | set(map(int, head.sequences)))
+
+
+def _open_facts(sink: Sink, head: State) -> Iterator[dict[str, Any]]:
+    """Yield the facts of the open parts, in the order in which they would be named."""
+    parts = {part.key: part for part in head.open}
+    for key, name in names_now(head, sink.rules).items():
+        yield {"part": name} | _part_facts(parts[key])
 
 
 def _part_facts(part: OpenPart) -> dict[str, Any]:

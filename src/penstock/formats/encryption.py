@@ -39,6 +39,19 @@ _GREASE_BYTES_MAX = 256
 _STANZA_BYTES = 128  # of a recipient, beyond the length of its own text
 _READ_BYTES = 1 << 20
 _NO_MATCH = "No matching keys"
+_HEADER_BYTES_MAX = 64 << 10  # that messages look at
+_OTHER_KINDS = (  # of recipients and keys that age knows and the library does not
+    (
+        re.compile(r"age1pq1|AGE-SECRET-KEY-PQ-1", re.IGNORECASE),
+        "it is post-quantum, which pyrage does not know: take one that age-keygen makes without -pq",
+    ),
+    (
+        re.compile(r"age1[^1,\s]+1|AGE-PLUGIN-", re.IGNORECASE),
+        "it is of a plugin, which no process of a query can ask: take one of age itself",
+    ),
+)
+_STANZA = re.compile(rb"^-> (\S+)", re.MULTILINE)
+_OPENED = frozenset({b"X25519", b"ssh-ed25519", b"ssh-rsa"})
 _SECRET = re.compile(r"AGE-SECRET-KEY-1[A-Z0-9]+", re.IGNORECASE)
 
 
@@ -71,7 +84,10 @@ def _check_recipient(recipient: str, where: str) -> None:
     try:
         _recipient(recipient)
     except _errors() as error:
-        msg = f"{where} is no recipient ({error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or ssh-rsa"
+        msg = (
+            f"{where} is no recipient ({_other_kind(recipient) or error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or "
+            "ssh-rsa"
+        )
         raise OptionError(msg) from error
 
 
@@ -118,7 +134,7 @@ class Keys:
         if "PRIVATE KEY-----" in text:
             self._identities.append(_loaded(where, lambda: _ssh_identity(text)))
         for place, entry in enumerate(() if self._identities else _entries(text), 1):
-            identity = _loaded(f"{where}: entry {place}", partial(_identity, entry))
+            identity = _loaded(f"{where}: entry {place}", partial(_identity, entry), _other_kind(entry))
             self.recipient = self.recipient or str(identity.to_public())
             self._identities.append(identity)
         if not self._identities:
@@ -135,7 +151,7 @@ class Keys:
         try:
             return bytes(pyrage.decrypt(data, self._identities))
         except pyrage.DecryptError as error:
-            raise self._refusal(error) from error
+            raise self._refusal(error, data[:_HEADER_BYTES_MAX]) from error
 
     def decrypt(self, read: Read, size: int, write: Write) -> None:
         """Write what is encrypted in a file of `size` bytes; raises as `decrypted`, with text written that must be dropped then.
@@ -149,16 +165,13 @@ class Keys:
             pyrage.decrypt_io(source, target, self._identities)
         except (pyrage.DecryptError, OSError) as error:  # the second for chunks, which it reads as a file is read
             _raise_first(source, target)
-            raise self._refusal(error) from error
+            raise self._refusal(error, read(0, min(size, _HEADER_BYTES_MAX))) from error
         _raise_first(source, target)
 
-    def _refusal(self, error: Exception) -> BadFile | WrongKey:
+    def _refusal(self, error: Exception, header: bytes) -> BadFile | WrongKey:
         reason = " ".join(str(error).split())
         if reason.startswith(_NO_MATCH):
-            msg = (
-                f"it is encrypted to none of the keys of {self.where}, or its header is damaged; add the key that opens it there, "
-                "one a line, or move it away"
-            )
+            msg = f"it is encrypted to none of the keys of {self.where}, or its header is damaged; {_remedy(header)}, or move it away"
             return WrongKey(msg)
         msg = f"not a whole file of age: {reason}"
         return BadFile(msg)
@@ -242,14 +255,29 @@ def _ssh_identity(text: str) -> Any:  # noqa: ANN401 - the library has no common
     return pyrage.ssh.Identity.from_buffer(f"{text}\n".encode())
 
 
-def _loaded(where: str, load: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library has no common type
-    """Return a key; `OptionError`, which shows nothing of it, if there is none."""
+def _other_kind(text: str) -> str:
+    """Return what is to be said of a recipient or a key that age knows and the library does not; "" for others."""
+    return next((said for kind, said in _OTHER_KINDS if kind.match(text)), "")
+
+
+def _remedy(header: bytes) -> str:
+    """Return what can be done about a file that no key opens, by what its header says whom it is for."""
+    kinds = set(_STANZA.findall(header.partition(b"\n---")[0]))
+    if b"scrypt" in kinds:
+        return "it takes a passphrase, and here keys alone are taken: encrypt it anew to a recipient"
+    if b"mlkem768x25519" in kinds and not kinds & _OPENED:
+        return "it is for post-quantum keys, which pyrage does not know: encrypt it anew to a recipient that age-keygen makes without -pq"
+    return "add the key that opens it there, one a line"
+
+
+def _loaded(where: str, load: Callable[[], Any], other: str = "") -> Any:  # noqa: ANN401 - the library has no common type
+    """Return a key; `OptionError`, which shows nothing of it, if there is none. `other`: what is known of it."""
     try:
         return load()
     except _errors() as error:
         msg = (
-            f"{where} is no key ({_SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen prints it, or an SSH key "
-            "without a passphrase"
+            f"{where} is no key ({other or _SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen prints it, or an "
+            "SSH key without a passphrase"
         )
         raise OptionError(msg) from None
 

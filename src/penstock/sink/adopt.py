@@ -35,7 +35,7 @@ from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.decide import successor
 from penstock.sink.existing import note_options, noted, sink_ids
 from penstock.sink.ledger import FinishedFile, Ledger
-from penstock.sink.lengths import LengthTables
+from penstock.sink.rivals import paths_of
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.sink.sparklog import LOG, relative
 from penstock.sink.sparklog import read as read_log
@@ -178,9 +178,7 @@ class _Adoption:
         state = f"{self._root}/{STATE_DIRECTORY}"
         with suppress(NotThere):
             for name in sink_ids(self._storage, state):
-                ledger = Ledger(self._storage, f"{state}/{name}/ledger", name)
-                lengths = LengthTables(self._storage, f"{state}/{name}/staging")
-                paths |= {file.path for file in ledger.history()} | lengths.all_of(ledger.head()).keys()
+                paths |= paths_of(self._storage, self._root, name)
         return paths
 
     def _visible(self) -> dict[str, Entry]:

@@ -45,13 +45,17 @@ class Committer:
             self._gone(head)
         fence.check(self.name, _claim(head), claim)
 
-    def carry_out(self, state: State) -> None:
-        """Put a decision, which commits it, publish what it names, and forget what is no longer needed."""
+    def carry_out(self, state: State) -> State:
+        """Put a decision, which commits it, publish what it names, and forget what is no longer needed.
+
+        Returns it with the names that its files have, see `renamed`.
+        """
         look = self.put(state)
-        self.publish(state, look)
+        published = self.publish(state, look) or state
         failpoints.hit("sink.forget")
         self.sweep(state, published=True)
         self.ledger.forget(look)
+        return published
 
     def put(self, state: State) -> Look:
         """Put the record, or find out who was faster; return what is there now."""
@@ -79,7 +83,7 @@ class Committer:
     def _fenced(self, head: State, epoch: int) -> NoReturn:
         raise fence.overtaken(self.name, _claim(head), Claim(epoch=epoch))
 
-    def publish_owed(self, head: State, look: Look) -> int:
+    def publish_owed(self, head: State, look: Look) -> State | None:
         """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
         if not look.is_published(head):
             self.ledger.persist(head.n)
@@ -87,16 +91,19 @@ class Committer:
                 check_staged(self.storage, self.staging, file)
         return self.publish(head, look)
 
-    def publish(self, state: State, look: Look) -> int:
-        """Publish what a record names, unless there is a newer one: who put that has done it first, and swept."""
+    def publish(self, state: State, look: Look) -> State | None:
+        """Publish what a record names; return it with the names that its files have.
+
+        `None`: there is a newer one, and who put that has done it first, and swept; or it is done.
+        """
         if look.is_published(state):
-            return 0
+            return None
         try:
             return publish(self.storage, self.root, self.staging, self.ledger, state)
         except DamagedState:
             if self.ledger.head().n == state.n:
                 raise
-            return 0
+            return None
 
     @contextmanager
     def reading_of(self, base: int, epoch: int) -> Iterator[None]:

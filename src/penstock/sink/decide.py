@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import CommitError
 from penstock.formats.account import Account
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.sink.rolling import Limits
 
 
+_Part = TypeVar("_Part", "OpenPart", "ClosedPart")
 # What is set aside is for people and for `penstock retry`, so its files have one form of name whatever the output's have.
 ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
@@ -99,7 +100,9 @@ def decide(
     common["ready"] = _settled(head, batch, results, left, rules)
     closed = [part for result in results for part in result.closed]
     _check_rows(head, results, sum(growth.rows for growth in growths) + left.rows + _rows(closed))
-    files, floor, sequences = _named(head, closed, left, rules, taken)
+    numbers = _numbers_now(head, rules) if results[0].ends else {}
+    promised = {key: numbers[key] for key in results[0].ends if key in numbers}
+    files, floor, sequences = _named(head, closed, left, _Numbering(head, rules, taken, promised))
     common["aside"] = common["aside"].finished([file.bytes for file in files if file.is_aside])
     numbering = {"floor": floor, "sequences": sequences, "ratio": _ratio(head.ratio, closed)}
     return successor(head, open=left, finished=files, grown=growths, lengths=lengths, **numbering, **common)
@@ -119,14 +122,25 @@ def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> 
     }
 
 
-def name_now(head: State, part: OpenPart, rules: Rules) -> str:
-    """Return where the file of an open part would lie, below the output, if it ended now, unless somebody takes the name."""
-    return _path(part, head.sequence(part.writer), rules)
+def names_now(head: State, rules: Rules) -> dict[Key, str]:
+    """Return where the files of all open parts would lie, below the output, if these ended now, in the order of their numbers.
+
+    That is where `penstock finish` puts them, one alone or all, unless somebody has a name, or small ones become one file.
+    """
+    parts = {part.key: part for part in head.open}
+    return {key: _path(parts[key], number, rules) for key, number in _numbers_now(head, rules).items()}
+
+
+def _numbers_now(head: State, rules: Rules) -> dict[Key, int]:
+    """Return the number of each open part if all ended now, in the order in which they are given."""
+    numbering = _Numbering(head, rules)
+    return {part.key: numbering.give(part)[1] for part in _in_order(sorted(head.open, key=lambda part: part.key))}
 
 
 def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
     """Return the open parts that a name means: the bucket that they are in, `.` of none, or the path that one would have now."""
-    return tuple(part for part in head.open if name in {part.bucket or ".", name_now(head, part, rules)})
+    name, names = name.rstrip("/"), names_now(head, rules)
+    return tuple(part for part in head.open if name in {part.bucket or ".", names[part.key]})
 
 
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
@@ -282,27 +296,59 @@ def _growths(
 
 
 def _named(
-    head: State, closed: list[ClosedPart], left: OpenParts, rules: Rules, taken: AbstractSet[str]
+    head: State, closed: list[ClosedPart], left: OpenParts, numbering: _Numbering
 ) -> tuple[tuple[FinishedFile, ...], int, dict[str, int]]:
-    """Give each closed part a name of its own; return the files, and the numbering to go on with.
-
-    A writer numbers its files one by one. Where a template leaves the writer out, several count through the same names:
-    `begun` tells them where the others are.
-    """
-    sequences = dict(head.sequences)
-    begun: dict[str, int] = {}  # by the path that number 0 would have
-    files: dict[str, FinishedFile] = {}
-    for part in sorted(closed, key=lambda part: (part.bucket, part.writer, part.first_batch)):
-        writer, origin = str(part.writer), _path(part, 0, rules)
-        number = max(sequences.get(writer, head.floor), begun.get(origin, 0))
-        while (path := _path(part, number, rules)) in taken or path in files:
-            number += 1
-        sequences[writer] = begun[origin] = number + 1
-        origin_of = part.first_batch, part.last_batch, part.staged, rules.aside if is_aside(part.bucket) else ""
-        files[path] = FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of, part.name)
-    writers = {str(part.writer) for part in left}
+    """Give each closed part a name of its own; return the files, and the numbering to go on with."""
+    files = []
+    for part in _in_order(closed):
+        place = numbering.rules.aside if is_aside(part.bucket) else ""
+        origin_of = part.first_batch, part.last_batch, part.staged, place
+        path, _ = numbering.give(part)
+        files.append(FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of, part.name))
+    sequences, writers = numbering.sequences, {str(part.writer) for part in left}
     floor = max([head.floor, *(number for writer, number in sequences.items() if writer not in writers)])
-    return tuple(files.values()), floor, {writer: n for writer, n in sequences.items() if writer in writers}
+    if floor > head.floor:  # of others: what is open keeps the numbers that it was told to have
+        sequences = dict.fromkeys(writers, head.floor) | sequences
+    return tuple(files), floor, {writer: n for writer, n in sequences.items() if writer in writers}
+
+
+def _in_order(parts: Iterable[_Part]) -> list[_Part]:
+    """Return parts in the order in which they are numbered."""
+    return sorted(parts, key=lambda part: (part.bucket, part.writer, part.first_batch))
+
+
+class _Numbering:
+    """The numbers of files behind a record. A writer numbers its files one by one, and no file has a name that is `taken`.
+
+    Where a template leaves the writer out, several count through the same names: `begun` tells them where the others are. A part
+    that is ended by its name has the number that was `promised` to it, by that name.
+    """
+
+    def __init__(
+        self,
+        head: State,
+        rules: Rules,
+        taken: AbstractSet[str] = frozenset(),
+        promised: Mapping[Key, int] | None = None,
+    ) -> None:
+        self.rules = rules
+        self.sequences = dict(head.sequences)
+        self._floor = head.floor
+        self._taken = taken
+        self._promised = promised or {}
+        self._begun: dict[str, int] = {}  # by the path that number 0 would have
+        self._given: set[str] = set()
+
+    def give(self, part: OpenPart | ClosedPart) -> tuple[str, int]:
+        """Return the path of the next part's file, and its number."""
+        writer, origin = str(part.writer), _path(part, 0, self.rules)
+        promised = self._promised.get((*part.place, part.writer), 0)
+        number = max(self.sequences.get(writer, self._floor), self._begun.get(origin, 0), promised)
+        while (path := _path(part, number, self.rules)) in self._taken or path in self._given:
+            number += 1
+        self.sequences[writer] = self._begun[origin] = number + 1
+        self._given.add(path)
+        return path, number
 
 
 def _path(part: OpenPart | ClosedPart, number: int, rules: Rules) -> str:

@@ -274,7 +274,7 @@ class EventLog:
     def _events(self, view: _View, block: str | int) -> Iterator[Event]:
         start = self._start(view, block)
         if isinstance(block, int):
-            state = view.head if block == view.head.n else self._ledger.read(block)
+            state = view.head if block == view.head.n else self._ledger.read(block, view.look)
             entries = _recorded(state)
         else:
             entries = _folded(self._ledger.fold(block))
@@ -290,7 +290,7 @@ class EventLog:
         return self._starts[block]
 
     def _start_of(self, view: _View, n: int) -> int:
-        return (view.head if n == view.head.n else self._ledger.read(n)).events_before
+        return (view.head if n == view.head.n else self._ledger.read(n, view.look)).events_before
 
     def _start_of_fold(self, view: _View, name: str) -> int:
         """Return the same for a fold: what it says, or what the next ones say, less what lies between."""

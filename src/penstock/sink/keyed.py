@@ -139,17 +139,18 @@ class KeyedSink:
             try:
                 state = self._decided(head, key, begun, results)
                 failpoints.hit("sink.keyed.decided")
-                self._carry_out(state)
+                state = self._carry_out(state)
             except Fenced:  # the next look tells by whom
                 continue
             return Committed(0, sum(result.rows for result in results), state.finished)
         raise _busy(self.sink)
 
-    def _carry_out(self, state: State) -> None:
+    def _carry_out(self, state: State) -> State:
         try:
-            self.sink.committer.carry_out(state)
+            return self.sink.committer.carry_out(state)
         except PublishConflict:
             self._published_by_another(state.n)
+            return state
 
     def _decided(self, head: State, key: str, begun: Begun, results: Sequence[TaskResult]) -> State:
         template = begun.write, begun.base, head.epoch, begun.time_ns, begun.final

@@ -76,10 +76,11 @@ from penstock.sink.openparts import (
 )
 from penstock.sink.parttables import PartTables
 from penstock.sink.ready import Mark, Ready, marks_of
+from penstock.sink.renamed import OtherNames
 from penstock.storage import names_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.storage import Storage
 
@@ -270,6 +271,7 @@ class Ledger:
         self._directory = directory
         self._sink = sink
         self._parts = PartTables(storage, f"{directory.rpartition('/')[0]}/{STAGING}", sink)
+        self.other_names = OtherNames(storage, directory, sink)
 
     def look(self) -> Look:
         """Return what is in the directory now; nothing if it is not there."""
@@ -290,7 +292,7 @@ class Ledger:
                 "copy, nothing was changed"
             )
             raise DamagedState(msg)
-        return self._whole(self.read(last)) if last else State(sink=self._sink)
+        return self._whole(self.read(last, look)) if last else State(sink=self._sink)
 
     def _whole(self, state: State, tries: int = _TRIES) -> State:
         """Return the head with all of its open parts; or the one that a live query has put meanwhile, and swept tables of this one."""
@@ -314,14 +316,16 @@ class Ledger:
         """Return the numbers of the records there are, in order."""
         return self.look().numbers
 
-    def read(self, n: int) -> State:
-        """Return record `n`; `DamagedState` if it is not what was put."""
+    def read(self, n: int, look: Look | None = None) -> State:
+        """Return record `n`, with the names that its files have as of `look` or of now; `DamagedState` if it is not what was put."""
         path = self._path(n)
         state = _record(self._storage.read(path), path)
         if state.n != n or state.sink != self._sink:
             msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
-        return state
+        if not state.finished and not state.grown:
+            return state
+        return _with_names(state, self.other_names.renamed(state, (look or self.look()).names))
 
     def put(self, state: State) -> None:
         """Put record `state.n`: the commit. `AlreadyThere` if the number is taken; nothing has happened then."""
@@ -345,6 +349,7 @@ class Ledger:
         for n in sorted(look.notes):
             if n < look.numbers[-1] - 1:
                 self._storage.delete(f"{self._path(n)}.published")
+        self.other_names.forget(look.names, look.folded)
         left = self._unfolded(look)
         if len(left) < len(look.numbers):  # a crash came before they were deleted
             self.fold(look.folds[-1])
@@ -365,7 +370,7 @@ class Ledger:
         for name in look.folds:
             yield from self.fold(name).files
         for n in self._unfolded(look):
-            yield from self.read(n).finished
+            yield from self.read(n, look).finished
 
     def counts(self, state: State, look: Look) -> bool:
         """Tell whether a record is in the chain, by a look taken after its put; takes it back if not (failure 3 above).
@@ -381,7 +386,8 @@ class Ledger:
         return False
 
     def _fold(self, numbers: list[int]) -> None:
-        states = [self.read(n) for n in numbers]
+        look = self.look()
+        states = [self.read(n, look) for n in numbers]
         name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
         record = {
             "sink": self._sink,
@@ -419,6 +425,16 @@ class Ledger:
 
     def _path(self, n: int) -> str:
         return f"{self._directory}/{n:012d}"
+
+
+def _with_names(state: State, renamed: Mapping[str, str]) -> State:
+    """Return a record with other paths for some of its files, see `renamed`."""
+    if not renamed:
+        return state
+    finished = tuple(replace(file, path=renamed.get(file.path, file.path)) for file in state.finished)
+    grown = tuple(replace(growth, path=renamed.get(growth.path, growth.path)) for growth in state.grown)
+    lengths = {renamed.get(path, path): length for path, length in state.lengths.items()}
+    return replace(state, finished=finished, grown=grown, lengths=lengths)
 
 
 def _last_folded(names: Iterable[str]) -> int:

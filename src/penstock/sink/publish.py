@@ -9,6 +9,7 @@ noted as published: the same driver, its successor, `finish`. What the staged fi
 | there | missing | not published yet: do it |
 | there | the same file | a crash between the two names: complete it |
 | there | another file | somebody put a file there since the name was chosen: `PublishConflict`, nothing is replaced |
+| there | a file of another sink | that was faster to take the name: this one has another name from now on, see `renamed` |
 | missing | there, with the record's length | published before |
 | missing | there, of another length | not what was decided: `PublishConflict` |
 | missing | missing | lost, or published and taken away before that was noted: `PublishConflict`, never silence |
@@ -21,7 +22,8 @@ A growing file is extended here, from the one length that the ledger gives to th
    same bytes in the same place, or finds that their segments are gone, and the file is what it was.
 
 Bytes after the first length are those that one of us began to write: the same bytes, or zeros where a power cut took them. Any others
-are somebody else's, and must not be written over (two sinks that begin one file at one moment both find none): `PublishConflict`.
+are somebody else's, and must not be written over: `PublishConflict`. Two sinks may begin one file at one moment, as both find none: to
+the second to publish it is as with a finished file, and from its next batch on the name is refused before anything is decided.
 
 A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
 """
@@ -29,32 +31,39 @@ A consumer may move finished files away as soon as they are visible: a noted rec
 from __future__ import annotations
 
 import base64
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
+from penstock.sink.ledger import FinishedFile
 from penstock.sink.quarantine import check_claimed
 from penstock.sink.ready import READY, REOPENED, SUCCESS
+from penstock.sink.rivals import taker
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.sink.ledger import FinishedFile, Growth, Ledger, State
+    from penstock.sink.ledger import Growth, Ledger, State
     from penstock.sink.ready import Mark
     from penstock.storage import Storage
 
 # Growing files that are open at a time: each waits for a disk, or on HDFS for three and half a second.
 _GROWN_AT_ONCE = 32
 _COPIED_AT_ONCE = 8
+_Decided = TypeVar("_Decided", "FinishedFile", "Growth")
+_log = logging.getLogger("penstock.sink")
 
 
-def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> int:
-    """Make all that `state` finished visible, and note it; return how many files that were. Idempotent.
+def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> State:
+    """Make all that `state` finished visible, and note it; return the record with the names that its files have. Idempotent.
 
     Called for a record that is not noted as published; consumers may have taken away files of one that is.
     """
@@ -64,46 +73,83 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
         _say(storage, root, staging, state.n, mark)
     for place in {file.place for file in state.finished} - {""}:
         check_claimed(storage, place, root)
-    _publish_all(storage, root, staging, state.finished)
-    _grow_all(storage, root, staging, ledger, state)
+    finished = _publish_all(storage, root, staging, ledger, state)
+    grown = _grow_all(storage, root, staging, ledger, state)
     for mark in state.ready.ready:
         failpoints.hit("sink.publish.ready")
         _say(storage, root, staging, state.n, mark)
     _undo(storage, root, staging, ledger, state)
     failpoints.hit("sink.publish.before-note")
     ledger.note_published(state.n)
-    return len(state.finished) + len(state.grown)
+    return replace(state, finished=finished, grown=grown)
 
 
-def _publish_all(storage: Storage, root: str, staging: str, files: Iterable[FinishedFile]) -> None:
+def _publish_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[FinishedFile, ...]:
     """Publish the files one after the other; side by side where each is copied, by a store that others wait for too."""
 
     def publish_one(file: FinishedFile) -> None:
         failpoints.hit("sink.publish.one")
         _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
 
+    publish_it = partial(_with_a_name, publish_one, storage, root, ledger, state)
     if storage.moves:
-        for file in files:
-            publish_one(file)
-        return
+        return tuple(map(publish_it, state.finished))
     with storage.workers(_COPIED_AT_ONCE) as workers:
-        for done in [workers.submit(publish_one, file) for file in files]:
-            done.result()
+        return tuple(done.result() for done in [workers.submit(publish_it, file) for file in state.finished])
 
 
-def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:
+def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[Growth, ...]:
     """Bring the growing files that the record names to their lengths, some at a time; an error is that of the first that has one."""
 
     def grow(growth: Growth) -> None:
         failpoints.hit("sink.publish.grow")
         _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
 
-    if len(state.grown) == 1:
-        grow(state.grown[0])
-    elif state.grown:
-        with storage.workers(_GROWN_AT_ONCE) as pool:
-            for _ in pool.map(grow, state.grown):
-                pass
+    grow_it = partial(_with_a_name, grow, storage, root, ledger, state)
+    if len(state.grown) < 2:  # noqa: PLR2004 - one needs no thread
+        return tuple(map(grow_it, state.grown))
+    with storage.workers(_GROWN_AT_ONCE) as pool:
+        return tuple(pool.map(grow_it, state.grown))
+
+
+def _with_a_name(
+    show: Callable[[_Decided], None], storage: Storage, root: str, ledger: Ledger, state: State, decided: _Decided
+) -> _Decided:
+    """Have a file made visible under the name that was decided, or under another one if a file of another sink has that; see `renamed`."""
+    try:
+        show(decided)
+    except PublishConflict:
+        renamed = ledger.other_names.of(state, decided.path) or _another_name(storage, root, ledger, state, decided)
+        if renamed is None:
+            raise
+        decided = replace(decided, path=renamed)
+        show(decided)
+    return decided
+
+
+def _another_name(
+    storage: Storage, root: str, ledger: Ledger, state: State, decided: FinishedFile | Growth
+) -> str | None:
+    """Note another name for a file, and tell it, if another sink has the file in its place; `None` if it is a stranger's."""
+    if not _may_be_renamed(state, decided):
+        return None
+    other = taker(storage, root, state.sink, decided.path)
+    if other is None:
+        return None
+    renamed = ledger.other_names.give(state, decided.path)
+    message = (
+        "sink %r of %r names its files as sink %r does, which was faster to take the name %r: this one's file is %r instead; put {sink} "
+        "into fileName of both"
+    )
+    _log.warning(message, state.sink, root, other, decided.path, renamed)
+    return renamed
+
+
+def _may_be_renamed(state: State, decided: FinishedFile | Growth) -> bool:
+    """Tell whether the record alone says where the file is: one in a directory of the user's is not of the output, see `quarantine`."""
+    if isinstance(decided, FinishedFile):
+        return not decided.place
+    return not decided.before and decided.path in state.lengths
 
 
 def _say(storage: Storage, root: str, staging: str, n: int, mark: Mark) -> None:
@@ -159,11 +205,7 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
     try:
         storage.publish(staged, target)
     except AlreadyThere as error:
-        msg = (
-            f"{target!r} was put there by somebody else; move it away and run the same command again; where another sink of this "
-            "directory made it, keep it there under a free name (penstock verify tells of it from then on), and give each of them a "
-            "fileName with {sink}"
-        )
+        msg = f"{target!r} was put there by somebody else, who is no sink of this directory; move it away and run the same command again"
         raise PublishConflict(msg) from error
     except NotThere as error:
         _confirm(storage, target, file, error)
@@ -177,6 +219,8 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     A file that is longer is what later records made of it, unless this record is still the `newest`.
     """
     size = _size(storage, target)
+    if not growth.before and size > growth.after and newest():
+        raise PublishConflict(_not_ours(target, growth))
     if size > growth.after and newest():
         msg = (
             f"{target!r} has {size} bytes, the ledger says {growth.after}: somebody else wrote to it; cut it to "
@@ -218,7 +262,7 @@ def _not_ours(target: str, growth: Growth) -> str:
     if not growth.before:
         return (
             f"{target!r} was begun by somebody else, and {more} bytes that were committed belong there: nothing was written over; move it "
-            "away and run the same command again; where another sink has begun it, give one of the two another fileName first"
+            "away and run the same command again"
         )
     return (
         f"{target!r} has bytes of somebody else behind byte {growth.before}, where {more} bytes belong that were committed: nothing was "

@@ -332,8 +332,7 @@ class Sink:
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
-        state = self.decided(head, batch, results)
-        self.committer.carry_out(state)
+        state = self.committer.carry_out(self.decided(head, batch, results))
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
     @staticmethod
@@ -367,7 +366,10 @@ class Sink:
                 break
         for growth in state.grown:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
-                msg = f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; move it away, or set another fileName"
+                msg = (
+                    f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; set another fileName, or, where it is no "
+                    "file of another sink, move it away"
+                )
                 raise PublishConflict(msg)
         return self.ledger.in_record(self.lengths.in_record(state, number), number)
 
@@ -450,12 +452,12 @@ class Sink:
             return self._closed(head, step, owner or f"finish:{unique.token()}", as_text=as_text)
         if head.writing and only is None:  # a batch write that still runs ends with `Fenced`
             self.committer.carry_out(successor(head, epoch=head.epoch + 1, write=unique.token(), writing={}))
-        return Committed(-1, files=head.finished) if published else None
+        shown = published is not None and bool(published.finished or published.grown)
+        return Committed(-1, files=published.finished) if published and shown else None
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
         """Decide, put and publish what is due without a batch."""
-        state = self.decided(head, None, [step], owner=owner, as_text=as_text)
-        self.committer.carry_out(state)
+        state = self.committer.carry_out(self.decided(head, None, [step], owner=owner, as_text=as_text))
         return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
 
     def unwritable(self, head: State) -> Iterator[tuple[OpenPart, tuple[str, ...]]]:
@@ -490,8 +492,8 @@ def _tell_namesakes(sink: Sink) -> None:
         return
     for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
         message = (
-            "sink %r of %r names its files as sink %r does, %s: if both write at one time they may choose the same name, and one ends "
-            "with PublishConflict; put {sink} into fileName"
+            "sink %r of %r names its files as sink %r does, %s: if both write at one time they may choose the same name, and one "
+            "of the files has another one then; put {sink} into fileName"
         )
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from contextlib import suppress
 
@@ -10,7 +11,9 @@ from penstock.storage._locate import locate
 
 
 def secret(reference: str, name: str) -> str:
-    """Return the text that is where `reference` says, without the line break at its end; `name` is the option, for messages.
+    """Return the text that is where `reference` says, without the line break at its end, nor the mark that some editors begin with.
+
+    `name` is the option, for messages.
 
     It is read anew at each call, by the process that needs it. Raises `OptionError`, also where there is no such file, and what reading
     it raises.
@@ -36,6 +39,6 @@ def secret(reference: str, name: str) -> str:
             raise OptionError(msg) from error
     with suppress(UnicodeDecodeError):
         if b"\0" not in word:
-            return word.decode()
+            return word.removeprefix(codecs.BOM_UTF8).decode()
     msg = f"{name}={reference!r}: what is there is no text in UTF-8; see that it is the right one"
     raise OptionError(msg)
