@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError
+from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost
 from penstock.ingestion.topics import behind_of
 from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
@@ -33,6 +33,7 @@ class Said:
     def __init__(self, topics: dict[str, Topic], ends: dict[Partition, int]) -> None:
         self.known, self.last = topics, ends
         self.first: dict[Partition, int] = {}
+        self.undecided: dict[Partition, int] = {}
         self.epoch = -1
 
     def matching(self, pattern: str) -> set[str]:
@@ -46,6 +47,9 @@ class Said:
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
         return {partition: End(self.last[partition], self.epoch) for partition in partitions}
+
+    def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return {partition: self.undecided.get(partition, self.last[partition]) for partition in partitions}
 
 
 sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
@@ -66,7 +70,8 @@ def test_batches_lie_edge_to_edge(ends: dict[tuple[str, int], int], limit: int, 
         batch = ranges(start, end, pieces)
         size = sum(piece.end - piece.begin for piece in batch)
         assert len(batch) >= min(pieces, size) or pieces <= len(last) or len(batch) * 2 >= pieces
-        assert 0 < size < limit + len(last)
+        assert start["@penstock"].get("begin") or size > 0
+        assert size < limit + len(last)
         seen += [(piece.partition, at) for piece in batch for at in range(piece.begin, piece.end)]
         start = end
     assert sorted(seen) == sorted((partition, at) for partition, end in last.items() for at in range(end))
@@ -87,6 +92,81 @@ def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
     assert planner.latest(last) == last
     assert plain(last)["b"] == {"0": 0}
     assert planner.latest(start, limited=False)["a"] == {"0": 5}
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest", '{"a": {"0": -1}}'])
+def test_the_first_batch_keeps_where_a_query_begins(starting: str) -> None:
+    """Spark asks for the first offset at each start: the first batch, though it be empty, has it; its replay is of the same records."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
+    planner = TopicPlanner(options(SERVERS, subscribe="a", startingOffsets=starting), said)
+    start = json.loads(json.dumps(planner.initial()))
+    begin = 0 if starting == "earliest" else 5
+    first = json.loads(json.dumps(planner.latest(start)))
+    assert first != start, "nothing new, and a batch"
+    assert planner.latest(first) == first
+    said.last = {Partition("a", 0): 9}
+    for at in (start, json.loads(json.dumps(planner.initial()))):
+        busy = json.loads(json.dumps(planner.latest(start)))
+        said.last, said.first = {Partition("a", 0): 20}, {Partition("a", 0): 7}
+        again = json.loads(json.dumps(planner.initial()))
+        for other in (at, again):
+            assert [(piece.begin, piece.end) for piece in ranges(other, busy)] == [(begin, 9)]
+            assert [(piece.begin, piece.end) for piece in ranges(other, first)] == ([(0, 5)] if begin == 0 else [])
+        said.last, said.first = {Partition("a", 0): 9}, {}
+    assert [(piece.begin, piece.end) for piece in ranges(first, planner.latest(first))] == [(5, 9)]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_is_next_lies_behind_the_end(ends: bool) -> None:
+    """A partition that is shorter than what is next is told, also by a run that takes what is available; it does not end in silence."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
+    for given_options in ({}, {"failOnDataLoss": "false"}):
+        planner = TopicPlanner(
+            options(SERVERS, subscribe="a", startingOffsets='{"a": {"0": 9}}', **given_options), said
+        )
+        if ends:
+            planner.prepare_available_now()
+        start = planner.initial()
+        if given_options:
+            assert plain(planner.latest(start)) == {"a": {"0": 5}}
+        else:
+            with pytest.raises(RecordsLost, match="ends at offset 5, expected at least 9"):
+                planner.latest(start)
+
+
+def test_what_is_next_is_not_decided_yet() -> None:
+    """An offset of a reader that takes open transactions lies behind the last stable one: that is waited for, and read once."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
+    said.undecided = {Partition("a", 0): 9}
+    for word in ("true", "false"):
+        planner = TopicPlanner(options(SERVERS, subscribe="a", failOnDataLoss=word), said)
+        first = planner.latest({"a": {"0": 8}})
+        assert plain(first) == {"a": {"0": 8}}
+        said.last = {Partition("a", 0): 10}
+        assert [(piece.begin, piece.end) for piece in ranges(first, planner.latest(first))] == [(8, 10)]
+        said.last = {Partition("a", 0): 5}
+
+
+def test_batch_that_ends_in_front_of_its_begin() -> None:
+    """A batch between offsets that are the wrong way round, or behind what there is, is refused: it is not one of no rows."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
+    said.first = {Partition("a", 0): 2}
+    servers = {"kafka.bootstrap.servers": SERVERS, "subscribe": "a"}
+
+    def whole(**given_options: str) -> list[tuple[int, int]]:
+        planner = TopicPlanner(parse_topics(servers | given_options, stream=False), said)
+        return [(piece.begin, piece.end) for piece in ranges(*planner.whole())]
+
+    assert whole() == [(2, 5)]
+    assert whole(startingOffsets='{"a": {"0": 3}}', endingOffsets='{"a": {"0": 4}}') == [(3, 4)]
+    assert whole(startingOffsets='{"a": {"0": 5}}') == []
+    for wrong in (
+        {"startingOffsets": '{"a": {"0": 4}}', "endingOffsets": '{"a": {"0": 3}}'},
+        {"startingOffsets": '{"a": {"0": 6}}'},
+        {"endingOffsets": '{"a": {"0": 1}}'},
+    ):
+        with pytest.raises(OptionError, match="the batch would begin at offset"):
+            whole(**wrong)
 
 
 def test_partition_that_is_assigned_later_begins_where_it_does() -> None:
@@ -181,6 +261,9 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"kafka.auto.offset.reset": "latest"}, "never skipped"),
         (good | {"kafka.enable.auto.commit": "true"}, "Spark's checkpoint has the offsets"),
         (good | {"kafka.sasl.jaas.config": "Hush"}, "kafka.sasl.password=env:NAME"),
+        (good | {"kafka.metadata.broker.list": "elsewhere:9092"}, "kafka.bootstrap.servers has the brokers"),
+        (good | {"kafka.stats_cb": "x"}, "is a function of Python"),
+        (good | {"kafka.default.topic.config": "x"}, "by its own name"),
         (good | {"assign": '{"a": [0]}'}, "found subscribe and assign"),
         ({"kafka.bootstrap.servers": SERVERS}, "found none of them"),
         ({"subscribe": "a"}, "needs brokers"),
@@ -204,6 +287,9 @@ def test_options_that_lose_records_are_refused() -> None:
             parse_topics(given_options, stream=True)
         assert message in refused.value.message
         assert "Hush" not in refused.value.message
+    with pytest.raises(OptionError, match=r"startingOffsets=latest \(or -1\)"):
+        parse_topics(good | {"startingOffsets": '{"a": {"0": -1}}'}, stream=False)
+    assert parse_topics(good | {"startingOffsets": " Earliest "}, stream=True)["startingOffsets"] == "earliest"
     with pytest.raises(OptionError, match=r"^(?!.*Nonsense7).*\*\*\*"):
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):

@@ -13,6 +13,7 @@ import pytest
 
 from penstock import clock
 from penstock.errors import (
+    BadRecord,
     BrokerAway,
     BrokerError,
     OptionError,
@@ -25,7 +26,9 @@ from penstock.kafka.offset import ranges
 from penstock.kafka.read import read
 from penstock.testing import FakeClock
 from tests.kafka.topics import Stream, plain
+from tests.support.brokers import send_with_headers
 from tests.support.follows import follows
+from tests.support.jars import NoJars
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -81,6 +84,26 @@ def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
     assert stream.rest(at)[0] == [b"open", b"behind"]
 
 
+def test_an_offset_in_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
+    """Where Spark's connector, which reads open transactions, has left off: nothing is lost, nor read twice, when it is decided."""
+    topic = kafka.topic()
+    producer = kafka.producer(topic)
+    producer.begin_transaction()
+    for number in range(5):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    producer.flush()
+    streams = [Stream(kafka, subscribe=topic, failOnDataLoss=word, timeout="60s") for word in ("true", "false")]
+    ends = [stream.next({topic: {"0": 3}}) for stream in streams]
+    assert [plain(end) for end in ends] == [{topic: {"0": 3}}] * 2
+    with ThreadPoolExecutor() as threads:
+        replay = threads.submit(streams[0].values, {topic: {"0": 1}}, {topic: {"0": 3}})
+        producer.commit_transaction()
+        assert replay.result() == [b"1", b"2"]
+    wait_for(lambda: streams[0].next(ends[0]) != ends[0], "the end of the transaction")
+    for stream, end in zip(streams, ends, strict=True):
+        assert stream.rest(end)[0] == [b"3", b"4"]
+
+
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
     """Keys, values, headers, nulls and empty ones, times and their kinds, all with the types of Spark's connector."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
@@ -103,6 +126,44 @@ def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
     assert (second["key"], second["value"], second["headers"], second["partition"]) == (b"", None, None, 0)
     assert last["timestampType"] == 1
     assert last["timestamp"].year > 2024
+
+
+def test_what_no_column_can_hold(kafka: Kafka) -> None:
+    """A time in nanoseconds, and a header whose name is no text, are told with their offset; or null, where a loss is no failure."""
+    any_time = {f"message.timestamp.{side}.max.ms": str((1 << 63) - 1) for side in ("before", "after")}
+    topic, headed = (kafka.topic(settings={**any_time, "retention.ms": "-1"}) for _ in range(2))
+    producer = kafka.producer()
+    times = [1, 1_700_000_000_000_000_000, (1 << 63) // 1000]
+    for number in times:
+        producer.produce(topic, value=b"v", partition=0, timestamp=number)
+    producer.flush()
+    try:
+        send_with_headers(kafka.servers, headed, b"good", b"bad\xff", "gr\u00fcn".encode(), b"\xfe")
+    except NoJars as error:
+        pytest.skip(str(error))
+    for name, offset, word in ((topic, 1, "found the time 1700000000000000000"), (headed, 1, "name is no UTF-8")):
+        strict, lossy = (
+            Stream(kafka, subscribe=name, includeHeaders="true", failOnDataLoss=each) for each in ("true", "false")
+        )
+        start = strict.initial()
+        with pytest.raises(BadRecord, match=f"/{name}/0', offset {offset}: found.*{word}|{word}") as caught:
+            strict.values(start, strict.next(start))
+        assert (caught.value.path, caught.value.offset) == (f"kafka://{kafka.servers}/{name}/0", offset)
+        table = lossy.rows(start, lossy.next(start))
+        if name == topic:
+            assert table["timestamp"].cast("int64").to_pylist() == [1000, None, times[2] * 1000]
+        else:
+            headers = [{"key": key, "value": b"1"} for key in ("good", "gr\u00fcn")]
+            assert table["headers"].to_pylist() == [[headers[0]], None, [headers[1]], None]
+    plain_rows = Stream(kafka, subscribe=headed)
+    assert plain_rows.rest(plain_rows.initial())[0] == [b"value"] * 4, "who asks for no headers reads it"
+
+
+def test_topics_that_begin_with_two_lines(kafka: Kafka) -> None:
+    """A pattern takes topics that users and their tools name as brokers name their own; those of brokers it does not."""
+    topic = kafka.topic("__debezium-heartbeat.shop")
+    kafka.producer(topic).begin_transaction()  # now the brokers have a topic of their own, __transaction_state
+    assert plain(Stream(kafka, subscribePattern="__.*").initial()) == {topic: {"0": 0}}
 
 
 def test_where_a_query_begins(kafka: Kafka) -> None:
@@ -198,6 +259,23 @@ def test_topic_made_anew(kafka: Kafka) -> None:
     values, last = lossy.rest(end)
     assert values == [b"x", b"y"]
     assert lossy.rest(last) == ([], last)
+
+
+@pytest.mark.soak
+def test_topic_made_anew_by_a_broker_that_was_started_again(kafka: Kafka) -> None:
+    """The epochs of a topic's leaders begin anew with it, which a client takes for old news: the next range is read, and not waited for."""
+    topic = kafka.topic()
+    kafka.send(topic, b"a")
+    kafka.kill()
+    kafka.restart()
+    lossy = Stream(kafka, subscribe=topic, failOnDataLoss="false", timeout="30s")
+    start = lossy.initial()
+    end = lossy.next(start)
+    assert lossy.values(start, end) == [b"a"]
+    kafka.delete(topic)
+    kafka.topic(topic)
+    kafka.send(topic, b"x", b"y")
+    assert lossy.rest(end)[0] == [b"x", b"y"]
 
 
 @follows("PST-902")

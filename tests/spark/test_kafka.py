@@ -77,6 +77,29 @@ def test_topics_to_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> Non
     assert len({path.parent.name for path in stage.files()}) == 2
 
 
+def test_the_first_batch_is_repeated_as_it_was(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
+    """Spark keeps no offset in front of the first batch, and asks again: what retention took of it meanwhile is told, not passed over."""
+    topic = kafka.topic()
+    kafka.send(topic, *(b"%d" % number for number in range(10)))
+
+    def fail(_: DataFrame, number: int) -> None:
+        msg = f"batch {number} failed"
+        raise RuntimeError(msg)
+
+    writer = stream(spark, kafka, subscribe=topic).writeStream.foreachBatch(fail).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
+    with pytest.raises(PySparkException, match="batch 0 failed"):
+        query.awaitTermination()
+    kafka.cut(topic, 0, 4)
+    with pytest.raises(PySparkException) as lost:
+        run(stream(spark, kafka, subscribe=topic), stage)
+    found = errors.of(lost.value)
+    assert isinstance(found, RecordsLost)
+    assert (found.offset, found.first) == (0, 4)
+    assert run(stream(spark, kafka, subscribe=topic, failOnDataLoss="false"), stage) == [6]
+    assert rows(stage) == [(topic, 0, number, b"%d" % number) for number in range(4, 10)]
+
+
 def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
     """All that is decided, or between two offsets, in as many tasks as are asked for; what is wrong is told in our words."""
     topic = kafka.topic()
@@ -99,6 +122,7 @@ def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
     for options, message in (
         ({"endingOffsets": json.dumps({topic: {"0": 99}})}, "expected at most 20"),
         ({"startingOffsets": "latest"}, "are for a stream"),
+        ({"startingOffsets": json.dumps({topic: {"0": 21}})}, "would begin at offset 21"),
         ({"kafka.sasl.password": "Hush"}, "must say where the secret is"),
         ({"subscribePatern": "x"}, "did you mean 'subscribePattern'"),
     ):

@@ -79,16 +79,60 @@ class Brokers:
         self._call.rd_kafka_destroy(self._client)
 
 
-@contextlib.contextmanager
-def running() -> Iterator[Brokers]:
-    """Yield brokers that run. `NoJars` where the client's library is not to be had as a file of its own."""
+def library() -> ctypes.CDLL:
+    """Return the client's library. `NoJars` where it is not to be had as a file of its own."""
     spec = find_spec("confluent_kafka")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent.with_suffix(".libs")
     files = [] if folder is None else sorted(folder.glob("librdkafka*.so*"))
     if not files:
         msg = "librdkafka is not here as a file of its own"
         raise NoJars(msg)
-    brokers = Brokers(ctypes.CDLL(str(files[0])))
+    return ctypes.CDLL(str(files[0]))
+
+
+_Words = ctypes.c_uint64 * 8
+
+
+class _Part(ctypes.Structure):
+    """What is said of a record to the library, by a number that says what it is."""
+
+    _fields_ = (("kind", ctypes.c_int), ("words", _Words))
+
+
+def send_with_headers(servers: str, topic: str, *names: bytes) -> None:
+    """Append a record for each of these names to partition 0, with a header of it: the Python of the library takes text alone."""
+    call = library()
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    for function, result, arguments in (
+        ("rd_kafka_conf_new", pointer, ()),
+        ("rd_kafka_conf_set", number, (pointer, text, text, pointer, ctypes.c_size_t)),
+        ("rd_kafka_new", pointer, (number, pointer, pointer, ctypes.c_size_t)),
+        ("rd_kafka_produceva", pointer, (pointer, pointer, ctypes.c_size_t)),
+        ("rd_kafka_flush", number, (pointer, number)),
+        ("rd_kafka_destroy", None, (pointer,)),
+    ):
+        getattr(call, function).restype, getattr(call, function).argtypes = result, arguments
+    settings = call.rd_kafka_conf_new()
+    for key, value in ((b"bootstrap.servers", servers.encode()), (b"log_level", b"0")):
+        call.rd_kafka_conf_set(settings, key, value, None, 0)
+    producer = call.rd_kafka_new(_PRODUCER, settings, None, 0)
+    try:
+        for name in names:
+            texts = [ctypes.create_string_buffer(each) for each in (topic.encode(), b"value", name, b"1")]
+            of_topic, of_value, of_name, of_header = map(ctypes.addressof, texts)
+            # By what the library calls them: topic, partition, value, that it is copied, and a header.
+            parts = {1: (of_topic,), 3: (0,), 4: (of_value, 5), 7: (2,), 9: (of_name, of_header, 1)}
+            given = (_Part * len(parts))(*(_Part(kind, _Words(*words)) for kind, words in parts.items()))
+            assert call.rd_kafka_produceva(producer, given, len(parts)) is None
+        assert call.rd_kafka_flush(producer, 30_000) == 0
+    finally:
+        call.rd_kafka_destroy(producer)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Brokers]:
+    """Yield brokers that run. `NoJars` where the client's library is not to be had as a file of its own."""
+    brokers = Brokers(library())
     try:
         yield brokers
     finally:

@@ -28,4 +28,8 @@ What may happen, and the rule that makes it harmless:
    front of its range, where the leader has changed since they were planned; it compares the epoch of each record that it takes; and it
    ends as it began if the leader is another one than the plan's, as what stands there now may be seen by nobody (an aborted
    transaction). `RecordsReplaced`.
+8. A query starts from `latest`, or where retention goes on, and its first batch is repeated, or there was none. Spark keeps no offset in
+   front of it, and asks for another one. Rule: the first batch is one also if it has nothing, and its end says where it began.
+9. The topic was made anew, and the epochs of its leaders begin anew: the client takes them for old news, and waits for ever. Rule: a
+   task that finds another id than its client has read takes a new client.
 """

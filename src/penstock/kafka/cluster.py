@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 _READ_UNCOMMITTED = "read_uncommitted"
+# What a broker keeps for itself; others that begin alike are those of users and of their tools.
+_OF_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _AGAIN_SECONDS = 0.2  # behind an answer that nobody knows
 _LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
 
@@ -57,6 +59,9 @@ class Asked(Protocol):
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
         """Return the last stable offset of each partition: all that is in front of it is decided."""
 
+    def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the offset behind the last record of each partition, decided or not."""
+
 
 class Cluster:
     """The brokers that options name. Connects at the first question; one object a process, as it survives no fork.
@@ -80,7 +85,7 @@ class Cluster:
             names = self._admin().list_topics(timeout=self._seconds).topics
         except KafkaException as error:
             raise self._told(error, "the list of topics") from error
-        return {name for name in names if re.fullmatch(pattern, name) and not name.startswith("__")}
+        return {name for name in names if re.fullmatch(pattern, name)} - _OF_BROKERS
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return those of these topics that are there."""
@@ -111,7 +116,20 @@ class Cluster:
 
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def _offsets(self, partitions: Collection[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
+    def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the offset behind the last record of each partition, decided or not."""
+        from confluent_kafka.admin import OffsetSpec
+
+        ends = self._offsets(partitions, OffsetSpec.latest(), undecided=True)
+        return {name: end.offset for name, end in ends.items()}
+
+    def _offsets(
+        self,
+        partitions: Collection[Partition],
+        spec: Any,  # noqa: ANN401 - the library's
+        *,
+        undecided: bool = False,
+    ) -> dict[Partition, End]:
         """Return offsets of partitions, asked again as long as there is somebody missing who knows them.
 
         The client waits for an answer, and not for a leader: where none is known yet, as while a broker comes back, it says so at once.
@@ -119,7 +137,7 @@ class Cluster:
         until = clock.monotonic() + self._seconds
         while partitions:
             try:
-                return self._offsets_now(partitions, spec)
+                return self._offsets_now(partitions, spec, undecided=undecided or self.reads_uncommitted)
             except BrokerAway:
                 if clock.monotonic() >= until:
                     raise
@@ -128,11 +146,17 @@ class Cluster:
             clock.sleep(_AGAIN_SECONDS)
         return {}
 
-    def _offsets_now(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, End]:  # noqa: ANN401 - the library's
+    def _offsets_now(
+        self,
+        partitions: Iterable[Partition],
+        spec: Any,  # noqa: ANN401 - the library's
+        *,
+        undecided: bool,
+    ) -> dict[Partition, End]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(*partition): spec for partition in partitions}
-        level = IsolationLevel.READ_UNCOMMITTED if self.reads_uncommitted else IsolationLevel.READ_COMMITTED
+        level = IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
         ends = {}
         for place, future in futures.items():

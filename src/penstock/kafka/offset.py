@@ -11,12 +11,14 @@
 
 `orders` has the next offset of each partition. `@penstock`, which can be no topic, is not in what Spark's connector wrote, and is not
 needed: `ids` are the topics as brokers know them (none for brokers that tell no ids), `from` is where the batch that ends here begins in
-partitions in which that is neither the offset before nor 0; `epochs` are those of the leaders that said where the batch ends: what lies
-in front of that offset was written in that epoch or an earlier one, so that whatever stands there of a later one is another record (none
-where brokers tell no epochs, and in offsets of older versions). For people and monitors there are `read` and `left`, how many offsets were
-planned since the query began, and how many were not by then, and `behind`, the latter by partition, of the hundred that have most. For an
-ingest there is more in it: `zone`, in which times of its batch are read that say none; and `sum`, of all the rest, as Spark does not check
-its log: a digit that changed would be other records, without a word.
+partitions in which that is neither the offset before nor 0, and in each one of a first batch; `epochs` are those of the leaders that said
+where the batch ends: what lies in front of that offset was written in that epoch or an earlier one, so that whatever stands there of a
+later one is another record (none where brokers tell no epochs, and in offsets of older versions). `begin` marks the offset in front of the
+first batch, which Spark keeps nowhere and asks for again at each start: the end of the first batch says in `from` where each partition
+began. For people and monitors there are `read` and `left`, how many offsets were planned since the query began, and how many were not by
+then, and `behind`, the latter by partition, of the hundred that have most. For an ingest there is more in it: `zone`, in which times of
+its batch are read that say none; and `sum`, of all the rest, as Spark does not check its log: a digit that changed would be other records,
+without a word.
 """
 
 from __future__ import annotations
@@ -97,7 +99,8 @@ class Range:
 class Positions:
     """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended.
 
-    `epochs` are those of leaders when `next` was found. `zone` is that of the times of an ingest, whose offsets are `sealed`: with a sum.
+    `epochs` are those of leaders when `next` was found; `begins` if it is in front of the first batch. `zone` is that of the times of
+    an ingest, whose offsets are `sealed`: with a sum.
     """
 
     next: Mapping[Partition, int]
@@ -107,6 +110,7 @@ class Positions:
     zone: str | None = None
     epochs: Mapping[Partition, int] = field(default_factory=dict)
     sealed: bool = False
+    begins: bool = False
 
     @staticmethod
     def of(offset: Mapping[str, Any]) -> Positions:
@@ -124,7 +128,8 @@ class Positions:
                 else None
             )
             epochs = _flat(own.get("epochs", {}))
-            return Positions(_flat(named), ids, _flat(own["from"]), counts, own.get("zone"), epochs, "sum" in own)
+            begun, zone, sealed = _flat(own["from"]), own.get("zone"), "sum" in own
+            return Positions(_flat(named), ids, begun, counts, zone, epochs, sealed, own.get("begin") is True)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = (
                 f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
@@ -138,6 +143,8 @@ class Positions:
         own: dict[str, Any] = {"v": VERSION, "ids": ids, "from": _nested(self.begun)}
         if epochs := _nested({name: epoch for name, epoch in self.epochs.items() if epoch != UNKNOWN_EPOCH}):
             own["epochs"] = epochs
+        if self.begins:
+            own["begin"] = True
         if self.counts is not None:
             own |= {"read": self.counts.read, "left": self.counts.left}
             own |= {"behind": _nested(self.counts.behind)} if self.counts.behind else {}

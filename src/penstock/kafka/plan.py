@@ -40,17 +40,26 @@ class TopicPlanner:
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
-        return self._at("startingOffsets").form()
+        return replace(self._at("startingOffsets"), begins=True).form()
 
-    def final(self) -> dict[str, Any]:
-        """Return the offset where a batch of `spark.read` ends; the errors are those of `initial`, and for what is not there yet."""
-        positions = self._at("endingOffsets")
+    def whole(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the offsets between which a batch of `spark.read` lies.
+
+        The errors are those of `initial`, and `OptionError` for what is not there yet, or ends in front of its begin.
+        """
+        begin, positions = self._at("startingOffsets"), self._at("endingOffsets")
         ends = self._cluster.ends(list(positions.next))
         for partition, at in positions.next.items():
             if at > ends[partition].offset:
                 msg = f"endingOffsets has {at} for {partition}, expected at most {ends[partition].offset}, its last stable offset"
                 raise OptionError(msg)
-        return replace(positions, epochs=_epochs(ends)).form()
+            if begin.next.get(partition, 0) > at:
+                msg = (
+                    f"the batch would begin at offset {begin.next[partition]} of {partition}, and end at {at}; expected startingOffsets "
+                    "that are not behind endingOffsets, nor behind what there is"
+                )
+                raise OptionError(msg)
+        return begin.form(), replace(positions, epochs=_epochs(ends)).form()
 
     def prepare_available_now(self) -> None:
         """Take what is decided now as all there is."""
@@ -58,16 +67,21 @@ class TopicPlanner:
         self._pinned = self._cluster.ends(partitions)
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
-        """Return the offset of the end of the next batch; `start` itself if there is nothing new."""
+        """Return the offset of the end of the next batch; `start` itself if there is nothing new.
+
+        The first batch is one also if it has nothing: Spark asks for the offset before it at each start, and where that is `latest`, or
+        retention goes on, it is another one each time. So the end of this batch says where it began.
+        """
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
         at, begun = self._going_on(before, topics, partitions)
+        begun = dict(at) if before.begins else begun
         ends = self._ends(at)
         self._check_ends(at, ends)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
         ids = {name: topic.id for name, topic in topics.items()}
-        if upto == before.next and _are_alike(before.ids, ids):
+        if upto == before.next and _are_alike(before.ids, ids) and not before.begins:
             return start
         epochs = _epochs(ends) | _still_known(before, at, upto, begun)
         planned = Positions(upto, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
@@ -109,13 +123,16 @@ class TopicPlanner:
         return {partition: self._pinned.get(partition, End(position)) for partition, position in at.items()}
 
     def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, End]) -> None:
-        """Look for what was cut off: a partition that ends in front of what was read."""
-        if self._pinned is not None:
-            return
-        for partition, end in ends.items():
-            if end.offset < at[partition]:
-                self._lost(cut_off(partition, at[partition], end.offset))
-                at[partition] = end.offset
+        """Look for what was cut off: a partition that ends in front of what was read.
+
+        It does not if what is next is only undecided, as where another reader, which takes open transactions, has written the offset.
+        """
+        short = sorted(partition for partition, end in ends.items() if end.offset < at[partition])
+        written, decided = self._cluster.written(short), self._cluster.ends(short)
+        for partition in short:
+            if written[partition] < at[partition]:
+                self._lost(cut_off(partition, at[partition], written[partition]))
+                at[partition] = decided[partition].offset
 
     def _replaced(self, before: Positions, topics: Mapping[str, Topic]) -> set[str]:
         """Return the topics that were made anew; `TopicReplaced` if that is a failure."""

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.errors import BrokerAway, BrokerError, RecordsLost, RecordsReplaced, TopicReplaced
+from penstock.errors import BadRecord, BrokerAway, BrokerError, RecordsLost, RecordsReplaced, TopicReplaced
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import UNKNOWN_EPOCH
@@ -45,6 +45,7 @@ _POLL_SECONDS = 0.5
 _LEAVING_SECONDS = 0.005
 _LEAVING = frozenset({"_STATE", "_PREV_IN_PROGRESS"})  # what the client says to a seek meanwhile
 _MICROSECONDS = 1000  # in a millisecond
+_MOST_MILLISECONDS = ((1 << 63) - 1) // _MICROSECONDS
 _CUT = "log truncation"  # what the client says of a position in front of which the leader has other records
 _log = logging.getLogger("penstock.kafka")
 
@@ -57,7 +58,8 @@ def schema(options: Options) -> pa.Schema:
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order.
 
-    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`.
+    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`; `BadRecord` for a time, or
+    the name of a header, that is none.
 
     Where a loss is no failure, what is left of the range; each loss is told.
     """
@@ -83,7 +85,7 @@ def _pool(*settings: object) -> list[_Reader]:  # noqa: ARG001 - each has its ow
 
 
 def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
-    columns = schema(options)
+    columns, unheld = schema(options), _UnheldValues(options, wanted)
     ready: list[Message] = []
     size = 0
     for messages in reader.messages(wanted):
@@ -91,15 +93,15 @@ def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.Re
         size += sum(map(len, messages))
         if len(ready) >= _BATCH_ROWS or size >= _BATCH_BYTES:
             failpoints.hit("kafka.read")
-            yield arrow(ready, wanted, columns)
+            yield arrow(ready, wanted, columns, unheld)
             ready, size = [], 0
     if ready:
         failpoints.hit("kafka.read")
-        yield arrow(ready, wanted, columns)
+        yield arrow(ready, wanted, columns, unheld)
 
 
-def arrow(messages: list[Message], wanted: Range, columns: pa.Schema) -> pa.RecordBatch:
-    """Return messages of one partition as rows."""
+def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _UnheldValues) -> pa.RecordBatch:
+    """Return messages of one partition as rows; what of a record no column can hold is `told`, and null."""
     from confluent_kafka import Message
 
     count = len(messages)
@@ -113,11 +115,11 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema) -> pa.Reco
         pa.repeat(pa.scalar(wanted.partition.number, pa.int32()), count),
         _numbers(_offsets(messages), pa.int64()),
         # A record without a time has the kind 0 here; Spark has the time -1 for it, and kinds that are one less.
-        _numbers(np.where(kinds == 0, -1, milliseconds) * _MICROSECONDS, columns.field("timestamp").type),
+        _moments(messages, np.where(kinds == 0, -1, milliseconds), columns.field("timestamp").type, unheld),
         _numbers((kinds - 1).astype(np.int32), pa.int32()),
     ]
     if len(columns) > len(arrays):
-        arrays.append(pa.array(list(map(Message.headers, messages)), HEADERS))
+        arrays.append(pa.array(_headers(messages, unheld), HEADERS))
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
@@ -135,6 +137,57 @@ def _numbers(values: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - nump
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+def _moments(messages: list[Message], milliseconds: Any, kind: pa.DataType, unheld: _UnheldValues) -> pa.Array:  # noqa: ANN401 - numpy's
+    """Return times as a column; somebody may have written other units, such as nanoseconds."""
+    beyond = (milliseconds > _MOST_MILLISECONDS) | (milliseconds < -_MOST_MILLISECONDS)
+    if not beyond.any():
+        return _numbers(milliseconds * _MICROSECONDS, kind)
+    first = int(np.flatnonzero(beyond)[0])
+    unheld.tell(
+        messages[first],
+        f"found the time {milliseconds[first]}, expected milliseconds that a timestamp can hold, which nanoseconds are not",
+    )
+    return pa.array(np.where(beyond, 0, milliseconds) * _MICROSECONDS, kind, mask=beyond)
+
+
+def _headers(messages: list[Message], unheld: _UnheldValues) -> list[Any]:
+    """Return the headers of records. The library has none of a record with a name that is no UTF-8, and is asked once: it keeps a half."""
+    from confluent_kafka import Message
+
+    headers: list[Any] = []
+    while len(headers) < len(messages):
+        try:
+            headers.extend(map(Message.headers, messages[len(headers) :]))  # those in front of an error stay
+        except SystemError as error:  # noqa: PERF203 - it goes on behind it
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                raise
+            unheld.tell(
+                messages[len(headers)],
+                "found a header whose name is no UTF-8, which the client cannot give; expected text",
+            )
+            headers.append(None)
+    return headers
+
+
+class _UnheldValues:
+    """What records of a range have that no column, or no client, can hold: a failure, or told and null."""
+
+    def __init__(self, options: Options, wanted: Range) -> None:
+        self._fails: bool = options["failOnDataLoss"]
+        servers, (topic, number) = options["kafka"]["bootstrap.servers"], wanted.partition
+        self._place = f"kafka://{servers}/{topic}/{number}"
+
+    def tell(self, message: Message, reason: str) -> None:
+        """Raise `BadRecord` for a record, or tell it where a loss is no failure."""
+        msg = (
+            f"{self._place!r}, offset {message.offset()}: {reason}; mend its producer, and set failOnDataLoss=false, with which "
+            "that is null, and told"
+        )
+        if self._fails:
+            raise BadRecord(msg, path=self._place, offset=message.offset())
+        _log.warning("failOnDataLoss=false: %s", msg)
+
+
 class _Reader:
     """A consumer of this process, and what asks brokers beside it."""
 
@@ -144,6 +197,7 @@ class _Reader:
         self._lossy = not options["failOnDataLoss"]
         self._cluster = Cluster(options)
         self._consumer: Consumer | None = None
+        self._ids: dict[str, str] = {}  # of the topics that the consumer has read
         self._heard = client.Heard()
 
     def check(self, wanted: Range) -> None:
@@ -153,6 +207,9 @@ class _Reader:
         known = topic.id if topic is not None else "none, as it is gone"
         if wanted.id and known != wanted.id:
             raise plan.replaced(name, wanted.id, known)
+        if self._ids.setdefault(name, wanted.id) != wanted.id:
+            # A client takes the leaders of a topic that was made anew for old news, as epochs begin anew: it would wait for ever.
+            self._ids, self._consumer = {name: wanted.id}, None
 
     def check_leader(self, wanted: Range) -> None:
         """Raise `RecordsReplaced` if other records stand where those of the range stood, `RecordsLost` if none do.
@@ -276,7 +333,7 @@ class _Reader:
         The range's end was there when it was planned. A leader that is new says no end until it knows that no other one had a later
         one, so what it says is no matter of time. `RecordsLost` where a loss is a failure.
         """
-        end = self._cluster.ends([wanted.partition])[wanted.partition].offset
+        end = self._cluster.written([wanted.partition])[wanted.partition]
         if end >= wanted.end:
             return None
         self._accept(plan.cut_off(wanted.partition, wanted.end, end))

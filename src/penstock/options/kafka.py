@@ -42,6 +42,12 @@ _OURS = {
     "key.deserializer": "keys are binary; cast them in the query",
     "value.deserializer": "values are binary; cast them in the query",
     "interceptor.classes": "there is no Java here",
+    "metadata.broker.list": f"{SERVERS} has the brokers",
+    **dict.fromkeys(
+        ("error_cb", "log_cb", "oauth_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"),
+        "it is a function of Python, and an option is text",
+    ),
+    "default.topic.config": "it would hold others: expected each of them by its own name",
     "sasl.jaas.config": "it would hold a password: expected kafka.sasl.mechanism, kafka.sasl.username, and kafka.sasl.password=env:NAME",
     "ssl.truststore.location": "there is no Java here: expected kafka.ssl.ca.location, a file of PEM",
     "ssl.truststore.password": "there is no Java here: expected kafka.ssl.ca.location, a file of PEM",
@@ -78,8 +84,8 @@ def ending_offsets(value: str, name: str) -> str | dict[str, Any]:
 
 
 def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str | dict[str, Any]:
-    if value.lower() in words:
-        return value.lower()
+    if value.strip().lower() in words:
+        return value.strip().lower()
     form = _json(value)
     topics = {topic: item for topic, item in form.items() if topic[:1] != "@"} if isinstance(form, dict) else {}
     if not topics or not all(_is_offsets_of_partitions(item, least) for item in topics.items()):
@@ -194,8 +200,12 @@ def _check_mode(options: Options, *, stream: bool | None) -> None:
     if stream is True and options["endingOffsets"] is not None:
         msg = "endingOffsets is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
-    if stream is False and (options["startingOffsets"] == "latest" or options["maxOffsetsPerTrigger"] is not None):
-        msg = "startingOffsets=latest and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
+    starting = options["startingOffsets"]
+    latest = starting == "latest" or (
+        isinstance(starting, dict) and any(LATEST in at.values() for at in starting.values())
+    )
+    if stream is False and (latest or options["maxOffsetsPerTrigger"] is not None):
+        msg = f"startingOffsets=latest (or {LATEST}) and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
         raise OptionError(msg)
 
 

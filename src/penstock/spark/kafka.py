@@ -92,8 +92,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        planning = planner(self._options)
-        return tasks(self._options, planning.initial(), planning.final())
+        return tasks(self._options, *planner(self._options).whole())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
