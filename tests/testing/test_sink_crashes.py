@@ -174,7 +174,7 @@ def unlink_before_the_new_name_is_durable(patch: pytest.MonkeyPatch) -> None:
 def note_before_publishing(patch: pytest.MonkeyPatch) -> None:
     publish = Committer.publish
 
-    def exchanged(self: Committer, state: State, look: Look) -> int:
+    def exchanged(self: Committer, state: State, look: Look) -> State | None:
         if not look.is_published(state) and state.finished:
             self.ledger.note_published(state.n)
         return publish(self, state, look)
