@@ -20,6 +20,7 @@ from benchmarks.output import WrongResult
 from benchmarks.profiling import ONE_THREAD
 from benchmarks.report import Report, Taken, table
 from benchmarks.room import REPOSITORY, ContenderFailed, Room, worker
+from benchmarks.works import WORKS
 
 PROFILE, REPORT = "profile", "report"
 PROFILES = {"json-parquet": ("json", 400, 4), "text-text": ("text", 1000, 8), "plain-text": ("text", 1000, 8)}
@@ -54,7 +55,8 @@ def main(
     hdfs: Annotated[bool, typer.Option("--hdfs", help="By default, the cases on HDFS instead.")] = False,
 ) -> None:
     """Measure Penstock against Spark's own file source and sink. Exit status 1 if a result was wrong; a miss is no error."""
-    names = _checked(cases or (ON_HDFS if hdfs else [name for name in [*CASES, PROFILE] if name not in ON_HDFS]))
+    plain = [name for name in CASES if name not in ON_HDFS and name not in WORKS]
+    names = _checked(cases or (ON_HDFS if hdfs else [*plain, *WORKS, PROFILE]))
     if scale >= 1 and repeat < _REPEAT_MIN:
         msg = f"--repeat {repeat}: expected at least {_REPEAT_MIN}, or a scale below 1"
         raise typer.BadParameter(msg)

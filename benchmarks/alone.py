@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.data import schema
 from penstock.formats import ReadFormat, decoder
+from penstock.formats.format import WriteFormat
 from penstock.formats.lines import BLOCK_BYTES, blocks
 from penstock.formats.parquet import ParquetWriter
 from penstock.formats.schema import to_arrow
@@ -25,7 +26,7 @@ def parse_and_write(form: str, ranges: list[Range], target: str) -> float:
     rows = to_arrow(schema(form))
     decode = decoder(ReadFormat(form, rows)).decode
     with open(target, "wb") as file:  # noqa: PTH123 - a plain file, as plain as can be
-        writer = ParquetWriter(file, rows, "snappy")
+        writer = ParquetWriter(file, WriteFormat("parquet", rows, "snappy"))
         for data in _data(ranges):
             writer.write(decode(data))
         writer.close()

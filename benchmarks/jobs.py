@@ -18,7 +18,7 @@ from benchmarks.data import format_of, schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _BATCH_SECONDS_MAX = 900
@@ -31,7 +31,8 @@ _DATED_BACK_SECONDS = 5  # a landed file has settled when it appears
 class Job:
     """Files of `form` below `src` become files of `to` below `dst`.
 
-    `engine` is `spark` (its own source and sink), `plain` (ours, rows cross the JVM) or `ingest` (ours, they do not).
+    `engine` is `spark` (its own source and sink), `plain` (ours, rows cross the JVM) or `ingest` (ours, they do not). `source` and
+    `sink` are options. `partition` names the column whose values become directories; `where` is a condition, of queries alone.
     """
 
     engine: str
@@ -40,6 +41,16 @@ class Job:
     form: str
     to: str
     source: dict[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
+    partition: str | None = None
+    where: str | None = None
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Return the options of our sink."""
+        column = self.partition
+        buckets = {"bucketBy": f"{column}={{{column}}}", "dropBucketColumns": "true"} if column else {}
+        return {"format": self.to, **self.sink, **buckets}
 
     @property
     def checkpoint(self) -> str:
@@ -88,21 +99,46 @@ def run(spark: SparkSession, job: Job) -> float:
     if job.engine == "ingest":
         import penstock  # noqa: PLC0415 - not in the process of the other contender
 
-        penstock.ingest(spark, job.src, job.dst, source=_ingest_source(job), sink={"format": job.to})
+        penstock.ingest(spark, job.src, job.dst, source=_ingest_source(job), sink=job.sink_options)
     else:
         _query(spark, job, availableNow=True).awaitTermination()
     return time.perf_counter() - start
 
 
-def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # noqa: ANN401 - Spark's own choice of triggers
+def counted(spark: SparkSession, job: Job, *, by: str) -> float:
+    """Count the records for each value of a column, all that are there, into Parquet; return the seconds as `run` does.
+
+    In two partitions: two hundred tasks that keep state, which is Spark's default, would be most of what is measured.
+    """
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    start = time.perf_counter()
+
+    def put(counts: DataFrame, _batch: int) -> None:
+        counts.coalesce(1).write.mode("overwrite").parquet(job.dst)
+
+    counts = _records(spark, job).groupBy(by).count()
+    writer = counts.writeStream.outputMode("complete").option("checkpointLocation", f"{job.dst}.checkpoint")
+    writer.foreachBatch(put).trigger(availableNow=True).start().awaitTermination()
+    return time.perf_counter() - start
+
+
+def _records(spark: SparkSession, job: Job) -> DataFrame:
     from pyspark.sql.types import StructType  # noqa: PLC0415 - not in the process of the other contender
 
     own = job.engine == "spark"
     reader = spark.readStream.format(format_of(job.form) if own else "penstock").options(**job.source)
     reader = reader.schema(StructType.fromJson(json.loads(schema(job.form))))
     frame = (reader if own else reader.option("format", format_of(job.form))).load(job.src)
-    writer = frame.writeStream.format(job.to if own else "penstock").option("checkpointLocation", job.checkpoint)
-    return (writer if own else writer.option("format", job.to)).trigger(**trigger).start(job.dst)
+    return frame.where(job.where) if job.where else frame
+
+
+def _query(spark: SparkSession, job: Job, **trigger: Any) -> StreamingQuery:  # noqa: ANN401 - Spark's own choice of triggers
+    own = job.engine == "spark"
+    writer = _records(spark, job).writeStream.format(job.to if own else "penstock")
+    writer = writer.options(**(job.sink if own else job.sink_options)).option("checkpointLocation", job.checkpoint)
+    if own and job.partition:
+        writer = writer.partitionBy(job.partition)
+    return writer.trigger(**trigger).start(job.dst)
 
 
 def _ingest_source(job: Job) -> dict[str, Any]:
@@ -122,7 +158,7 @@ def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:
             if landing.step(query):
                 raise KeyboardInterrupt
 
-        source, sink = _ingest_source(job), {"format": job.to}
+        source, sink = _ingest_source(job), job.sink_options
         with suppress(KeyboardInterrupt):  # it is what ends a watch, and passes
             penstock.ingest(
                 spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step)

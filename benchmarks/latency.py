@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,7 @@ CONTENDERS = {"spark": "spark", "watch-1s": "1s", "watch-1ms": "1ms"}
 _LOOK_SECONDS = 0.005
 _WARM_ROWS = 10
 _START_SECONDS_MAX = 600  # of a session, on a machine that is busy
+_END_SECONDS_MAX = 300  # until the last row of a rate is seen that is too high
 
 
 class Reader:
@@ -103,8 +105,26 @@ def _querying(src: Path, dst: Path, what: str) -> Iterator[psutil.Process]:
             os.killpg(query.pid, signal.SIGKILL)
 
 
-def run(contender: str, rates: list[int], seconds: float) -> None:
-    """Measure one contender at each rate, and idle."""
+@dataclass(frozen=True)
+class Wait:
+    """How long rows were waited for at a rate of files a second, in seconds, and how much of a core that took; rate 0 is idle."""
+
+    contender: str
+    rate: int
+    median: float
+    longest_but_one_percent: float
+    cores: float
+
+    def __str__(self) -> str:
+        """Return it as a line."""
+        if not self.rate:
+            return f"{self.contender:10} idle: {self.cores:.3f} of a core"
+        waits = f"p50 {self.median:6.3f} s, p99 {self.longest_but_one_percent:6.3f} s"
+        return f"{self.contender:10} {self.rate:5} files/s: {waits}, {self.cores:5.2f} of a core"
+
+
+def measured(contender: str, rates: list[int], seconds: float) -> Iterator[Wait]:
+    """Yield what one contender took at each rate, and idle."""
     with tempfile.TemporaryDirectory(prefix="penstock-latency-") as room:
         src, dst, out = Path(room, "src"), Path(room, "dst"), Path(room, "out")
         for folder in (src, out):
@@ -129,17 +149,13 @@ def run(contender: str, rates: list[int], seconds: float) -> None:
                         put()
                     reader.look()
                     time.sleep(_LOOK_SECONDS)
-                reader.wait(number, 60)
+                reader.wait(number, _END_SECONDS_MAX)
                 spent, took = _cpu(query) - before, time.time() - begun
                 waits = sorted(reader.seen[n] - renamed[n] for n in range(first, number))
-                print(
-                    f"{contender:10} {rate:5} files/s: p50 {statistics.median(waits):6.3f} s, p99 {waits[int(len(waits) * 0.99)]:6.3f} s, "
-                    f"{spent / took:5.2f} of a core",
-                    flush=True,
-                )
+                yield Wait(contender, rate, statistics.median(waits), waits[int(len(waits) * 0.99)], spent / took)
             before, begun = _cpu(query), time.time()
             time.sleep(seconds)
-            print(f"{contender:10} idle: {(_cpu(query) - before) / (time.time() - begun):.3f} of a core", flush=True)
+            yield Wait(contender, 0, 0, 0, (_cpu(query) - before) / (time.time() - begun))
 
 
 def main(
@@ -150,7 +166,8 @@ def main(
 ) -> None:
     """Measure how soon rows are seen, and what that costs."""
     for contender in contenders or CONTENDERS:
-        run(contender, rate or [1, 100], seconds)
+        for wait in measured(contender, rate or [1, 100, 1000], seconds):
+            print(wait, flush=True)
 
 
 if __name__ == "__main__":

@@ -88,30 +88,38 @@ class Bench:
         return value
 
 
-def job(engine: str, data: DataSet, output: Path | str, to: str) -> dict[str, Any]:
-    """Return the description of a job for a worker; `output` is a directory or a URL."""
+def job(engine: str, data: DataSet, output: Path | str, to: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as `Job` has them
+    """Return the description of a job for a worker; `output` is a directory or a URL, `more` are fields of `Job`."""
     source = {"header": "true"} if data.form == "csv" else {}
     if data.form == "csv" and engine == "spark":
         source["escape"] = '"'  # RFC 4180, as our reader has it
-    return asdict(Job(engine, data.directory, str(output), data.form, to, source))
+    return asdict(Job(engine, data.directory, str(output), data.form, to, source, **more))
 
 
-def warm(label: str, worker: rooms.Worker, engine: str, data: DataSet, to: str) -> Contender:
-    """Return the contender that runs a query in a session that is up."""
+def warm(label: str, worker: rooms.Worker, engine: str, data: DataSet, to: str, **more: Any) -> Contender:  # noqa: ANN401 - as `Job` has them
+    """Return the contender that runs a query in a session that is up; `more` are fields of `Job`."""
 
     def run(output: Path) -> float:
-        return float(worker.ask(op="run", job=job(engine, data, output, to))["seconds"])
+        return float(worker.ask(op="run", job=job(engine, data, output, to, **more))["seconds"])
 
     return Contender(label, run, checked(to, data.rows))
 
 
-def process(label: str, bench: Bench, engine: str, data: DataSet, to: str, *, archive: bool = True) -> Contender:
-    """Return the contender that runs a query in a process of its own, session and all."""
+def process(
+    label: str,
+    bench: Bench,
+    engine: str,
+    data: DataSet,
+    to: str,
+    *,
+    archive: bool = True,
+    variables: dict[str, str] | None = None,
+) -> Contender:
+    """Return the contender that runs a query in a process of its own, session and all; `variables` are of its environment."""
 
     def run(output: Path) -> float:
-        return rooms.whole_process(
-            engine, {"op": "run", "job": job(engine, data, output, to)}, bench.room, archive=archive
-        )
+        command = {"op": "run", "job": job(engine, data, output, to)}
+        return rooms.whole_process(engine, command, bench.room, archive=archive, variables=variables)
 
     return Contender(label, run, checked(to, data.rows))
 

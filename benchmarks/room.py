@@ -94,10 +94,17 @@ def ensure_archive(room: Room) -> None:
     _completed([sys.executable, "-c", code], environment("ingest", room), room, "warmup")
 
 
-def whole_process(kind: str, command: dict[str, Any], room: Room, *, archive: bool = True) -> float:
-    """Run one command in a fresh process; return the seconds from its start to its end."""
+def whole_process(
+    kind: str, command: dict[str, Any], room: Room, *, archive: bool = True, variables: dict[str, str] | None = None
+) -> float:
+    """Run one command in a fresh process, with more variables of its environment; return the seconds from its start to its end."""
     arguments = [sys.executable, "-m", "benchmarks.worker", kind, json.dumps(command)]
-    return _completed(arguments, environment(kind, room, archive=archive), room, kind)
+    return _completed(arguments, environment(kind, room, archive=archive) | (variables or {}), room, kind)
+
+
+def whole_command(arguments: list[str], room: Room) -> float:
+    """Run `penstock` with these arguments; return the seconds from its start to its end."""
+    return _completed([sys.executable, "-m", "penstock", *arguments], environment("ingest", room), room, "penstock")
 
 
 def _completed(arguments: list[str], variables: dict[str, str], room: Room, label: str) -> float:

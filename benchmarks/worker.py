@@ -76,6 +76,12 @@ def _trickle(session: Any, command: dict[str, Any]) -> dict[str, Any]:  # noqa: 
     return {"milliseconds": jobs.trickle(session, jobs.Job(**command["job"]), batches=command["batches"])}
 
 
+def _count(session: Any, command: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - there is a session
+    from benchmarks import jobs  # noqa: PLC0415 - see the module
+
+    return {"seconds": jobs.counted(session, jobs.Job(**command["job"]), by=command["by"])}
+
+
 def _cross(session: Any, command: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - there is a session
     from benchmarks.crossing import cross  # noqa: PLC0415 - see the module
 
@@ -98,6 +104,7 @@ def _profile(_session: object, command: dict[str, Any]) -> dict[str, Any]:
 _OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     "run": _run,
     "trickle": _trickle,
+    "count": _count,
     "cross": _cross,
     "alone": _alone,
     "profile": _profile,

@@ -35,6 +35,7 @@ from benchmarks.profiling import share_of
 from benchmarks.report import Report, Taken, draw, drawn, markdown, speeds, table
 from benchmarks.room import REPOSITORY, ContenderFailed, Room, environment, worker
 from benchmarks.shapes import SHAPES
+from benchmarks.works import WORKS
 from penstock.formats.schema import to_arrow
 from penstock.session import archive
 
@@ -333,7 +334,7 @@ def test_profile_sees_the_whole_batch(tmp_path: Path, what: str) -> None:
         ("~", "<method 'acquire' of '_thread.lock' objects>", "waiting for syncs"),
         ("~", "<method 'update' of 'xxhash.xxh3_128' objects>", "digests of what is written"),
         ("~", "<method 'collect' of 'builtins.PyLazyFrame' objects>", "parsing JSON (polars)"),
-        ("/x/src/penstock/formats/jsonquick.py", "_has_pair", "checking that polars read it right"),
+        ("/x/src/penstock/formats/json/dense.py", "_has_half", "checking that polars read it right"),
         ("/x/site-packages/pyarrow/compute.py", "wrapper", "lines to rows and back"),
         ("/x/src/penstock/formats/groups.py", "_flush", "encoding Parquet"),
         ("/x/src/penstock/formats/lines.py", "blocks", "finding records in bytes"),
@@ -389,6 +390,7 @@ def test_page_says_what_was_measured() -> None:
     assert "- text-text: the machine was busy when it began (2.5 cores)" in page
     assert "| parsing | 75% |" in page
     assert all(name in page for name in CASES)
+    assert set(WORKS) <= set(CASES)
 
 
 def test_page_without_figures_says_so() -> None:
@@ -451,6 +453,7 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     [
         ("syncs", ["text to text with syncs against without"]),
         ("json-parquet-warm", ["JSON to Parquet, warm session", "the same against parse + write alone"]),
+        ("parquet-parquet", ["Parquet to Parquet"]),
         ("tiny-batch", ["one line a trigger, readStream and writeStream", "one line a trigger, penstock.ingest"]),
     ],
 )

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from penstock.session.extras import NEWER_PYTHON, PACKAGES
-from penstock.session.machine import JAVA_AT_LEAST, PYSPARK_AT_LEAST
+from penstock.session.java import JAVA_AT_LEAST
+from penstock.session.pythons import PYSPARK_AT_LEAST
 from tests.docs.markdown import table
 from tests.support.stage import Stage
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.session import archive, machine
-from penstock.session.machine import Finding
+from penstock.session.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable

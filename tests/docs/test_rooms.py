@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.docs.markdown import DOCS, blocks
 from tests.test_layers import BELOW, SOURCE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROOMS = {path.parent.name for path in (SOURCE / "penstock").glob("*/__init__.py")}
 GROUND = {path.stem for path in (SOURCE / "penstock").glob("*.py") if not path.stem.startswith("__")}
@@ -69,3 +76,13 @@ def test_what_the_walk_names_is_there() -> None:
     assert len(names) > 30
     for name in names:
         assert found(name) is not None, name
+
+
+@pytest.mark.parametrize(
+    "room", sorted(path.parent for path in (SOURCE / "penstock").rglob("*/__init__.py")), ids=lambda room: room.name
+)
+def test_every_room_says_what_it_is(room: Path) -> None:
+    """Who enters a room is told what lives in it, what may be touched and what it may know, in this order."""
+    told = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    places = [told.find(heading) for heading in ("*What lives here", "*What may be touched.*", "*What it may know.*")]
+    assert -1 < places[0] < places[1] < places[2], f"{room}: {places}"

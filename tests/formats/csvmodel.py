@@ -1,4 +1,4 @@
-"""CSV read character by character: what `csvcut` and `delimited` must find, whatever the dialect."""
+"""CSV read character by character: what `csv.cut` and `csv.decoder` must find, whatever the dialect."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, FileChanged
-from penstock.formats import Dialect, csvcut
-from penstock.formats.csvcut import (
+from penstock.formats import Dialect
+from penstock.formats.csv import cut as csvcut
+from penstock.formats.csv.cut import (
     csv_blocks,
     csv_cut,
     csv_header,

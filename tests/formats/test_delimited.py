@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, OptionError
 from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_extension, file_header
-from penstock.formats.csvcut import csv_blocks, csv_cut, csv_stream_blocks
-from penstock.formats.csvencoder import CsvEncoder
-from penstock.formats.delimited import header_names
+from penstock.formats.csv.cut import csv_blocks, csv_cut, csv_stream_blocks
+from penstock.formats.csv.decoder import header_names
+from penstock.formats.csv.encoder import CsvEncoder
 from tests.formats.batches import flat_batches, same_rows
 from tests.formats.csvmodel import read
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same

@@ -13,7 +13,7 @@ from penstock.errors import BadRecord
 from penstock.formats import ReadFormat, decoder
 from penstock.formats.account import Account
 from penstock.formats.format import Dialect
-from penstock.formats.jsondoubt import Doubt
+from penstock.formats.json.doubt import Doubt
 from tests.support.effort import effort
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord
-from penstock.formats import jsondocument
-from penstock.formats.jsondocument import as_lines
+from penstock.formats.json import document as jsondocument
+from penstock.formats.json.document import as_lines
 
 TREE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('ab",[]{}\\\n\r\té:'), max_size=6),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from penstock.formats import ReadFormat, decoder, jsonexact
+from penstock.formats import ReadFormat, decoder
 from penstock.formats.account import Account
-from penstock.formats.jsondoubt import Doubt
-from penstock.formats.jsonframe import FrameReader
+from penstock.formats.json import exact as jsonexact
+from penstock.formats.json.doubt import Doubt
+from penstock.formats.json.frame import FrameReader
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError
 from penstock.formats.patterns import TimeForms
@@ -24,7 +25,7 @@ from tests.support.effort import effort
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.formats.jsondoubt import Most
+    from penstock.formats.json.doubt import Most
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

@@ -19,13 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, file_extension, jsonexact, jsonl
+from penstock.formats import ReadFormat, WriteFormat, decoder, encoder, file_extension
 from penstock.formats.account import Account
-from penstock.formats.jsondense import DenseReader, is_strict
-from penstock.formats.jsonframe import FrameReader
-from penstock.formats.jsonlines import Lines
-from penstock.formats.jsonquick import QuickReader
-from penstock.formats.jsonread import JsonReader
+from penstock.formats.json import exact as jsonexact
+from penstock.formats.json import lines as jsonl
+from penstock.formats.json.arrow import Lines
+from penstock.formats.json.dense import DenseReader, is_strict
+from penstock.formats.json.frame import FrameReader
+from penstock.formats.json.quick import QuickReader
+from penstock.formats.json.read import JsonReader
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError
 from penstock.formats.patterns import TimeForms

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.formats.jsonexact import check_json
-from penstock.formats.jsonpattern import Looks, ungrammatical, unlike
+from penstock.formats.json.exact import check_json
+from penstock.formats.json.pattern import Looks, ungrammatical, unlike
 from penstock.formats.malformed import MalformedError
 
 WORDS = [

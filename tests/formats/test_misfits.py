@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.formats.jsonbroken import BROKEN
-from penstock.formats.jsonexact import MemberReader, check_json, shown
+from penstock.formats.json.broken import BROKEN
+from penstock.formats.json.exact import MemberReader, check_json, shown
 from penstock.formats.malformed import MalformedError
 from penstock.formats.misfits import misfits_of, without_refused
 from penstock.formats.patterns import TimeForms

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
+from penstock.formats.format import WriteFormat
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema
 from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
@@ -65,7 +66,7 @@ def rows(count: int) -> pa.RecordBatch:
 def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> bytes:
     """Return the Parquet file of the batches."""
     file = io.BytesIO()
-    writer = ParquetWriter(file, batches[0].schema, codec, **options)
+    writer = ParquetWriter(file, WriteFormat("parquet", batches[0].schema, codec), **options)
     for batch in batches:
         writer.write(batch)
     writer.close()
@@ -378,7 +379,7 @@ def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], group_b
 def test_a_small_view_does_not_pin_its_batch() -> None:
     """A slice that waits for its row group keeps its own bytes in memory, not the batch it was cut from."""
     large = pa.RecordBatch.from_pydict({"a": list(range(1_000_000)), "s": ["text"] * 1_000_000})
-    writer = ParquetWriter(io.BytesIO(), large.schema, "none")
+    writer = ParquetWriter(io.BytesIO(), WriteFormat("parquet", large.schema, "none"))
     before = pa.total_allocated_bytes()
     for start in range(0, 1_000_000, 100_000):
         writer.write(large.slice(start, 10))
@@ -395,7 +396,7 @@ def test_the_estimate_follows_the_file() -> None:
     """The size is estimated by the ratio given, then by the one the file has shown; when closed it is the file's size."""
     file = io.BytesIO()
     batch = pa.RecordBatch.from_pydict({"a": list(range(100_000))}, NUMBERS)
-    writer = ParquetWriter(file, NUMBERS, "zstd", group_bytes=2 * batch.nbytes, ratio=0.5)
+    writer = ParquetWriter(file, WriteFormat("parquet", NUMBERS, "zstd"), group_bytes=2 * batch.nbytes, ratio=0.5)
     assert writer.bytes_estimate == file.tell() == 4
     writer.write(batch)
     assert writer.bytes_estimate == 4 + batch.nbytes // 2
@@ -421,7 +422,7 @@ def test_a_file_without_rows_is_a_file() -> None:
 
 def test_other_columns_are_refused() -> None:
     """A batch of another schema is refused, and the file stays as it was."""
-    writer = ParquetWriter(io.BytesIO(), NUMBERS, "none")
+    writer = ParquetWriter(io.BytesIO(), WriteFormat("parquet", NUMBERS, "none"))
     with pytest.raises(OptionError, match="other columns than the file"):
         writer.write(rows(1))
     assert writer.rows == 0
@@ -435,7 +436,7 @@ def test_errors_of_writing_come_through() -> None:
             raise OSError(28, "No space left on device", len(data))
 
     with pytest.raises(OSError, match="No space left") as caught:
-        ParquetWriter(Full(), NUMBERS, "none")
+        ParquetWriter(Full(), WriteFormat("parquet", NUMBERS, "none"))
     assert caught.value.errno == 28
 
 
@@ -450,7 +451,7 @@ def test_schemas_that_only_spark_tells_apart(told: str) -> None:
         schema = to_arrow(json.dumps({"type": "struct", "fields": fields}))
         for _ in range(2):
             file = io.BytesIO()
-            ParquetWriter(file, schema, "none").close()
+            ParquetWriter(file, WriteFormat("parquet", schema, "none")).close()
             footers.append(pq.ParquetFile(file).metadata.metadata[SPARK_KEY].decode())
     assert footers[0] == footers[1] != footers[2] == footers[3]
     assert ("interval hour" in footers[0], "interval day" in footers[2]) == (True, True)

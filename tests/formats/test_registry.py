@@ -29,7 +29,7 @@ NAMING = {
     "formats/ddl.py": "types of Spark's DDL",
     "formats/schema.py": "types of Spark's",
     "session/ddl.py": "a method of Spark's schemas",
-    "formats/jsonl.py": "JSON's own",
+    "formats/json/lines.py": "JSON's own",
     "session/extras.py": "an extra of that name",
     "db/sink.py": "`text` is a type of SQL",
     "db/types.py": "`text` is a type of SQL",

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BadRecord, OptionError
-from penstock.formats.jsondocument import as_lines
-from penstock.formats.jsonexact import exact
+from penstock.formats.json.document import as_lines
+from penstock.formats.json.exact import exact
 from penstock.formats.malformed import MalformedError
 from penstock.formats.patterns import TimePattern, compiled
 from tests.formats.spark import REFUSED, TYPES, cast_to_string

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.errors import BadFile, NoSpace, OptionError, StorageError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import Account
+from penstock.formats.format import WriteFormat
 from penstock.formats.registry import names, table_format
 from penstock.formats.trial import check_table
 from penstock.options.formats import WRITTEN
@@ -106,7 +107,7 @@ def written(form: TableFormat, *batches: pa.RecordBatch, codec: str | None = Non
     """Return the file of the batches."""
     file = io.BytesIO()
     codec = codec or form.codecs[0]
-    writer = form.writer(file, batches[0].schema, codec, group_bytes=group_bytes, ratio=0.5)
+    writer = form.writer(file, WriteFormat(form.name, batches[0].schema, codec), group_bytes=group_bytes, ratio=0.5)
     for batch in batches:
         writer.write(batch)
     writer.close()
@@ -184,7 +185,7 @@ def test_the_size_is_known_while_it_is_written(name: str) -> None:
     values = [chance.getrandbits(63) for _ in range(40_000)]
     file = io.BytesIO()
     batch = pa.RecordBatch.from_pydict({"a": values, "s": [str(value) for value in values]}, schema=NUMBERS)
-    writer = form.writer(file, NUMBERS, form.codecs[0], group_bytes=100_000, ratio=0.5)
+    writer = form.writer(file, WriteFormat(form.name, NUMBERS, form.codecs[0]), group_bytes=100_000, ratio=0.5)
     for begin in range(0, len(values), 1000):
         writer.write(batch.slice(begin, 1000))
     told = writer.bytes_estimate
@@ -276,7 +277,7 @@ def test_what_is_given_up_leaves_the_process_alone(name: str) -> None:
     wrong = pa.schema([pa.field("a", pa.int8()), ("s", pa.string())])
 
     def give_up() -> None:
-        writer = form.writer(io.BytesIO(), NUMBERS, form.codecs[0], group_bytes=4000, ratio=0.5)
+        writer = form.writer(io.BytesIO(), WriteFormat(form.name, NUMBERS, form.codecs[0]), group_bytes=4000, ratio=0.5)
         writer.write(numbers(300))
         for _ in form.rows(ReadFormat(name, NUMBERS), InMemory(data), len(data), (0, len(data))):
             raise KeyError(name)
@@ -345,7 +346,11 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
         writers: list[Any] = []
 
         def write(room: int = room, writers: list[Any] = writers) -> None:
-            writers.append(form.writer(FullDisk(room), NUMBERS, form.codecs[0], group_bytes=group_bytes, ratio=0.5))
+            writers.append(
+                form.writer(
+                    FullDisk(room), WriteFormat(form.name, NUMBERS, form.codecs[0]), group_bytes=group_bytes, ratio=0.5
+                )
+            )
             writers[0].write(numbers(500))
             writers[0].close()
 
@@ -381,7 +386,7 @@ def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
 @table
 def test_batches_of_other_columns_are_refused(name: str) -> None:
     """A writer takes rows of its schema alone."""
-    writer = table_format(name).writer(io.BytesIO(), NUMBERS, "none", group_bytes=100, ratio=1)
+    writer = table_format(name).writer(io.BytesIO(), WriteFormat(name, NUMBERS), group_bytes=100, ratio=1)
     with pytest.raises(OptionError, match="the batch has other columns than the file"):
         writer.write(rows(1))
 

@@ -30,7 +30,8 @@ import pyarrow as pa
 import zstandard
 
 from penstock.errors import BadFile, BadRecord, OptionError
-from penstock.formats import csvcut, families, lines
+from penstock.formats import families, lines
+from penstock.formats.csv import cut as csvcut
 from penstock.formats.known import csv as known_csv
 from penstock.options import SOURCE, parse
 from penstock.source import configured, pieces, transcoding

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from penstock.errors import BadRecord, FileChanged, OptionError
-from penstock.formats import ReadFormat, ddl, decoder, jsonexact
-from penstock.formats.csvkinds import kinds
-from penstock.formats.jsonkinds import JsonKinds
+from penstock.formats import ReadFormat, ddl, decoder
+from penstock.formats.csv.kinds import kinds
+from penstock.formats.json import exact as jsonexact
+from penstock.formats.json.kinds import JsonKinds
 from penstock.formats.schema import to_arrow
 from penstock.formats.seen import DEPTH_MAX, NAMES_MAX, Room, Seen, Types, ValueExample
 from penstock.options import SOURCE, parse

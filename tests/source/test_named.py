@@ -16,6 +16,7 @@ import pytest
 
 from penstock.errors import BadFile, BadRecord, DamagedState, FileChanged, OptionError
 from penstock.formats.schema import to_spark
+from penstock.source import looking
 from penstock.source.named import NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
 from penstock.storage import LocalStorage
@@ -55,7 +56,7 @@ class Names:
             [*fields, ("modified", pa.timestamp("us", tz="UTC")), ("identity", pa.string()), ("k", pa.int64())]
         )
         batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-        return list(files.splits([batch], notes, keep=True, replays=notes is not None))
+        return list(looking.splits(files, [batch], notes, keep=True, replays=notes is not None))
 
     def read(self, files: NamedFiles, rows: list[dict[str, Any]], notes: Pins | None = None) -> list[dict[str, Any]]:
         """Return the records of what rows name, with the column `k` of their rows."""
@@ -121,7 +122,7 @@ def test_without_the_columns_of_the_rows(names: Names) -> None:
     path = names.put("a", b"one\ntwo\n")
     batch = pa.RecordBatch.from_arrays([pa.array([path])], names=["c0"])
     files = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0))
-    batches = list(files.records(files.splits([batch], None, keep=False, replays=False)))
+    batches = list(files.records(looking.splits(files, [batch], None, keep=False, replays=False)))
     assert [batch.to_pydict() for batch in batches] == [{"value": ["one", "two"]}]
 
 
@@ -483,15 +484,15 @@ def test_a_row_that_cannot_be_replayed(names: Names) -> None:
     row = version(names.put("a", b"one\n")) | {"k": 0}
     batch = pa.RecordBatch.from_pylist([row, row | {"size": None}])
     files = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0, None, None, 1, 2))
-    assert list(files.splits([batch.slice(0, 1)], None, keep=False, replays=True))
+    assert list(looking.splits(files, [batch.slice(0, 1)], None, keep=False, replays=True))
     tagged = pa.RecordBatch.from_pylist(
         [{"path": row["path"], "identity": "an inode says nothing of what a file holds"}]
     )
     named_by_tag = NamedFiles.of({"format": "text"}, to_spark(TEXT), NamingColumns(0, identity=1))
     with pytest.raises(OptionError, match="set stateLocation"):
-        list(named_by_tag.splits([tagged], None, keep=False, replays=True))
+        list(looking.splits(named_by_tag, [tagged], None, keep=False, replays=True))
     with pytest.raises(OptionError, match="set stateLocation"):
-        list(files.splits([batch], None, keep=False, replays=True))
+        list(looking.splits(files, [batch], None, keep=False, replays=True))
 
 
 def test_when_notes_are_needed() -> None:

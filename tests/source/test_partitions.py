@@ -18,7 +18,7 @@ import pytest
 from pyarrow import dataset
 
 from penstock.errors import BadFile, OptionError
-from penstock.formats.jsonl import JsonDecoder
+from penstock.formats.json.lines import JsonDecoder
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
 from penstock.source import configured

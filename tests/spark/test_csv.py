@@ -13,8 +13,8 @@ import pytest
 import penstock
 from penstock.errors import BadFile
 from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_header
-from penstock.formats.csvcut import csv_stream_blocks, csv_stream_header
-from penstock.formats.delimited import header_names
+from penstock.formats.csv.cut import csv_stream_blocks, csv_stream_header
+from penstock.formats.csv.decoder import header_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

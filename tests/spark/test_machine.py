@@ -19,8 +19,10 @@ from typing import NoReturn
 import pytest
 
 from penstock.errors import DependencyError, OptionError
-from penstock.session import archive, forkserver, interpreter, launch, machine
+from penstock.session import archive, forkserver, host, interpreter, java, launch, machine, pythons, surroundings
 from penstock.session import local as session
+from penstock.session.finding import Finding, require
+from penstock.session.master import check_master
 from tests.support.follows import follows
 
 SPARK = [
@@ -76,8 +78,8 @@ def test_advice_on_python_310_is_no_circle(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DependencyError, match=r"no PySpark 4.3 for Python 3.10; .*python3.11 -m venv") as raised:
         session.require_pyspark()
     assert "install it with" not in raised.value.message
-    assert machine.python().state == "problem"
-    assert "3.11" in machine.python().advice
+    assert pythons.python().state == "problem"
+    assert "3.11" in pythons.python().advice
 
 
 def test_pyspark_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +87,7 @@ def test_pyspark_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(DependencyError, match="PySpark is not installed; install it with: pip install 'penstock"):
         session.require_pyspark()
-    assert machine.spark_home().state == "ok"
+    assert surroundings.spark_home().state == "ok"
 
 
 def test_pyspark_hidden_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +113,7 @@ def test_this_python_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.Mon
     for name in (sys.executable, f"{folder}/python3", "python3", "python", str(tmp_path / "environment/bin/python")):
         monkeypatch.setenv("PYSPARK_PYTHON", name)
         assert interpreter.is_this(name)
-        assert machine.workers().state == "ok"
+        assert pythons.workers().state == "ok"
 
 
 def test_other_environment_of_the_same_file_is_another_python(venv: Path, tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_jvm_is_given_a_locale_with_utf8(monkeypatch: pytest.MonkeyPatch, codese
     """With LC_ALL=C Java can name no file that is not named in ASCII."""
     monkeypatch.setattr(locale, "nl_langinfo", lambda _: codeset)
     assert machine.for_jvm("local").get("LC_ALL") == given
-    assert (machine.locales().state == "ok") == (given is None)
+    assert (host.locales().state == "ok") == (given is None)
 
 
 def unknown(*_: object) -> NoReturn:
@@ -276,7 +278,7 @@ def test_java_is_told_by_what_its_installation_notes(
 ) -> None:
     """A Java that is too old is found without starting it; one that notes nothing is tried."""
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
-    assert machine.java().state == state
+    assert java.java().state == state
 
 
 def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +300,7 @@ def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_doctor_asks_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, state: str) -> None:
     """The doctor takes Java's own word, and does not believe in one that does not run."""
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", "17.0.1", says=says)))
-    assert machine.java_runs().state == state
+    assert java.java_runs().state == state
 
 
 def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,12 +309,12 @@ def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert machine.spark_home().state == "note"
-    assert "is Spark 3.5.1, PySpark is 4" in machine.spark_home().text
+    assert surroundings.spark_home().state == "note"
+    assert "is Spark 3.5.1, PySpark is 4" in surroundings.spark_home().text
     assert machine.for_jvm("local")["SPARK_HOME"] == os.path.dirname(pyspark.__file__)
     ours = tmp_path / "jars" / f"spark-core_2.13-{pyspark.__version__}-vendor-1.jar"
     (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").rename(ours)
-    assert machine.spark_home().state == "ok"
+    assert surroundings.spark_home().state == "ok"
     assert "SPARK_HOME" not in machine.for_jvm("local")
 
 
@@ -330,8 +332,8 @@ def test_variables_with_which_nothing_starts(
 ) -> None:
     """They are named, with what to do."""
     monkeypatch.setenv(name, value)
-    assert machine.variables().state == "problem"
-    assert advice in machine.variables().advice
+    assert surroundings.variables().state == "problem"
+    assert advice in surroundings.variables().advice
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ def test_advice_on_variables_is_followed(monkeypatch: pytest.MonkeyPatch, name: 
 
     monkeypatch.setenv(name, value)
     with pytest.raises(DependencyError, match=name) as caught:
-        machine.require(*machine.before_start("local[2]"))
+        require(*machine.before_start("local[2]"))
     assert "unset" in caught.value.message
     assert problems()
     if python := re.search(r"set it to '([^']+)'", caught.value.message):
@@ -374,7 +376,7 @@ def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError(number)
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    found = machine.user()
+    found = host.user()
     assert found.state == "problem"
     assert f"spark:x:{os.getuid()}:" in found.advice
 
@@ -382,10 +384,10 @@ def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("odd", ["/opt/a:b/lib", "/opt/\udce9"])
 def test_paths_that_java_cannot_have(monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
     """A colon ends an entry of a class path, and Java knows no file whose name is not text."""
-    monkeypatch.setattr(machine, "_pyspark_home", lambda: odd)
-    assert machine.paths().state == "problem"
-    monkeypatch.setattr(machine, "_pyspark_home", lambda: "/opt/a b/lib")
-    assert machine.paths().state == "ok"
+    monkeypatch.setattr(pythons, "pyspark_home", lambda: odd)
+    assert surroundings.paths().state == "problem"
+    monkeypatch.setattr(pythons, "pyspark_home", lambda: "/opt/a b/lib")
+    assert surroundings.paths().state == "ok"
 
 
 def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,41 +395,41 @@ def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert machine.here().state == "problem"
+    assert surroundings.here().state == "problem"
 
 
 def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None at all stops a start; one with too long a name costs its speed; one that is full is told."""
-    assert machine.temporary().state == "ok"
+    assert host.temporary().state == "ok"
     long = tmp_path / ("x" * 90)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    assert "too long for sockets" in machine.temporary().text
-    monkeypatch.setattr(machine, "free_bytes", lambda _: 1 << 20)
-    assert machine.temporary().state == "problem"
+    assert "too long for sockets" in host.temporary().text
+    monkeypatch.setattr(host, "free_bytes", lambda _: 1 << 20)
+    assert host.temporary().state == "problem"
     monkeypatch.undo()
     monkeypatch.setenv("TMPDIR", "/proc")
-    assert "since TMPDIR='/proc' cannot be written" in machine.temporary().text
+    assert "since TMPDIR='/proc' cannot be written" in host.temporary().text
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/proc")
-    assert machine.temporary().state == "problem"
+    assert host.temporary().state == "problem"
 
     def none() -> NoReturn:
         raise FileNotFoundError
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    assert machine.temporary().state == "problem"
+    assert host.temporary().state == "problem"
 
 
 def test_java_is_given_a_directory_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java takes /tmp whatever TMPDIR says; where that cannot be written it is told, and does without sockets in a long one."""
-    assert machine.java_options() == []
-    assert machine.has_sockets()
+    assert host.java_options() == []
+    assert host.has_sockets()
     long = tmp_path / ("x" * 90)
     long.mkdir()
-    monkeypatch.setattr(machine, "_JAVA_TEMPORARY", "/proc")
+    monkeypatch.setattr(host, "_JAVA_TEMPORARY", "/proc")
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    assert machine.java_options() == [f"-Djava.io.tmpdir={long}"]
-    assert not machine.has_sockets()
+    assert host.java_options() == [f"-Djava.io.tmpdir={long}"]
+    assert not host.has_sockets()
 
 
 def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,8 +437,8 @@ def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc")
     assert archive.flags() == []
-    assert machine.cache().state == "ok"
-    assert "HOME='/proc' can be written" in machine.cache().text
+    assert host.cache().state == "ok"
+    assert "HOME='/proc' can be written" in host.cache().text
 
 
 def test_cache_of_a_home_among_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,16 +447,16 @@ def test_cache_of_a_home_among_temporary_files(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
-    assert machine.cache().text == f"{tmp_path}/home/.cache/penstock"
+    assert host.cache().text == f"{tmp_path}/home/.cache/penstock"
 
 
 def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a query under load would meet are named with the command that raises them."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
-    assert machine.limits().state == "note"
-    assert "ulimit -n" in machine.limits().advice
+    assert host.limits().state == "note"
+    assert "ulimit -n" in host.limits().advice
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert machine.limits().state == "ok"
+    assert host.limits().state == "ok"
 
 
 def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,37 +469,37 @@ def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         launch.plan("local[2]")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, max(limited)))
-    assert machine.limits().state == "ok"
+    assert host.limits().state == "ok"
 
 
 def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host whose name nobody knows is no problem of ours; one whose loopback is down is."""
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert machine.network().state == "ok"
-    assert "SPARK_LOCAL_IP" in machine.network().text
+    assert host.network().state == "ok"
+    assert "SPARK_LOCAL_IP" in host.network().text
 
     def down(*_: object) -> NoReturn:
         raise OSError
 
     monkeypatch.setattr(socket.socket, "bind", down)
-    assert machine.network().state == "problem"
+    assert host.network().state == "problem"
 
 
 def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt TZ stands for UTC without a word; rules as POSIX has them are zones."""
     for name, state in {"Europe/Berlin": "ok", "CET-1CEST,M3.5.0,M10.5.0/3": "ok", "Mars/Olympus": "note"}.items():
         monkeypatch.setenv("TZ", name)
-        assert machine.time_zone().state == state
+        assert host.time_zone().state == state
 
 
 def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A HADOOP_CONF_DIR that has no configuration is named; with one, and a user to ask as, all is well."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("HADOOP_USER_NAME", "etl")
-    assert machine.hadoop().state == "note"
+    assert surroundings.hadoop().state == "note"
     (tmp_path / "core-site.xml").write_text("<configuration/>")
-    assert machine.hadoop().state == "ok"
-    assert "asked as 'etl'" in machine.hadoop().text
+    assert surroundings.hadoop().state == "ok"
+    assert "asked as 'etl'" in surroundings.hadoop().text
 
 
 def test_what_is_not_well_has_advice() -> None:
@@ -510,9 +512,9 @@ def test_what_is_not_well_has_advice() -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     """Who has two things to mend is told both."""
-    a, b = (machine.Finding(name, "problem", f"{name} is wrong", f"mend {name}") for name in "ab")
+    a, b = (Finding(name, "problem", f"{name} is wrong", f"mend {name}") for name in "ab")
     with pytest.raises(DependencyError, match="a is wrong; mend a\nb is wrong; mend b"):
-        machine.require(a, machine.Finding("c", "note", "x", "y"), b)
+        require(a, Finding("c", "note", "x", "y"), b)
 
 
 def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,7 +558,7 @@ def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master:
         "yarn",
         "k8s://x",
     ):
-        machine.check_master(known)
+        check_master(known)
 
 
 @pytest.mark.usefixtures("no_jvm")

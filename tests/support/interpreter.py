@@ -1,7 +1,7 @@
 """One interpreter for programs that run one behind the other: each that starts Spark finds the JVM of the one before it, warm.
 
-A program is run as Python runs it, but for what an interpreter does once: what others have imported is there already. Tests run in
-random order, so each program is the first one now and then.
+A program is run as Python runs it, but for what an interpreter does once: what others have imported is there already. None of them
+starts the JVM: what a session is given when that is done becomes the default of all sessions behind it (`spark.executorEnv.…`, too).
 """
 
 from __future__ import annotations
@@ -104,15 +104,15 @@ class Interpreter:
 
         What Spark and its workers print is not seen, and they do not import from `cwd`: they are of the program that started the JVM.
         """
-        if not self._is_begun:
-            self._is_begun = True
-            self.run(_START)
         return self.run(_COMMAND, str(cwd), *arguments)
 
     def run(
         self, program: Path | str, *arguments: str, timeout: float = PATIENCE_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         """Run a file, or code; return how it ended. One that takes too long is killed, and the interpreter with it."""
+        if not self._is_begun:
+            self._is_begun = True
+            self.run(_START)
         said = self._room / str(next(self._number))
         if isinstance(program, str):
             (path := said.with_suffix(".py")).write_text(program, encoding="utf-8")

@@ -1,8 +1,8 @@
 """The command `penstock`.
 
-*What lives here.* `app` has the commands and their flags. Each command answers with facts (`answer`), which are printed as one JSON object
-with `--json`, and as a table or a sentence without. `ingest`, `state`, `check`, `run`, `page` and `demo` do the work, and import what they
-need when they run: `penstock --help` imports no Spark, no Arrow and no polars.
+*What lives here.* `app` and `walcommands` have the commands and their flags (`flags`). Each command answers with facts (`answer`),
+which are printed as one JSON object with `--json`, and as a table or a sentence without. `ingest`, `state`, `check`, `run`, `page` and
+`demo` do the work, and import what they need when they run: `penstock --help` imports no Spark, no Arrow and no polars.
 
 *What may be touched.* What the flags name, through the rooms that own it; standard output, standard error and the signals
 of this process (`process`), which no other room may touch while it is a library.

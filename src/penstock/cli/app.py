@@ -8,46 +8,36 @@ import typer
 from typer.core import TyperCommand
 
 from penstock.cli.answer import Answer, command
+from penstock.cli.flags import (
+    CONTEXT,
+    Json,
+    Key,
+    OneSink,
+    Output,
+    Page,
+    Pairs,
+    Pattern,
+    QueryCheckpoint,
+    QueryEnded,
+    QueryOptions,
+    Recursive,
+    Source,
+    SourceOptions,
+    Sources,
+    Text,
+    Token,
+    Watch,
+    flag,
+)
+from penstock.cli.walcommands import wal
 from penstock.options.formats import DEFAULT, READ, WRITTEN
 
 app = typer.Typer(
     name="penstock",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
-
-Sources = Annotated[
-    list[str], typer.Argument(metavar="SRC", help="Directories, files or globs to read.", show_default=False)
-]
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory, file or glob that is read.", show_default=False)]
-Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
-Text = str | None
-Pairs = list[str] | None
-
-
-def _flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's own type is private
-    from rich.markup import escape
-
-    return typer.Option(name, metavar=metavar, help=escape(text))
-
-
-Key = Annotated[Text, _flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
-Page = Annotated[Text, _flag("--page", "ADDR", "Show what happens in a browser, at :PORT (this machine) or HOST:PORT.")]
-Token = Annotated[
-    Text, _flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
-]
-
-# Flags that several commands have.
-Watch = Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")]
-Pattern = Annotated[Text, _flag("--pattern", "R", "Regular expression that file names must match.")]
-Recursive = Annotated[bool, typer.Option("--recursive", help="Descend into directories.")]
-SourceOptions = Annotated[Pairs, _flag("--source-option", "K=V", "Any option of the source, repeatable.")]
-OneSink = Annotated[Text, typer.Option(metavar="ID", help="This sink only.")]
-QueryCheckpoint = Annotated[Text, _flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")]
-QueryOptions = Annotated[Pairs, _flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")]
-QueryEnded = Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")]
 
 
 class _Accepts(TyperCommand):
@@ -86,29 +76,29 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
     src: Sources,
     dst: Output,
-    format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
-    to: Annotated[Text, _flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
+    format_: Annotated[Text, flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
+    to: Annotated[Text, flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
     schema: Annotated[
-        Text, _flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'; or infer.")
+        Text, flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'; or infer.")
     ] = None,
-    bucket_by: Annotated[Text, _flag("--bucket-by", "T", "Directories, such as 'dt={ts:%Y-%m-%d}/{city}'.")] = None,
-    roll_size: Annotated[Text, _flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
-    roll_rows: Annotated[Text, _flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
-    roll_interval: Annotated[Text, _flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
-    roll_inactivity: Annotated[Text, _flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
-    checkpoint: Annotated[Text, _flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
+    bucket_by: Annotated[Text, flag("--bucket-by", "T", "Directories, such as 'dt={ts:%Y-%m-%d}/{city}'.")] = None,
+    roll_size: Annotated[Text, flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
+    roll_rows: Annotated[Text, flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
+    roll_interval: Annotated[Text, flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
+    roll_inactivity: Annotated[Text, flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
+    checkpoint: Annotated[Text, flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
     watch: Watch = False,
-    interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (1s).")] = None,
-    max_files: Annotated[Text, _flag("--max-files", "N", "At most that many files a batch.")] = None,
-    max_bytes: Annotated[Text, _flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
+    interval: Annotated[Text, flag("--interval", "D", "With --watch: look for new files so often (1s).")] = None,
+    max_files: Annotated[Text, flag("--max-files", "N", "At most that many files a batch.")] = None,
+    max_bytes: Annotated[Text, flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
     pattern: Pattern = None,
     recursive: Recursive = False,
-    compression: Annotated[Text, _flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
-    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
-    sql: Annotated[Text, _flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
-    master: Annotated[Text, _flag("--master", "M", "Where Spark runs (local[*]).")] = None,
+    compression: Annotated[Text, flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
+    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
+    sql: Annotated[Text, flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
+    master: Annotated[Text, flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: SourceOptions = None,
-    sink_option: Annotated[Pairs, _flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
+    sink_option: Annotated[Pairs, flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be read and written; write nothing, start no Spark.")
     ] = False,
@@ -153,8 +143,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 def schema(
     *,
     src: Sources,
-    format_: Annotated[Text, _flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
-    sample: Annotated[Text, _flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
+    format_: Annotated[Text, flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
+    sample: Annotated[Text, flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Look at all there is.")] = False,
     pattern: Pattern = None,
     recursive: Recursive = False,
@@ -189,7 +179,7 @@ def files(
         bool, typer.Option("--follow", help="A line a finished file, as they are published, until stopped.")
     ] = False,
     start: Annotated[
-        Text, _flag("--from", "W", "With --follow: earliest (default), latest, a record: 12, SINK:12, or an `after`.")
+        Text, flag("--from", "W", "With --follow: earliest (default), latest, a record: 12, SINK:12, or an `after`.")
     ] = None,
     sink: Annotated[Text, typer.Option(metavar="ID", help="With --follow: of this sink only.")] = None,
     as_json: Annotated[
@@ -213,18 +203,18 @@ def files(
 def catalog(
     *,
     dst: Output,
-    iceberg: Annotated[Text, _flag("--iceberg", "NS.TABLE", "Of Iceberg, such as logs.events.")] = None,
+    iceberg: Annotated[Text, flag("--iceberg", "NS.TABLE", "Of Iceberg, such as logs.events.")] = None,
     catalog_: Annotated[
         Text,
-        _flag("--catalog", "NAME|URI", "Of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"),
+        flag("--catalog", "NAME|URI", "Of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"),
     ] = None,
     delta: Annotated[bool, typer.Option("--delta", help="Of Delta, whose log is then in DST.")] = False,
     sink: OneSink = None,
     skip: Annotated[
-        Pairs, _flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
+        Pairs, flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
     ] = None,
     watch: Watch = False,
-    interval: Annotated[Text, _flag("--interval", "D", "With --watch: look for new files so often (10s).")] = None,
+    interval: Annotated[Text, flag("--interval", "D", "With --watch: look for new files so often (10s).")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Bring the finished Parquet files of DST into a table of Iceberg or Delta, each exactly once; again: what is new since.
@@ -243,9 +233,9 @@ def verify(
     *,
     dst: Output,
     source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
-    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
+    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
     key: Key = None,
-    mended: Annotated[Text, _flag("--mended", "DIR", "Of the mended files that retry has taken in.")] = None,
+    mended: Annotated[Text, flag("--mended", "DIR", "Of the mended files that retry has taken in.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -264,7 +254,7 @@ def finish(
     dst: Output,
     sink: OneSink = None,
     part: Annotated[
-        Text, _flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
+        Text, flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
     ] = None,
     as_text: Annotated[
         bool, typer.Option("--as-text", help="Columns that a file cannot hold (PST-304) as JSON text.")
@@ -283,10 +273,10 @@ def retry(
     *,
     dst: Output,
     mended: Annotated[
-        Text, _flag("--mended", "FILE|DIR", "Lines of the quarantine with mended bytes; mended files.")
+        Text, flag("--mended", "FILE|DIR", "Lines of the quarantine with mended bytes; mended files.")
     ] = None,
     sink: OneSink = None,
-    transform: Annotated[Text, _flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
+    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "That of the ingest.")] = None,
     key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
@@ -344,7 +334,7 @@ def adopt(
         str, typer.Argument(metavar="DIR", help="What Spark's own file sink wrote.", show_default=False)
     ],
     unlisted: Annotated[
-        Text, _flag("--unlisted", "W", "Files that Spark's log does not list: aside (out of sight), or keep.")
+        Text, flag("--unlisted", "W", "Files that Spark's log does not list: aside (out of sight), or keep.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only look: name all that is not listed, or missing.")
@@ -368,9 +358,9 @@ def late(
     src: Source,
     dst: Output,
     accept: Annotated[
-        Pairs, _flag("--accept", "[GLOB]", "Have late files read by the next start: alone it is all; repeatable.")
+        Pairs, flag("--accept", "[GLOB]", "Have late files read by the next start: alone it is all; repeatable.")
     ] = None,
-    dismiss: Annotated[Pairs, _flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
+    dismiss: Annotated[Pairs, flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
     checkpoint: QueryCheckpoint = None,
     source_option: QueryOptions = None,
     query_ended: QueryEnded = False,
@@ -432,7 +422,7 @@ def run(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="TOML, or a directory of *.toml.", show_default=False)],
     metrics: Annotated[
-        Text, _flag("--metrics", "ADDR", "Answer Prometheus, /health and /ready at :PORT (this machine) or HOST:PORT.")
+        Text, flag("--metrics", "ADDR", "Answer Prometheus, /health and /ready at :PORT (this machine) or HOST:PORT.")
     ] = None,
     otel: Annotated[
         bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
@@ -461,7 +451,7 @@ def run(
 def live_page(
     *,
     dst: Output,
-    at: Annotated[str, _flag("--at", "ADDR", "Answer browsers at :PORT (this machine) or HOST:PORT.")] = ":8080",
+    at: Annotated[str, flag("--at", "ADDR", "Answer browsers at :PORT (this machine) or HOST:PORT.")] = ":8080",
     page_token: Token = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
@@ -507,10 +497,10 @@ def init(
         str, typer.Argument(metavar="DIR", help="Has some of what is to be read.", show_default=False)
     ],
     file: Annotated[
-        str, _flag("--file", "FILE", "What is written, and must not be there; - prints it.")
+        str, flag("--file", "FILE", "What is written, and must not be there; - prints it.")
     ] = "pipelines.toml",
-    to: Annotated[Text, _flag("--to-dir", "DST", "Output directory of the pipeline (DIR-out).")] = None,
-    format_: Annotated[Text, _flag("--format", "F", f"Of DIR: {', '.join(READ)}; by the names of its files.")] = None,
+    to: Annotated[Text, flag("--to-dir", "DST", "Output directory of the pipeline (DIR-out).")] = None,
+    format_: Annotated[Text, flag("--format", "F", f"Of DIR: {', '.join(READ)}; by the names of its files.")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Write a first file of pipelines from a look at DIR: format, columns, size. Needs no Spark."""
@@ -542,72 +532,4 @@ def demo(
     return play(directory, keep=keep, as_json=as_json)
 
 
-wal = typer.Typer(
-    help="Write-ahead logs: append lines, read them, check and mend a log.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 app.add_typer(wal, name="wal")
-
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="Directory of the log.", show_default=False)]
-
-
-@wal.command("append")
-@command
-def wal_append(
-    *,
-    directory: Directory,
-    segment_size: Annotated[str, _flag("--segment-size", "S", "Begin a segment before this size is passed.")] = "64m",
-    as_json: Json = False,  # noqa: ARG001 - `command` reads it
-) -> Answer:
-    """Append the lines of standard input, each as a record; print the position behind them once they are durable."""
-    from penstock.cli import wal as commands
-
-    return commands.append(directory, segment_size)
-
-
-@wal.command("read")
-@command
-def wal_read(
-    *,
-    directory: Directory,
-    start: Annotated[Text, _flag("--from", "SEG:OFF", "Begin at this position.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, until stopped.")] = False,
-    mode: Annotated[
-        str, _flag("--mode", "M", "tail; strict: a torn end is an error; salvage: pass over damage.")
-    ] = "tail",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object a record, with its position, then one.")
-    ] = False,
-) -> Answer:
-    """Print the records, a line each."""
-    from penstock.cli import wal as commands
-
-    return commands.read(directory, start, mode, follow=follow, as_json=as_json)
-
-
-@wal.command("info")
-@command
-def wal_info(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
-    """Show how many records there are, from which position to which."""
-    from penstock.cli import wal as commands
-
-    return commands.info(directory)
-
-
-@wal.command("verify")
-@command
-def wal_verify(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
-    """Read everything, and check that it is what was appended."""
-    from penstock.cli import wal as commands
-
-    return commands.verify(directory)
-
-
-@wal.command("repair")
-@command
-def wal_repair(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
-    """Cut a damaged log behind its last record that is right; what is cut is kept beside it."""
-    from penstock.cli import wal as commands
-
-    return commands.repair(directory)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from penstock.session.machine import Finding, State
+    from penstock.session.finding import Finding, State
     from penstock.storage import Probe, Storage
 
 _SLOW_SECONDS = 1.0
@@ -29,7 +29,7 @@ def doctor(url: str | None) -> Answer:
     """Look at this machine, and with `url` at that place as an output; 1 if anything is found that would stop an ingest."""
     import penstock
     from penstock.session import machine
-    from penstock.session.machine import Finding
+    from penstock.session.finding import Finding
 
     this = f"{penstock.__version__} in {os.path.dirname(penstock.__file__)}"
     findings = [Finding("penstock", "ok", this), *machine.everything()]
@@ -57,7 +57,7 @@ def _archive_of(findings: list[Finding]) -> list[Finding]:
 
 def _look_at(url: str) -> Iterator[Finding]:
     """Yield what is found of a place by trying there what an output needs."""
-    from penstock.session.machine import Finding
+    from penstock.session.finding import Finding
 
     try:
         storage, path = locate(url, name="URL")
@@ -99,7 +99,7 @@ def _note_broken(storage: Storage, path: str, words: str) -> None:
 
 def _raced(storage: Storage, path: str) -> Finding:
     """Return whether a store keeps what only several processes can see; note in the output what was found."""
-    from penstock.session.machine import Finding
+    from penstock.session.finding import Finding
     from penstock.sink.ledger import STATE_DIRECTORY
 
     try:
@@ -115,7 +115,7 @@ def _raced(storage: Storage, path: str) -> Finding:
 
 def _clock_of(probed: Probe) -> Iterator[Finding]:
     """Yield a note where the clock by which files there are stamped differs from this machine's."""
-    from penstock.session.machine import Finding
+    from penstock.session.finding import Finding
 
     ahead = probed.clock_seconds or 0.0
     if abs(ahead) <= _CLOCK_SECONDS:
@@ -127,7 +127,7 @@ def _clock_of(probed: Probe) -> Iterator[Finding]:
 
 
 def _speed(probed: Probe, storage: Storage) -> Finding:
-    from penstock.session.machine import Finding
+    from penstock.session.finding import Finding
 
     slowest = max(probed.tried, key=lambda trial: trial.seconds)
     seconds = sum(trial.seconds for trial in probed.tried)

@@ -9,10 +9,10 @@ import penstock
 
 def lines() -> list[str]:
     """Return what `penstock --version` prints: a name and a version a line."""
-    from penstock.session import machine
     from penstock.session.extras import extras
+    from penstock.session.java import java_runs
 
-    java = machine.java_runs()
+    java = java_runs()
     return [
         f"penstock {penstock.__version__}",
         f"Python {platform.python_version()}",

@@ -258,7 +258,7 @@ def _is_no_text(column: pa.Array) -> pa.Array:
 
 def _lines(rows: pa.RecordBatch) -> list[str]:
     """Return rows as JSON. Times of years without four digits, which it has not, are counts of days or microseconds from 1970."""
-    from penstock.formats.jsonl import json_lines  # for rows that are refused, and those are few
+    from penstock.formats.json.lines import json_lines  # for rows that are refused, and those are few
 
     try:
         text = json_lines(rows)

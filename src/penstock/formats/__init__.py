@@ -1,9 +1,14 @@
-"""Records and bytes, with Arrow on one side: nothing here touches a file system, a clock or Spark.
+"""Records and bytes, with Arrow on one side.
 
-A format is one object in a file of its own in `known`, with one line in the registry (`options.formats`). It belongs to one of two
-`families`, which define all that source, sink and `verify` ask of a format; no other code compares names of formats. `lines` and
-`csvcut` find records in bytes, `codecs` handles compressed files, `schema` reads Spark's schemas, `staged` is the form in which rows
-wait to be written, and `trial` finds out which types a table can hold.
+*What lives here.* A format is one object in a file of its own in `known`, with one line in the registry (`options.formats`). It
+belongs to one of two `families`, which define all that source, sink and `verify` ask of a format; no other code compares names of
+formats. `json`, `csv` and `parquet` are the machinery of a format each. `lines` finds records in bytes, `codecs` handles
+compressed files, `schema` reads Spark's schemas, `staged` is the form in which rows wait to be written, and `trial` finds out
+which types a table can hold.
+
+*What may be touched.* Bytes, rows, and file objects that are handed in: no file system and no clock.
+
+*What it may know.* Storage's errors, options and what is below; neither source nor sink nor Spark.
 
 Decoders take UTF-8: whoever reads a file in another encoding converts it first. `charsets` says in which encodings records can be
 found in the bytes of a file, so that it can be read in ranges.

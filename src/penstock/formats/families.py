@@ -234,21 +234,10 @@ class TableFormat(Format):
         `BadFile` for a damaged file, a column of another type, or a value that does not fit.
         """
 
-    def writer(
-        self,
-        file: WritableFile,
-        schema: pa.Schema,
-        codec: str,
-        *,
-        group_bytes: int,
-        ratio: float,
-        level: int | None = None,
-    ) -> TableWriter:
-        """Return a writer of one file of `schema`. It holds about `group_bytes` of Arrow; `ratio` is the sink's so far.
+    def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
+        """Return a writer of one file. It holds about `group_bytes` of Arrow; `ratio` is the sink's so far.
 
-        `level` is one of `levels`, `None` for the default of the codec.
-
-        Called where there are `codecs`.
+        Called where there are `codecs`. `OptionError` for a schema that no file of the format can have.
         """
         raise NotImplementedError
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that have times as text
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
-
-
 FIELD_OPTIONS = ("unknownFields", "missingFields", "rescuedDataColumn")  # of formats whose records name their values
 
 
@@ -81,15 +79,20 @@ class Dialect:
 class ReadFormat:
     r"""How files are read. Picklable: it travels from the driver to the tasks.
 
-    `name` is that of a format; `schema` the exact schema of every batch. `encoding` and `errors` (what
-    becomes of text that is not of it: fail or replace) are for the text formats, `line_sep` (None: `\n`, `\r\n` and a lone
-    `\r`), in UTF-8, for text and json, `csv` for csv, `block_size` (None: the whole file is one value) for binary.
-    `columns` is what the header of a csv file says: the columns are then taken by their names. `unknown` (ignore, fail, rescue) is
-    what becomes of names that no column has, `missing` (None, null, fail) of columns that a record has no key for. `rescued` is the
-    column, one of the schema, that gets what no other has or takes: of decoders the members of a JSON object, without braces.
-    `columns` is what the header of a csv file says: the columns are then taken by their names. `timestamp`, `timestamp_ntz` and
-    `date` are the patterns of these types in json and csv (None: ISO 8601). `multi_line`: a json file is one document. `refuse`, in a
-    task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
+    `name` is that of a format, `schema` the exact schema of every batch, `zone` that of times that name none. What the others are for,
+    and what `None` means:
+
+    - text formats: `encoding`, and `errors`, what becomes of text that is not of it (fail, replace).
+      `timestamp`, `timestamp_ntz` and `date` are the patterns of these types in json and csv (ISO 8601).
+    - text and json: `line_sep`, in UTF-8 (`\n`, `\r\n` and a lone `\r`).
+    - json: `multi_line`, a file is one document.
+    - csv: its dialect `csv`; `columns` is what the header of a file says, and columns are then taken by these names.
+    - binary: `block_size` (the whole file is one value).
+    - formats whose records name their values: `unknown`, what becomes of names that no column has (ignore, fail, rescue); `missing`, of
+      columns that a record does not name (None, null, fail); `rescued`, the column of the schema that gets what no other has or takes:
+      of decoders the members of a JSON object, without braces.
+
+    `refuse`, in a task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
 
     Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
     `line_sep` and `unit`, NumPy's type of a code unit, to match.
@@ -157,7 +160,7 @@ class Decoder(Protocol):
     def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.
 
-        Called with blocks of whole records, as `lines.blocks` or `csvcut.csv_blocks` cut them; only the last record of a
+        Called with blocks of whole records, as `lines.blocks` or `csv.cut.csv_blocks` cut them; only the last record of a
         file may lack its separator. No block has the header of a csv file.
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first

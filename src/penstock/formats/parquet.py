@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.families import WritableFile
+    from penstock.formats.format import WriteFormat
 
 __all__ = [
     "ParquetWriter",
@@ -130,24 +131,17 @@ class ParquetWriter(GroupWriter):
     """
 
     def __init__(
-        self,
-        file: WritableFile,
-        schema: pa.Schema,
-        codec: str,
-        group_bytes: int = 64 << 20,
-        *,
-        ratio: float = 0.35,
-        level: int | None = None,
+        self, file: WritableFile, fmt: WriteFormat, group_bytes: int = 64 << 20, *, ratio: float = 0.35
     ) -> None:
-        super().__init__(file, schema, group_bytes, ratio=ratio)
-        self._stored = Stored.of(schema)
+        super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
+        self._stored = Stored.of(fmt.schema)
         import pyarrow.parquet as pq  # as long as a small process takes for all the rest
 
         self._writer = pq.ParquetWriter(
             self.arrow_file(),
             self._stored.file,
-            compression=codec,
-            compression_level=level,
+            compression=fmt.compression,
+            compression_level=fmt.level,
             version="2.6",
             coerce_timestamps="us",
         )

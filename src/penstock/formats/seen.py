@@ -1,6 +1,6 @@
 """What was seen of the values of columns, and the types that hold all of them, as Spark infers them.
 
-Whoever looks at values (`jsonkinds`, `csvkinds`, the footers of tables) enters the kinds that are there, each with one example.
+Whoever looks at values (`json.kinds`, `csv.kinds`, the footers of tables) enters the kinds that are there, each with one example.
 What comes of that depends on which kinds there were and on nothing else: not on how often, not on the order of the files, not on
 where a sample was cut. Spark's own answer for CSV does depend on the order in places (`2024` in front of a date is a
 number, behind one a date); ours is then a string.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import OptionError, PenstockError
-from penstock.formats.format import ReadFormat
+from penstock.formats.format import ReadFormat, WriteFormat
 from penstock.formats.schema import check_distinct, spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
 
@@ -62,7 +62,7 @@ def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
     """Return the rows with these columns as their JSON. `OptionError` if one has a type that JSON cannot hold either."""
     if not columns:
         return batch
-    from penstock.formats.jsonl import json_text  # few need it, and all that write load this module
+    from penstock.formats.json.lines import json_text  # few need it, and all that write load this module
 
     arrays = [
         json_text(column, name) if name in columns else column
@@ -101,7 +101,7 @@ def _refusal(form: TableFormat, schema: pa.Schema, codec: str) -> str | None:
     file = BytesIO()
     try:
         list(arrow_batches(arrow_stream([nothing], schema)))
-        writer = form.writer(file, schema, codec, group_bytes=1 << 20, ratio=1.0)
+        writer = form.writer(file, WriteFormat(form.name, schema, codec), group_bytes=1 << 20, ratio=1.0)
         writer.write(nothing)
         writer.close()
         size = file.tell()

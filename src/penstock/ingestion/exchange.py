@@ -15,8 +15,10 @@ from penstock.errors import OptionError
 from penstock.session.connect import application
 from penstock.session.leaving import leaving
 from penstock.session.task import task_place, task_run
-from penstock.source.named import SPLIT, NameColumns, NamedFiles, NamingColumns
+from penstock.source import looking
+from penstock.source.named import NameColumns, NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
+from penstock.source.splitruns import SPLIT
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
         return pins(locate(place, name="stateLocation"), Moment(query, batch, partition, name))
 
     def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return files.splits(batches, notes(), keep=keep, replays=streams)
+        return looking.splits(files, batches, notes(), keep=keep, replays=streams)
 
     # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
     placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))

@@ -41,7 +41,7 @@ from penstock.source.where import where
 from penstock.storage import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.options import Options
     from penstock.sink.ledger import State
@@ -216,20 +216,12 @@ class ReadingQuery:
             raise OptionError(msg)
         _, root = locate(src, name="SRC")
         output, out = locate(dst, name="DST")
-        try:
-            sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
-        except NotThere as error:
-            raise no_output(output, out) from error
-        heads = [(sink, sink.ledger.head()) for sink in sinks]
+        heads = _heads(output, out)
         given = [] if checkpoint is None else [locate(os.fspath(checkpoint), name="checkpoint")[1]]
-        places = [place for sink in sinks for place in given or _places(out, sink)]
-        for checkpoint_read in map(Checkpoint, places):
-            query = checkpoint_read.query_id() or ""
-            writes = tuple((sink, head) for sink, head in heads if query in head.batches)
-            options = _options(root, [sink for sink, _ in writes], source)
-            if writes and _is_of(checkpoint_read, options):
-                read = where(options)
-                return ReadingQuery(read.storage, read.root, options, checkpoint_read, writes)
+        places = [place for sink, _ in heads for place in given or _places(out, sink)]
+        query = next(_reading(root, places, heads, source), None)
+        if query is not None:
+            return query
         msg = (
             f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
             "and, where its checkpoint was moved, the place of that as --checkpoint"
@@ -327,6 +319,28 @@ class ReadingQuery:
         state = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
         planner = Planner(self.storage, self.root, self.options, divisible=lambda _: False, state=state, dry=True)
         return planner.standing(offset)
+
+
+def _heads(output: Storage, out: str) -> list[tuple[Sink, State]]:
+    """Return the sinks of an output with the last record of each; `OptionError` where there is no output of Penstock's."""
+    try:
+        sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
+    except NotThere as error:
+        raise no_output(output, out) from error
+    return [(sink, sink.ledger.head()) for sink in sinks]
+
+
+def _reading(
+    root: str, places: Iterable[str], heads: list[tuple[Sink, State]], source: Mapping[str, Any] | None
+) -> Iterator[ReadingQuery]:
+    """Yield the queries of these checkpoints that have read the source, and write one of these sinks."""
+    for checkpoint in map(Checkpoint, places):
+        query = checkpoint.query_id() or ""
+        writes = tuple((sink, head) for sink, head in heads if query in head.batches)
+        options = _options(root, [sink for sink, _ in writes], source)
+        if writes and _is_of(checkpoint, options):
+            read = where(options)
+            yield ReadingQuery(read.storage, read.root, options, checkpoint, writes)
 
 
 def _is_of(checkpoint: Checkpoint, options: Options) -> bool:

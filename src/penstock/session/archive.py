@@ -9,13 +9,13 @@ import subprocess
 import sys
 
 from penstock.errors import DependencyError
-from penstock.session.machine import Finding
+from penstock.session.finding import Finding
 from penstock.storage import cache_directory, cached, is_file
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 _BLANK = re.compile(r"""[\s"'\\]""")
 _MAKE = """
-from penstock.session import archive, machine
+from penstock.session import archive, host
 from penstock.spark.local import local_session
 import sys, tempfile, penstock
 from pathlib import Path
@@ -23,7 +23,7 @@ temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
 (folder / "in").mkdir()
 (folder / "in" / "a.json").write_text('{"a": 1}\\n')
-options = archive.as_options([*sys.argv[1:], *machine.java_options()])
+options = archive.as_options([*sys.argv[1:], *host.java_options()])
 spark = local_session(config={"spark.driver.extraJavaOptions": options})
 source = {"format": "json", "schema": "a bigint"}
 penstock.ingest(spark, str(folder / "in"), str(folder / "out"), source=source, sink={"format": "parquet"})

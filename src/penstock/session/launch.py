@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.session import forkserver, interpreter, machine
+from penstock.session.finding import notes, require
+from penstock.session.master import check_master, is_here
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
@@ -105,17 +107,17 @@ def plan(master: str) -> Launch:
 
 def _look_at_machine(master: str) -> None:
     """Raise `DependencyError` for what no session can start with, and warn of what makes it slow."""
-    machine.check_master(master)
+    check_master(master)
     findings = machine.before_start(master)
-    machine.require(*findings)
-    for note in machine.notes(findings):
+    require(*findings)
+    for note in notes(findings):
         _log.warning("Spark's start: %s", note)
 
 
 def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
     """Return the launch for the Python that workers will be: of a cluster's, another one here, or this one."""
     named = _named()
-    if not machine.is_here(master):
+    if not is_here(master):
         return _on_cluster(named or sys.executable, variables)
     if named is not None and not interpreter.is_this(named):
         return _without_launcher(named, variables)

@@ -31,7 +31,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import clock
-from penstock.session import archive, launch, machine, noise
+from penstock.session import archive, host, launch, noise, pythons
+from penstock.session.finding import require
+from penstock.session.master import is_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,7 +48,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 def require_pyspark() -> None:
     """Raise `DependencyError` unless a PySpark that we work with can be imported."""
-    machine.require(machine.pyspark())
+    require(pythons.pyspark())
 
 
 def start(
@@ -82,7 +84,7 @@ def start(
     if quiet:
         noise.hush()
         session.sparkContext.setLogLevel("ERROR")
-    if not machine.is_here(master):
+    if not is_here(master):
         _await_executors(session)
     return session, not planned.registers
 
@@ -125,11 +127,11 @@ def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
     log_options = noise.jvm_options() if quiet else []
     generator = {} if rows_in_jvm else _NO_CODE_GENERATION
     # Executors elsewhere would look for the driver on a loopback in vain.
-    address = _LOOPBACK if machine.is_here(master) else {}
-    java_options = [*compiler, *archive.flags(), *machine.java_options(), *log_options]
+    address = _LOOPBACK if is_here(master) else {}
+    java_options = [*compiler, *archive.flags(), *host.java_options(), *log_options]
     own = {
         "spark.driver.extraJavaOptions": archive.as_options(java_options),
-        "spark.python.unix.domain.socket.enabled": str(machine.has_sockets()).lower(),
+        "spark.python.unix.domain.socket.enabled": str(host.has_sockets()).lower(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.artifact.isolation.enabled": "false",

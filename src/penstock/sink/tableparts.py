@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import Unwritable
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.families import TableFormat
+from penstock.formats.format import WriteFormat
 from penstock.formats.registry import table_format
 from penstock.formats.schema import spark_name
 from penstock.formats.staged import arrow_batches, arrow_stream
@@ -138,10 +139,8 @@ class ArrowPart(Part[ArrowRows]):
             self._refused = refused(self._form, schema, kind.compression)
             self._check_refused(schema)
             schema = text_schema(schema, self._refused)
-        ratio, level = self._desk.ratio, kind.level
-        return self._form.writer(
-            output, schema, kind.compression, group_bytes=_ROW_GROUP_BYTES, ratio=ratio, level=level
-        )
+        fmt = WriteFormat(self._form.name, schema, kind.compression, level=kind.level)
+        return self._form.writer(output, fmt, group_bytes=_ROW_GROUP_BYTES, ratio=self._desk.ratio)
 
     def _staged_schema(self) -> pa.Schema:
         """Return the schema of the part's rows, which were not tried if they are all staged."""

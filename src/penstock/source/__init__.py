@@ -8,7 +8,8 @@
   are cut, `begun` has the files that are, and `sides` keeps long plans beside the offset.
 - What a task reads: `read` turns a split into rows. `planned` opens its file, `cutting` cuts it into `pieces` of whole records,
   `transcoding` makes them UTF-8, and `guarded` sets aside what cannot be read as a whole.
-- Files that rows name have neither scan nor plan: `named` makes splits of them, and `pinned` notes what was found.
+- Files that rows name have neither scan nor plan: `looking` makes splits of them, `pinned` notes what was found, and `splitruns` reads
+  them; `named` is what both go by.
 - Files that grow have a planner of their own: `followed`, with `rotated` (which of them came, went and were renamed) and `growth`
   (what one of them is).
 

@@ -23,7 +23,7 @@ from penstock import clock
 from penstock.errors import BadFile, BadRecord, FileChanged, InputError, NotThere, OptionError
 from penstock.formats import ddl, format_named
 from penstock.formats.codecs import codec_of
-from penstock.formats.csvkinds import partition_kinds, several
+from penstock.formats.csv.kinds import partition_kinds, several
 from penstock.formats.encryption import inner_name, is_encrypted
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import TIME_OPTIONS

@@ -1,49 +1,33 @@
 """Files that rows name: a stream of names becomes the records of these files.
 
-Two stages, both of Arrow batches. The first looks at what rows name, and makes of each the splits that it stands for: a version of a
-file, cut into ranges where it is large, or the reason why there is nothing to read. The second reads splits, wherever they
-have been sent in between; small files are parsed together. Neither holds more than a few batches.
+Two stages, both of Arrow batches. The first (`source.looking`) looks at what rows name, and makes of each the splits that it stands
+for: a version of a file, cut into ranges where it is large, or the reason why there is nothing to read. The second
+(`source.splitruns`) reads splits, wherever they have been sent in between; small files are parsed together. Neither holds more than a
+few batches. Here is what both go by.
 
 A range that a row names owns the records that begin in it, as any split does: ranges that lie edge to edge give each record once.
-
-Which version is read. What a row says of it (size, modification time, a tag) is compared with what is there. What is there is then
-the version that each range of it has: it is compared before the first byte and after the last, as with a plan. A batch that is
-replayed looks again, and must find the same: by what the row says, or by a note (see `source.pinned`).
-
-Where names may come from anybody, `basePath` is the directory that they must lead to: no `..`, no other storage and no link leads out.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
-from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
+from penstock.errors import OptionError
 from penstock.formats.account import Account
-from penstock.formats.aside import CHANGE, FILE, Aside, about_file, path_bytes, path_of
 from penstock.options import SOURCE, Option, Options, parse
-from penstock.source import advice, configured, partitions
-from penstock.source.cursor import FileVersion, Split, is_version
-from penstock.source.dividing import Dividing
-from penstock.source.read import NUMBER, NamedRows, Reading
+from penstock.source import advice, configured
+from penstock.source.splitruns import SplitReading
 from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import TypeAlias
 
-    from penstock.source.pinned import Pins, Sight
+    import pyarrow as pa
 
-    Failure: TypeAlias = BadFile | BadRecord | FileChanged
+    from penstock.formats.aside import Aside
+    from penstock.source.read import Reading
 
-SPLIT = "split"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):", re.IGNORECASE)
-_ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|/")
 # Of the options of a source those that say how a file is read; the others say which.
 _READING = {
     *(
@@ -71,24 +55,6 @@ class NamingColumns(NamedTuple):
     size: int | None = None
     modified: int | None = None
     identity: int | None = None
-
-
-class _Row(NamedTuple):
-    """What one row says: `modified` in microseconds, or in nanoseconds if the column is of whole numbers."""
-
-    path: str | None
-    start: int | None
-    end: int | None
-    size: int | None
-    modified: int | None
-    identity: str | None
-
-
-class _Seen(NamedTuple):
-    """What is at a path: on the storage of `root`, which is `basePath` where there is one, a version of a file below it."""
-
-    root: str
-    file: FileVersion
 
 
 @dataclass(frozen=True)
@@ -150,26 +116,13 @@ class NamedFiles:
         """Return how the files of one storage are read, or of `basePath`."""
         return replace(self.reading, storage=locate(root)[0], root=root)
 
-    def splits(
-        self, batches: Iterable[pa.RecordBatch], pins: Pins | None, *, keep: bool, replays: bool
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the splits of what rows name: a column `SPLIT`, and the columns of the row if they are to be kept.
-
-        `replays`: the rows may come again, and then have to give the same. Raises `BadFile` and `FileChanged` unless such a file is
-        set aside, `OptionError` for a row that cannot be replayed, and `StorageError`.
-        """
-        looking = _Looking(self, pins)
-        for batch in batches:
-            yield looking.splits(batch, keep=keep, replays=replays)
-
     def records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of splits: behind the columns of the rows that named them, if `splits` kept these.
+        """Yield the records of splits: behind the columns of the rows that named them, if `looking.splits` kept these.
 
         Raises what `Reading.batches` does.
         """
         account = Account()
-        for run, kept in _all_runs(batches):
-            yield from _SplitRun(self, run, kept).records(account)
+        yield from self._splits.records(batches, account)
         configured.tell(account, "files that rows name" if self.base is None else self.base)
 
     def rows(
@@ -179,13 +132,15 @@ class NamedFiles:
 
         Raises what `Reading.batches` does.
         """
-        for run, _ in _all_runs(batches):
-            yield from _SplitRun(self, run, [], aside).records(account)
+        return self._splits.rows(batches, account, aside)
 
     def text(self, batches: Iterable[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
         """Yield their lines as `Reading.text` does."""
-        for run, _ in _all_runs(batches):
-            yield from _SplitRun(self, run, [], aside).text()
+        return self._splits.text(batches, aside)
+
+    @property
+    def _splits(self) -> SplitReading:
+        return SplitReading(self.on, self.options, self.schema, self.reading.policy.any)
 
 
 @dataclass(frozen=True)
@@ -209,347 +164,3 @@ class NameColumns:
         """Return what `to_json` gave."""
         columns, nanoseconds = form
         return NameColumns(NamingColumns(*columns), nanoseconds)
-
-
-class _Looking:
-    """Looks at what rows name, in one task."""
-
-    def __init__(self, files: NamedFiles, pins: Pins | None) -> None:
-        self._files = files
-        self._reading = files.reading
-        self._base = files.base
-        self._pins = pins
-        self._readings: dict[str, Reading] = {}
-
-    def splits(self, batch: pa.RecordBatch, *, keep: bool, replays: bool) -> pa.RecordBatch:
-        """Return the splits of what the rows of a batch name; see `NamedFiles.splits`."""
-        rows = self._rows(batch)
-        if replays and self._pins is None:
-            _check_versions(rows, tags_tell=self._files.tags_tell)
-        seen = self._seen(rows)
-        failpoints.hit("source.named")
-        entries: list[str] = []
-        numbers: list[int] = []
-        for number, row in enumerate(rows):
-            texts = [json.dumps(entry) for entry in self._entries(row, seen)]
-            entries += texts
-            numbers += [number] * len(texts)
-        columns, names = [pa.array(entries, pa.string())], [SPLIT]
-        if keep:
-            kept = batch.take(pa.array(numbers, pa.int64()))
-            columns, names = [*columns, *kept.columns], [SPLIT, *kept.schema.names]
-        return pa.RecordBatch.from_arrays(columns, names=names)
-
-    def _on(self, root: str) -> Reading:
-        return self._readings.get(root) or self._readings.setdefault(root, self._files.on(root))
-
-    def _rows(self, batch: pa.RecordBatch) -> list[_Row]:
-        """Return what the rows say."""
-        lists: list[list[Any]] = []
-        for place in self._files.columns:
-            column = None if place is None else batch.column(place)
-            if column is not None and pa.types.is_timestamp(column.type):
-                column = column.cast(pa.int64())
-            lists.append([None] * batch.num_rows if column is None else column.to_pylist())
-        return list(map(_Row, *lists))
-
-    def _seen(self, rows: list[_Row]) -> dict[str, _Seen | Failure]:
-        """Return what is at each path; what this batch first found there, if that is noted."""
-        seen: dict[str, _Seen | Failure] = {
-            path: self._look(path) for path in dict.fromkeys(row.path for row in rows) if path is not None
-        }
-        for row in rows:  # what fails the batch is not noted, so whoever mends it can go on
-            if isinstance(error := self._outcome(row, seen), Exception):
-                self._check_set_aside(error)
-        if self._pins is None:
-            return seen
-        agreed = self._pins.agreed(
-            {path: _sight(seen_file) for path, seen_file in seen.items()}, reasons=self._reading.policy.files
-        )
-        return {path: self._as_noted(path, seen[path], sights, self._pins.directory) for path, sights in agreed.items()}
-
-    def _entries(self, row: _Row, seen: Mapping[str, _Seen | Failure]) -> Iterator[dict[str, Any]]:
-        """Yield what stands for a row: its splits, or why there are none."""
-        seen_file = self._outcome(row, seen)
-        try:
-            if isinstance(seen_file, Exception):
-                raise seen_file
-            begin, pieces = self._pieces(row, seen_file)
-            splits = [Split(seen_file.file, at, end).to_json() for at, end in pieces]
-        except (BadFile, BadRecord, FileChanged) as error:
-            self._check_set_aside(error)
-            code = CHANGE if isinstance(error, FileChanged) else FILE
-            size, modified = (
-                (seen_file.file.size, seen_file.file.modified_ns) if isinstance(seen_file, _Seen) else (0, 0)
-            )
-            bad = [row.path or "", size, modified, error.message, code]
-            yield {"bad": bad}
-        else:
-            yield from ({"root": seen_file.root, "begin": begin, "split": split} for split in splits)
-
-    def _check_set_aside(self, error: Failure) -> None:
-        """Raise an error unless what it is about is set aside."""
-        if not (self._reading.policy.changes if isinstance(error, FileChanged) else self._reading.policy.files):
-            raise error
-
-    def _outcome(self, row: _Row, seen: Mapping[str, _Seen | Failure]) -> _Seen | Failure:
-        """Return what a row names, if that is what it says."""
-        if row.path is None:
-            return BadFile("a row names no file: its path is null; leave such rows out, or set badFiles=quarantine")
-        seen_file = seen[row.path]
-        if isinstance(seen_file, Exception):
-            return seen_file
-        modified = seen_file.file.modified_ns if self._files.nanoseconds else seen_file.file.modified_ns // 1000
-        facts: list[tuple[str, Any, Any]] = [
-            ("size", row.size, seen_file.file.size),
-            ("modification time", row.modified, modified),
-        ]
-        if self._on(seen_file.root).storage.tags_contents:
-            facts.append(("identity", row.identity, seen_file.file.identity))
-        changes = "; ".join(f"{name} {now}, {said} in its row" for name, said, now in facts if said not in {None, now})
-        if not changes:
-            return seen_file
-        return FileChanged(
-            f"{row.path!r} is another version than its row names: {changes}; put that one back, or leave such rows out, "
-            f"{self._reading.again}"
-        )
-
-    # -- what is there -------------------------------------------------------------------------------------------------
-
-    def _look(self, path: str) -> _Seen | BadFile:
-        """Return what is at a path that a row names, or why there is no file to read. Raises `StorageError`."""
-        try:
-            root, below = self._placed(path)
-            reading = self._on(root)
-            full = f"{root.rstrip('/')}/{below}"
-            entry = reading.storage.stat(full)
-        except NotThere:
-            return self._no_file(path, "does not exist", "expected a file to read; have it come before its name")
-        except BadFile as error:
-            return error
-        if not entry.is_file:
-            kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
-            return self._no_file(path, f"is {kind}", "expected a file to read")
-        if self._base is not None and not reading.follow and not reading.files.is_inside(full, entry):
-            return self._no_file(
-                path, f"leads out of {self._base!r}", "expected a file below basePath (or set followSymlinks=true)"
-            )
-        return _Seen(root, FileVersion(below, entry.size, entry.modified_ns, entry.identity))
-
-    def _no_file(self, path: str, reason: str, expected: str) -> BadFile:
-        return BadFile(f"{path!r} {reason}: {expected}; mend what names it, {self._reading.again}")
-
-    def _placed(self, path: str) -> tuple[str, str]:
-        """Return where a path that a row has leads: a root, and the path below. Raises `BadFile` for one that leads nowhere, or out."""
-        written = path
-        if not path or "\0" in path:
-            raise self._no_file(path, "is no path", "expected the name of a file")
-        if not _URL.match(path) and not path.startswith("/"):
-            if self._base is None:
-                raise self._no_file(
-                    path, "is relative", "expected an absolute path, or basePath, which it is relative to"
-                )
-            path = f"{self._base.rstrip('/')}/{path}"
-        try:
-            _, located = locate(path, literal=True)
-        except OptionError as error:
-            raise self._no_file(written, "cannot be read", error.message) from error
-        root = _ROOT.match(located)[0] if self._base is None else self._base  # type: ignore[index]  # - it is absolute
-        if not located.startswith(f"{root.rstrip('/')}/"):
-            raise self._no_file(written, f"leads out of {root!r}", "expected a file below basePath")
-        return root, located[len(root.rstrip("/")) + 1 :]
-
-    def _as_noted(self, path: str, now: _Seen | Failure, sights: list[Sight], notes: str) -> _Seen | Failure:
-        """Return what is at a path if it is what this batch first found there."""
-        sight = sights[0]
-        if len(sights) == 1 and isinstance(sight, str):
-            return BadFile(sight)
-        if len(sights) == 1 and isinstance(now, _Seen):
-            first = FileVersion(now.file.path, *sight)
-            if is_version(self._on(now.root).storage, now.file, first):
-                return now
-        versions = [FileVersion("", *sight) for sight in sights if not isinstance(sight, str)]
-        back = advice.put_back(versions[0]) if len(sights) == 1 else "it changed while the batch was first read"
-        return FileChanged(
-            f"{path!r} is not what this batch first found there: {back}; or, if the batch was never committed, delete its notes, "
-            f"{notes!r}, and start again, and it is read as it is"
-        )
-
-    # -- where it is cut -----------------------------------------------------------------------------------------------
-
-    def _pieces(self, row: _Row, seen_file: _Seen) -> tuple[int, list[tuple[int, int]]]:
-        """Return where the range of a row begins, and the ranges that it is cut into. Raises `BadFile`, `BadRecord`, `FileChanged`."""
-        reading, file = self._on(seen_file.root), seen_file.file
-        start, end = self._span(row, seen_file, reading)
-        dividing = Dividing(reading.divisible, reading.boundary if reading.form.anchored else None)
-        if start == end and file.size:
-            return start, []
-        pieces: list[tuple[int, int]] = []
-        at = start
-        while not pieces or at < end:
-            try:
-                stop = min(dividing.end(file, at, self._files.options["splitSize"]), end)
-            except (BadFile, BadRecord):  # whoever reads it tells
-                stop = end
-            pieces.append((at, stop))
-            at = stop
-        return start, pieces
-
-    def _span(self, row: _Row, seen_file: _Seen, reading: Reading) -> tuple[int, int]:
-        """Return the range of a row, from where a record begins to where one does."""
-        file = seen_file.file
-        span = row.start or 0, file.size if row.end is None else row.end
-        if not 0 <= span[0] <= span[1] <= file.size:
-            msg = (
-                f"{row.path!r}: a row names the bytes {span[0]} to {span[1]}, and the file has {file.size}; expected a range of it, "
-                f"or null for where it begins and ends; mend the row {self._reading.again}"
-            )
-            raise BadFile(msg)
-        if span == (0, file.size):
-            return span
-        if not reading.form.divisible(reading.format, file.path):
-            msg = (
-                f"{row.path!r}: a row names the bytes {span[0]} to {span[1]} of {file.size}, and such a file can only be read whole; "
-                f"leave start and end null; mend the row {self._reading.again}"
-            )
-            raise BadFile(msg)
-        if reading.form.anchored:
-            start = reading.boundary(file, 0, span[0]) if span[0] else 0
-            return start, max(reading.boundary(file, start, span[1]), start) if span[1] < file.size else file.size
-        return span
-
-
-class _SplitRun:
-    """Reads some splits of one storage, whose files have one row each; `kept` are the columns of the rows of their batch."""
-
-    def __init__(
-        self, files: NamedFiles, entries: list[_Entry], kept: list[pa.Array], aside: Aside | None = None
-    ) -> None:
-        self._files = files
-        self._entries = entries
-        self._kept = kept
-        self._goes_on = aside is not None  # what is set aside: to others, and is no row here
-        self._aside = Aside() if aside is None else aside
-        self._splits = [entry.split for entry in entries if entry.split]
-        self._numbers = {entry.split.file.path: entry.number for entry in entries if entry.split}
-
-    def records(self, account: Account) -> Iterator[pa.RecordBatch]:
-        """Yield their records, and rows for what is set aside."""
-        yield from self._set_aside_before()
-        if not self._splits:
-            return
-        reading = self._reading()
-        owners = {path_bytes(f"{reading.root.rstrip('/')}/{path}"): number for path, number in self._numbers.items()}
-        read = partitions.batches if self._files.options["partitionColumns"] == "auto" else Reading.batches
-        for rows in read(reading, self._splits, account):
-            yield from self._bad_rows(owners)
-            if rows.num_rows:
-                yield self._rows_with(rows)
-        yield from self._bad_rows(owners)
-
-    def text(self) -> Iterator[bytes]:
-        """Yield their lines."""
-        for _ in self._set_aside_before():
-            pass
-        if self._splits:
-            yield from self._reading().text(self._splits)
-
-    def _reading(self) -> Reading:
-        begins = {entry.split.file.path: entry.begin for entry in self._entries if entry.split}
-        return replace(
-            self._files.on(self._entries[0].root or "/"),
-            named=NamedRows(begins, self._numbers if self._kept else None),
-            aside=self._aside if self._files.reading.policy.any else None,
-        )
-
-    def _set_aside_before(self) -> Iterator[pa.RecordBatch]:
-        """Yield rows for what was set aside when it was looked at."""
-        for entry in self._entries:
-            if entry.bad:
-                path, size, modified_ns, reason, code = entry.bad
-                line = about_file(path, offset=0, size=size, modified_ns=modified_ns, reason=reason, code=code)
-                self._aside.take(line)
-                yield from self._bad_rows({path_bytes(path): entry.number})
-
-    def _rows_with(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return records behind the columns of their rows."""
-        numbers = rows.column(NUMBER) if self._kept else None
-        columns = [column.take(numbers) for column in self._kept]
-        for field in self._files.schema:
-            is_read = field.name in rows.schema.names
-            columns.append(rows.column(field.name) if is_read else pa.nulls(rows.num_rows, field.type))
-        return pa.RecordBatch.from_arrays(columns, names=self._names())
-
-    def _bad_rows(self, owners: Mapping[bytes, int]) -> Iterator[pa.RecordBatch]:
-        """Yield a row for all that is set aside: the columns of the row that named its file, and `badRecordColumn`."""
-        if self._goes_on:
-            return
-        for lines in self._aside.handed_on():  # those of one batch are about one file
-            number = owners[path_of(lines.slice(0, 1).to_pylist()[0])]
-            bad = configured.bad_column(lines)
-            columns = [column.take(pa.array([number] * lines.num_rows, pa.int64())) for column in self._kept]
-            name = self._files.options["badRecordColumn"]
-            columns += [
-                bad if field.name == name else pa.nulls(lines.num_rows, field.type) for field in self._files.schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, names=self._names())
-
-    def _names(self) -> list[str]:
-        return [*(f"c{place}" for place in range(len(self._kept))), *self._files.schema.names]
-
-
-class _Entry(NamedTuple):
-    """What the row `number` of a batch of splits has: the root of a storage and a split, or what is set aside."""
-
-    number: int
-    root: str | None
-    begin: int
-    split: Split | None
-    bad: list[Any] | None
-
-
-def _all_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[_Entry], list[pa.Array]]]:
-    """Yield the runs of batches of splits, with the columns of the rows of their batch."""
-    for batch in batches:
-        entries = [json.loads(text) for text in batch.column(0).to_pylist()]
-        kept = batch.columns[1:]
-        for run in _runs(entries, by_row=bool(kept)):
-            yield run, kept
-
-
-def _runs(entries: list[dict[str, Any]], *, by_row: bool) -> Iterator[list[_Entry]]:
-    """Yield neighbours that can be read together: on one storage, and each file named by one row, or by ranges that begin alike."""
-    run: list[_Entry] = []
-    keys: dict[str, int] = {}
-    for number, form in enumerate(entries):
-        split = Split.from_json(form["split"]) if "split" in form else None
-        entry = _Entry(number, form.get("root"), form.get("begin", 0), split, form.get("bad"))
-        key = entry.number if by_row else entry.begin
-        known = keys.get(split.file.path, key) if split else key
-        if run and (entry.root != run[0].root or known != key):
-            yield run
-            run, keys = [], {}
-        run.append(entry)
-        if split:
-            keys[split.file.path] = key
-    if run:
-        yield run
-
-
-def _sight(seen_file: _Seen | Failure) -> Sight:
-    """Return what is noted of what is at a path."""
-    if isinstance(seen_file, Exception):
-        return seen_file.message
-    return [seen_file.file.size, seen_file.file.modified_ns, seen_file.file.identity]
-
-
-def _check_versions(rows: list[_Row], *, tags_tell: bool) -> None:
-    """Raise `OptionError` for a row that does not say which version it means, where nothing else tells."""
-    for row in rows:
-        by_tag = tags_tell and row.identity is not None
-        if not by_tag and (row.size is None or row.modified is None):
-            msg = (
-                f"a row names {row.path!r} and does not say of which size and modification time, so that a replay could read "
-                "another version: set stateLocation, a directory for notes of what was read"
-            )
-            raise OptionError(msg)

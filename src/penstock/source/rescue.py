@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats import columns
-from penstock.formats.jsonl import json_text
+from penstock.formats.json.lines import json_text
 from penstock.formats.malformed import excerpt
 from penstock.formats.misfits import fragments
 from penstock.formats.scalars import joined

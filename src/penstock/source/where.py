@@ -212,12 +212,17 @@ class _Path:
         storage, root = locate(_plain(text, scheme, "/".join(name.literal or "" for name in begun)))
         if scheme.lower() == "file:":
             rest = [NameGlob(unquote(name.text)) for name in rest]
-        for name in rest:
-            if name.text == "..":
-                msg = f"path={text!r}: '..' behind a wildcard leads anywhere; write the path without it"
-                raise OptionError(msg)
-            name.matches("")  # whether it is a glob
+        _check_globs(text, rest)
         return _Path(storage, root.rstrip("/") if root != "/" else "", tuple(rest))
+
+
+def _check_globs(text: str, rest: list[NameGlob]) -> None:
+    """Raise `OptionError` for what cannot stand behind the first wildcard of a path."""
+    for name in rest:
+        if name.text == "..":
+            msg = f"path={text!r}: '..' behind a wildcard leads anywhere; write the path without it"
+            raise OptionError(msg)
+        name.matches("")  # whether it is a glob
 
 
 def _plain(text: str, scheme: str, names: str) -> str:

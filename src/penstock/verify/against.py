@@ -241,19 +241,8 @@ class _Comparison:
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
-        stages = [view.sink.stage or self._assumed(view) for view in views]
-        if any("files" in stage.source for stage in stages):
-            _refuse(
-                "rows named the files that were read, and which rows there were is not noted; verify DST alone, and compare it with what "
-                "penstock.read_files reads for the same rows"
-            )
-        forms = [
-            replace(stage, source={name: text for name, text in stage.source.items() if name in _CONTENT})
-            for stage in stages
-        ]
-        if any(form != forms[0] for form in forms):
-            _refuse(f"several sinks read {self.source!r} in different ways; they cannot be compared together")
-        transform = self._transform(forms[0])
+        stages = self._noted_stages(views)
+        transform = self._transform(stages[0])
         if hasattr(transform, "stream"):
             _refuse(
                 f"the transform {self.transform!r} makes asynchronous calls, and their answers cannot be had again: no service "
@@ -266,6 +255,22 @@ class _Comparison:
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
         left_out = self._changed_columns(views)
         return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
+
+    def _noted_stages(self, views: list[SinkView]) -> list[NotedStage]:
+        """Return the stage of each sink as it is noted; they read what a record says in the same way."""
+        stages = [view.sink.stage or self._assumed(view) for view in views]
+        if any("files" in stage.source for stage in stages):
+            _refuse(
+                "rows named the files that were read, and which rows there were is not noted; verify DST alone, and compare it with what "
+                "penstock.read_files reads for the same rows"
+            )
+        forms = [
+            replace(stage, source={name: text for name, text in stage.source.items() if name in _CONTENT})
+            for stage in stages
+        ]
+        if any(form != forms[0] for form in forms):
+            _refuse(f"several sinks read {self.source!r} in different ways; they cannot be compared together")
+        return stages
 
     def _changed_columns(self, views: list[SinkView]) -> frozenset[str]:
         """Return the columns that not all rows have in one type; they are noted."""

@@ -1,5 +1,12 @@
 """The live page: what pipelines do, for people, in a browser. Read only.
 
+*What lives here.* `server` answers browsers, `board` has what they see, `watched`, `outputs` and `trends` gather it, `sections`, `draw` and
+`markup` make HTML of it, and `request` and `door` say where it is shown and to whom.
+
+*What may be touched.* A socket that listens. Outputs are only read.
+
+*What it may know.* What the command knows; nothing that runs waits for the page, or knows that there is one.
+
 *Where its facts come from.* The same places as everywhere else: phases and failures from `cli.run.status`, numbers from the meter that
 Prometheus reads, and what an output has from what `penstock status` prints. `watched` puts these side by side for each pipeline. `outputs`
 looks at a ledger now and again, and only while somebody looks at the page. `trends` keeps five minutes of numbers.

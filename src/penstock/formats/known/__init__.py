@@ -1,5 +1,9 @@
 """The formats: a file each, named as in the registry (`options.formats`), with one object, `FORMAT`.
 
-Machinery that is too large for that file stands one level up (`jsonl`; `delimited`, `csvcut` and `csvencoder`; `parquet`). A format
-touches only what it is handed. It knows the families and its own machinery, and no other format.
+*What lives here.* Nothing else: machinery that is too large for that file stands one level up (`formats.json`, `formats.csv`,
+`formats.parquet`).
+
+*What may be touched.* What a format is handed: bytes, rows and file objects.
+
+*What it may know.* The families and its own machinery, and no other format.
 """

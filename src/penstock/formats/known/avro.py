@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.families import TableWriter, WritableFile
-    from penstock.formats.format import ReadFormat
+    from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
 _MAGIC = b"Obj\x01"
@@ -97,18 +97,9 @@ class _Avro(TableFormat):
                 msg = f"blocks have {count} rows, and say they have {rows}"
                 raise BadFile(msg)
 
-    def writer(
-        self,
-        file: WritableFile,
-        schema: pa.Schema,
-        codec: str,
-        *,
-        group_bytes: int,
-        ratio: float,
-        level: int | None = None,  # noqa: ARG002 - its codecs have none here
-    ) -> TableWriter:
+    def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
         self.prepare()
-        return _AvroWriter(file, schema, codec, min(group_bytes, _GROUP_BYTES), ratio)
+        return _AvroWriter(file, fmt, min(group_bytes, _GROUP_BYTES), ratio)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         self.prepare()
@@ -121,14 +112,14 @@ class _Avro(TableFormat):
 class _AvroWriter(GroupWriter):
     """Writes batches to one file, a block a group."""
 
-    def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
-        super().__init__(file, schema, group_bytes, ratio=ratio)
+    def __init__(self, file: WritableFile, fmt: WriteFormat, group_bytes: int, ratio: float) -> None:
+        super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
         from polars_avro import _avro_rs
 
-        self._stored = Stored.of(schema)
+        self._stored = Stored.of(fmt.schema)
         for field in self._stored.file:
             _check_field(field)
-        kind = _CODECS[codec]
+        kind = _CODECS[fmt.compression]
         compression = getattr(_avro_rs.Codec, kind) if kind else None
         self._writer = _avro_rs.AvroBuffSink(cast("BinaryIO", self._file), self._stored.file.empty_table(), compression)
         self._file.check()  # it has written what files begin with

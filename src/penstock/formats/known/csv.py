@@ -35,27 +35,27 @@ class _Csv(RecordFormat):
     anchored = True
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
-        from penstock.formats.delimited import CsvDecoder
+        from penstock.formats.csv.decoder import CsvDecoder
 
         return CsvDecoder(fmt, account)
 
     def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
-        from penstock.formats.csvkinds import CsvKinds
+        from penstock.formats.csv.kinds import CsvKinds
 
         return CsvKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
-        from penstock.formats.csvencoder import CsvEncoder
+        from penstock.formats.csv.encoder import CsvEncoder
 
         return CsvEncoder(fmt)
 
     def header(self, fmt: WriteFormat) -> bytes:
-        from penstock.formats.csvencoder import header_record
+        from penstock.formats.csv.encoder import header_record
 
         return header_record(fmt) if fmt.csv.header else b""
 
     def read_back(self, fmt: WriteFormat, rows: pa.RecordBatch) -> pa.RecordBatch:
-        from penstock.formats.csvencoder import CsvEncoder
+        from penstock.formats.csv.encoder import CsvEncoder
 
         return CsvEncoder(fmt).readable(rows)
 
@@ -66,7 +66,7 @@ class _Csv(RecordFormat):
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
 
     def boundary(self, fmt: ReadFormat, read: Read, size: int, anchor: int, target: int) -> int:
-        from penstock.formats.csvcut import csv_cut
+        from penstock.formats.csv.cut import csv_cut
 
         return csv_cut(read, size, anchor, target, fmt.csv)
 
@@ -74,7 +74,7 @@ class _Csv(RecordFormat):
         return at
 
     def ranged(self, fmt: ReadFormat, read: Read, size: int, span: tuple[int, int], how: Charset) -> Found:  # noqa: ARG002 - as ASCII
-        from penstock.formats.csvcut import csv_blocks, csv_header
+        from penstock.formats.csv.cut import csv_blocks, csv_header
 
         read = _remembering(read, size)
         start, header = csv_header(read, size, fmt.csv) if fmt.csv.header else (0, b"")
@@ -84,30 +84,30 @@ class _Csv(RecordFormat):
         return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
     def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
-        from penstock.formats.csvcut import csv_ended
+        from penstock.formats.csv.cut import csv_ended
 
         bom = len(how.bom) if how.bom and not begin and read(0, min(len(how.bom), size)) == how.bom else 0
         at = csv_ended(read, begin + bom, size, fmt.csv)
         return at if at > begin + bom else begin
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
-        from penstock.formats.csvcut import csv_stream_header
+        from penstock.formats.csv.cut import csv_stream_header
 
         found = self.stream_blocks(fmt, chunks, how)
         return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
 
     def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as ASCII
-        from penstock.formats.csvcut import csv_stream_blocks
+        from penstock.formats.csv.cut import csv_stream_blocks
 
         return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
     def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:  # noqa: ARG002 - as ASCII
-        from penstock.formats.csvcut import record_starts
+        from penstock.formats.csv.cut import record_starts
 
         return record_starts(block, fmt.csv)
 
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
-        from penstock.formats.delimited import check_header, header_names
+        from penstock.formats.csv.decoder import check_header, header_names
 
         columns = header_names(header, fmt.csv)
         check_header(fmt, columns)

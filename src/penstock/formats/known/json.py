@@ -26,17 +26,17 @@ class _Json(RecordFormat):
     )
 
     def decoder(self, fmt: ReadFormat, account: Account) -> Decoder:
-        from penstock.formats.jsonl import JsonDecoder
+        from penstock.formats.json.lines import JsonDecoder
 
         return JsonDecoder(fmt, account)
 
     def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
-        from penstock.formats.jsonkinds import JsonKinds
+        from penstock.formats.json.kinds import JsonKinds
 
         return JsonKinds(fmt, seen, room)
 
     def encoder(self, fmt: WriteFormat) -> Encoder:
-        from penstock.formats.jsonl import JsonEncoder
+        from penstock.formats.json.lines import JsonEncoder
 
         return JsonEncoder(fmt)
 
@@ -54,7 +54,7 @@ class _Json(RecordFormat):
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         if not fmt.multi_line:
             return super().streamed(fmt, chunks, how)
-        from penstock.formats.jsondocument import as_lines, whole
+        from penstock.formats.json.document import as_lines, whole
 
         lines = as_lines(whole(chunks))
         return b"", self.stream_blocks(fmt, (lines,) if lines else (), how)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.families import TableWriter, WritableFile
-    from penstock.formats.format import ReadFormat
+    from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
 _TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = (
@@ -92,17 +92,8 @@ class _Orc(TableFormat):
     def row_count(self, file: ReadableFile, size: int) -> int | None:
         return _OrcReader(file, size).rows
 
-    def writer(
-        self,
-        file: WritableFile,
-        schema: pa.Schema,
-        codec: str,
-        *,
-        group_bytes: int,
-        ratio: float,
-        level: int | None = None,  # noqa: ARG002 - its codecs have none here
-    ) -> TableWriter:
-        return _OrcWriter(file, schema, codec, group_bytes, ratio)
+    def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
+        return _OrcWriter(file, fmt, group_bytes, ratio)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         stored = _OrcReader(file, size).schema.remove_metadata()
@@ -214,13 +205,13 @@ class _Source(SeekableFile):
 class _OrcWriter(GroupWriter):
     """Writes batches to one ORC file. The library keeps what it encodes until a stripe is full."""
 
-    def __init__(self, file: WritableFile, schema: pa.Schema, codec: str, group_bytes: int, ratio: float) -> None:
-        super().__init__(file, schema, group_bytes, ratio=ratio)
-        for field in schema:
+    def __init__(self, file: WritableFile, fmt: WriteFormat, group_bytes: int, ratio: float) -> None:
+        super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
+        for field in fmt.schema:
             _check_type(field.type)
         from pyarrow import orc
 
-        self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[codec], stripe_size=group_bytes)
+        self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[fmt.compression], stripe_size=group_bytes)
         self._file.check()  # it has written what files begin with
         self._is_begun = False
 

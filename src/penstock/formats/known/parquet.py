@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.families import TableWriter, WritableFile
-    from penstock.formats.format import ReadFormat
+    from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
 
@@ -37,17 +37,8 @@ class _Parquet(TableFormat):
     ) -> Iterator[pa.RecordBatch]:
         return parquet_batches(_opened(file, size), *span, fmt.schema, account=account)
 
-    def writer(
-        self,
-        file: WritableFile,
-        schema: pa.Schema,
-        codec: str,
-        *,
-        group_bytes: int,
-        ratio: float,
-        level: int | None = None,
-    ) -> TableWriter:
-        return ParquetWriter(file, schema, codec, group_bytes, ratio=ratio, level=level)
+    def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
+        return ParquetWriter(file, fmt, group_bytes, ratio=ratio)
 
     def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
         return spark_schema(_opened(file, size))

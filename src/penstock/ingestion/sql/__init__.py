@@ -5,6 +5,8 @@ and operator with what Spark itself has answered (`tests/ingestion/spark_sql.jso
 compared, or needs more than one row is refused before anything starts, with what to write instead. So there is a list of what is
 accepted, and none of what is not; `refused` only knows better advice.
 
+*What lives here.*
+
     tree       what a text says
     parser     text -> tree, by Spark's grammar
     expression a typed tree that answers for a batch
@@ -15,6 +17,10 @@ accepted, and none of what is not; `refused` only knows better advice.
     refused    what to write instead
     select     a tree over the columns of some rows, ready to answer
     query      `Sql`, a function of record batches like every other transform
+
+*What may be touched.* Arrow that is handed in, and nothing else.
+
+*What it may know.* Arrow, the types of formats, and errors; nothing of an ingest.
 
 Neither the SQL of polars nor that of DuckDB: docs/decisions/017-sql-is-sparks.md says what was measured.
 """

@@ -1,4 +1,4 @@
-r"""CSV as records and rows: RFC 4180, or what a `Dialect` says. `csvcut` finds where records begin; `csvencoder` writes them.
+r"""CSV as records and rows: RFC 4180, or what a `Dialect` says. `cut` finds where records begin; `encoder` writes them.
 
 Arrow reads the records. It knows one dialect well: doubled quotes. Its own escapes would act outside quotes too, and take the
 escape off any character, which no writer of this dialect means. So in a block with escaped quotes these are doubled first, at
@@ -29,8 +29,8 @@ from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.charsets import is_utf8
-from penstock.formats.csvcut import record_starts, row_starts, with_doubled_quotes, without_comments
-from penstock.formats.jsonl import json_text
+from penstock.formats.csv.cut import record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.json.lines import json_text
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import (
     MalformedError,

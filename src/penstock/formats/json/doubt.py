@@ -3,10 +3,10 @@ r"""Most of a block of JSON lines by the quick reader, where a few of its lines 
 One bad line has a whole block refused. To take all of it apart for the sake of a few lines costs several times what reading it does. So
 lines that are in doubt are put aside, and the quick reader is given the others, all at once:
 
-    doubted    lines that do not look like objects of the schema (`jsonpattern`); those that hold what has had lines refused before:
+    doubted    lines that do not look like objects of the schema (`pattern`); those that hold what has had lines refused before:
                `"id":"`, where a number is expected, or a key that no column has; and the line that Arrow names when it refuses
                what is left
-    read       the others, by `jsonquick`, which takes nothing that means something else to us
+    read       the others, by `quick`, which takes nothing that means something else to us
     misfits    of these, the rows with a text that is none of its column's type: they are in doubt, too
 
 Doubt decides nothing. What is in doubt is read by whoever else reads it exactly, and most of it may turn out right; what is not in doubt
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.formats.jsonbroken import unlike_at_ends
-from penstock.formats.jsonlines import Lines
-from penstock.formats.jsonpattern import Looks, unlike
+from penstock.formats.json.arrow import Lines
+from penstock.formats.json.broken import unlike_at_ends
+from penstock.formats.json.pattern import Looks, unlike
 from penstock.formats.malformed import MalformedError, of_records
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from penstock.formats.jsonquick import QuickReader
+    from penstock.formats.json.quick import QuickReader
 
     Positions = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]

@@ -4,7 +4,7 @@ A string is a string, whatever is in it; an empty one says as little as null doe
 a decimal without digits behind the point, one of more than 38 digits a double; so is what has a point or an exponent, and `NaN`.
 
 Two readers see the same. Arrow's parser infers types itself, which is fast, and it refuses what is of two kinds; a piece that it
-refuses, or that has numbers it may have rounded, is taken apart by the text of its values (`jsonexact.JsonText`), which takes some
+refuses, or that has numbers it may have rounded, is taken apart by the text of its values (`exact.JsonText`), which takes some
 times as long. Neither takes a step of Python per record.
 """
 
@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyarrow import types
 
-from penstock.formats import jsonexact
-from penstock.formats.jsonexact import JsonText, first_bytes
-from penstock.formats.jsonl import on_lines
-from penstock.formats.jsonlines import Lines, check_utf8
+from penstock.formats.json.arrow import Lines, check_utf8
+from penstock.formats.json.exact import JsonText, check_json, first_bytes, unescaped, with_whole_characters
+from penstock.formats.json.lines import on_lines
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError, raise_bad_record
 from penstock.formats.scalars import contents, joined
@@ -83,7 +82,7 @@ class JsonKinds:
         if objects is not None:
             _Columns(lines, where, self._room).struct(objects, self._seen)
             return
-        jsonexact.check_json(jsonexact.with_whole_characters(lines.data))
+        check_json(with_whole_characters(lines.data))
         at = 0
         for piece in lines.pieces(_PIECE_BYTES):
             self._look_at(piece, partial(_shifted, where, at))
@@ -95,7 +94,7 @@ class JsonKinds:
         if objects is not None:
             _Columns(piece, where, self._room).struct(objects, self._seen)
             return
-        text = JsonText(jsonexact.with_whole_characters(piece.data))
+        text = JsonText(with_whole_characters(piece.data))
         _ValueKinds(piece, where, self._room).members(text, self._seen, np.arange(len(piece)), 1)
 
     def _checked(self, block: bytes) -> pa.RecordBatch:
@@ -104,7 +103,7 @@ class JsonKinds:
         if data and not data.isspace():
             lines = Lines(data)
             lines.check_depth()
-            jsonexact.check_json(jsonexact.with_whole_characters(lines.data))
+            check_json(with_whole_characters(lines.data))
         return pa.RecordBatch.from_pylist([], pa.schema([]))
 
 
@@ -233,7 +232,7 @@ class _ValueKinds:
         check_depth(depth)
         keys, values = text.members()
         named = text.values(keys).dictionary_encode()
-        names, indices = jsonexact.unescaped(named.dictionary), named.indices.to_numpy()
+        names, indices = unescaped(named.dictionary), named.indices.to_numpy()
         order = np.argsort(indices, kind="stable")
         bounds = np.searchsorted(indices[order], np.arange(len(names) + 1))
         for place, name in enumerate(names.to_pylist()):

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.formats.account import Account
-from penstock.formats.csvcut import record_starts
-from penstock.formats.delimited import CsvDecoder, header_names
+from penstock.formats.csv.cut import record_starts
+from penstock.formats.csv.decoder import CsvDecoder, header_names
 from penstock.formats.format import ReadFormat
 from penstock.formats.malformed import MalformedError, misfitting
 from penstock.formats.scalars import ISO_8601, parse

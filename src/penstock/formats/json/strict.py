@@ -1,7 +1,7 @@
 r"""JSON where keys without a column, columns without a key, and values of another type are more than told.
 
 The faster readers are asked first, and refuse keys without a column; what they have read has nothing that is to be rescued. Whether a
-column that is null had no key, they do not tell. What they leave is taken apart here as in `jsonexact`, whose way of reading values this
+column that is null had no key, they do not tell. What they leave is taken apart here as in `exact`, whose way of reading values this
 is, and what no column has or takes is kept as text: the members of an object, which is `{"user":{"zip":"D-1"},"nme":"x"}` for a
 record whose `user.zip` is no number and whose `nme` no column has. Where it is in an array or a map, that is kept whole: what is inside
 has no name of its own.
@@ -18,21 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats import jsonexact
 from penstock.formats.account import Account
-from penstock.formats.jsondoubt import merged
-from penstock.formats.jsonexact import (
+from penstock.formats.json.arrow import BYTES_MAX, Lines
+from penstock.formats.json.doubt import merged
+from penstock.formats.json.exact import (
     JsonText,
     MemberReader,
     Named,
     are_nested,
+    check_json,
     is_nested,
     offsets_of,
     scattered,
     unescaped,
+    with_whole_characters,
 )
-from penstock.formats.jsonlines import BYTES_MAX, Lines
-from penstock.formats.jsonread import JsonReader
+from penstock.formats.json.read import JsonReader
 from penstock.formats.lines import not_blank, record_starts
 from penstock.formats.malformed import MalformedError, of_records
 from penstock.formats.misfits import fitting, fragments
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.format import ReadFormat
-    from penstock.formats.jsondoubt import Most
-    from penstock.formats.jsonquick import QuickReader
+    from penstock.formats.json.doubt import Most
+    from penstock.formats.json.quick import QuickReader
     from penstock.formats.malformed import Found
 
     Read = tuple[
@@ -106,8 +107,8 @@ class StrictReader:
         if len(data) > BYTES_MAX:
             msg = f"a block of at most {BYTES_MAX} bytes"
             raise MalformedError(msg)
-        data = jsonexact.with_whole_characters(Lines(data).data)
-        jsonexact.check_json(data)
+        data = with_whole_characters(Lines(data).data)
+        check_json(data)
         text = JsonText(data)
         columns, rest = _StrictMembers(self._fmt, account).members(text, list(self._fmt.data_schema), "")
         return self._fmt.with_rescued(columns, None if rest is None else rest.cast(pa.string()), text.lines)
@@ -250,7 +251,7 @@ def unlike(data: bytes, starts: npt.NDArray[np.int64], *, fmt: ReadFormat) -> Fo
 
     `data` is whole JSON objects, one a line.
     """
-    text = JsonText(jsonexact.with_whole_characters(Lines(data).data))
+    text = JsonText(with_whole_characters(Lines(data).data))
     named, fields = Named(text), list(fmt.data_schema)
     expected: dict[int, str] = {}
     if text.lines != len(starts):  # a line that is blank to one and not to the other: trying tells

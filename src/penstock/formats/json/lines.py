@@ -1,7 +1,7 @@
 r"""JSON lines: a record is a line that holds one object, a row its members by name.
 
 Reading is what Spark's reader does in FAILFAST mode: a missing key is null, an unknown one is skipped, a value of
-another type is an error and never null; see `jsonread`.
+another type is an error and never null; see `read`.
 
 Writing is what Spark's writer does: a null member is left out, a null in an array or map is written; times are ISO 8601
 in UTC (with six digits of a second where three do not hold them, which Spark cuts off), bytes Base64, NaN and the
@@ -24,10 +24,10 @@ from penstock.errors import OptionError
 from penstock.formats.account import Account
 from penstock.formats.conforming import map_entries
 from penstock.formats.format import WriteFormat
-from penstock.formats.jsonbroken import BROKEN, misfits
-from penstock.formats.jsondoubt import merged
-from penstock.formats.jsonread import JsonReader
-from penstock.formats.jsonstrict import StrictReader, unlike
+from penstock.formats.json.broken import BROKEN, misfits
+from penstock.formats.json.doubt import merged
+from penstock.formats.json.read import JsonReader
+from penstock.formats.json.strict import StrictReader, unlike
 from penstock.formats.lines import BOM, line_feeds, not_blank, record_starts, value_ends
 from penstock.formats.malformed import MalformedError, Sifted, nothing_bad, of_records, raise_bad_record, sifted
 from penstock.formats.scalars import codes, contents, is_rendered, is_scalar, joined, joined_filled, render
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.format import ReadFormat
-    from penstock.formats.jsondoubt import Most
+    from penstock.formats.json.doubt import Most
     from penstock.formats.malformed import Found, Pass
 
 _TEXT = pa.large_string()
@@ -95,7 +95,7 @@ class JsonDecoder:
         return left
 
     def _framed(self, block: bytes) -> Sifted | None:
-        """Return the same where most of the lines have one form; see `jsonframe`."""
+        """Return the same where most of the lines have one form; see `frame`."""
         data = on_lines(block, self._sep)
         if not isinstance(self._reader, JsonReader) or len(data) != len(block):
             return None

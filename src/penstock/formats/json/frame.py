@@ -17,7 +17,7 @@ A line is read if each of these holds; it is then a JSON object with these membe
    one point, of a size that cannot overflow; `true`, `false`, `null`.
 4. A text of a date or time is one (`misfits`).
 
-Other lines are in doubt, as in `jsondoubt`: whoever reads exactly decides about them. Where they are many the block is for other readers,
+Other lines are in doubt, as in `doubt`: whoever reads exactly decides about them. Where they are many the block is for other readers,
 and some blocks are not tried.
 """
 
@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.formats.charsets import is_utf8
-from penstock.formats.jsondoubt import Most
+from penstock.formats.json.doubt import Most
 from penstock.formats.malformed import MalformedError, of_records, unreadable
 from penstock.formats.misfits import PROBE_ROWS, strange_of
 from penstock.formats.scalars import parse

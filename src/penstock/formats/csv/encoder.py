@@ -1,4 +1,4 @@
-"""Rows as CSV: what `delimited` reads back as the same values, and readers of other makers, too."""
+"""Rows as CSV: what `decoder` reads back as the same values, and readers of other makers, too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from penstock.errors import OptionError
-from penstock.formats.csvcut import QuoteScan
-from penstock.formats.delimited import check_types
+from penstock.formats.csv.cut import QuoteScan
+from penstock.formats.csv.decoder import check_types
 from penstock.formats.lines import BOM
 from penstock.formats.scalars import (
     codes,

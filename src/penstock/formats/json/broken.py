@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.formats.jsonexact import check_json, fields_of, shown
-from penstock.formats.jsonlines import no_object, unescaped_quotes
-from penstock.formats.jsonpattern import ungrammatical
+from penstock.formats.json.arrow import no_object, unescaped_quotes
+from penstock.formats.json.exact import check_json, fields_of, shown
+from penstock.formats.json.pattern import ungrammatical
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import MalformedError, unreadable
 from penstock.formats.misfits import misfits_of

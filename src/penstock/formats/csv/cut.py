@@ -31,7 +31,7 @@ every state as it is, if they lead from inside to inside, and else leaves "outsi
 kind, which no choice enters into. The states at the beginnings of such lines follow; they say which are comments, whose
 quotes are then left out.
 
-These are the rules of Arrow's parser, as far as it has them, which reads the records afterwards (`delimited`). It takes
+These are the rules of Arrow's parser, as far as it has them, which reads the records afterwards (`decoder`). It takes
 text behind a closing quote (`"a"b`) for more of the field, others take it otherwise, and RFC 4180 has none: such a record
 is refused here, in each dialect.
 """

@@ -1,10 +1,10 @@
 """Blocks of JSON lines to rows: quickly where that is certain to be right, exactly where it is not.
 
-Four readers give the same rows. `jsonframe` takes flat records that one program has written, fastest, and broken lines among them do
-not slow it down; `jsondense` takes flat records without nulls; `jsonquick` takes all that is usual, at the speed of Arrow's parser;
-`jsonexact` takes everything, at a quarter of that. A block that the quick one
-leaves alone is cut into pieces, so that what is unusual costs what it takes of the block: a bad value, a repeated key,
-half a character. Where most pieces need the exact reader, the next blocks are given to it as they are.
+Four readers give the same rows. `frame` takes flat records that one program has written, fastest, and broken lines among them do
+not slow it down; `dense` takes flat records without nulls; `quick` takes all that is usual, at the speed of Arrow's parser;
+`exact` takes everything, at a quarter of that. A block that the quick one leaves alone is cut into pieces, so that what is unusual
+costs what it takes of the block: a bad value, a repeated key, half a character. Where most pieces need the exact reader, the
+next blocks are given to it as they are.
 
 The quick reader is first asked to refuse keys that no column has: that costs nothing where there are none, so none is
 ever missed. A piece in which there are some is read without them, and they are counted besides, which takes about as long
@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.formats.account import Account
-from penstock.formats.jsondense import DenseReader
-from penstock.formats.jsondoubt import Doubt, merged
-from penstock.formats.jsonexact import count_unknown, exact
-from penstock.formats.jsonframe import FrameReader
-from penstock.formats.jsonlines import Lines
-from penstock.formats.jsonquick import QuickReader
+from penstock.formats.json.arrow import Lines
+from penstock.formats.json.dense import DenseReader
+from penstock.formats.json.doubt import Doubt, merged
+from penstock.formats.json.exact import count_unknown, exact
+from penstock.formats.json.frame import FrameReader
+from penstock.formats.json.quick import QuickReader
 from penstock.formats.lines import not_blank, record_starts
 from penstock.formats.malformed import MalformedError, of_records
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from penstock.formats.jsondoubt import Most
+    from penstock.formats.json.doubt import Most
     from penstock.formats.patterns import TimeForms
 
 _PIECE_BYTES = 256 << 10
@@ -112,7 +112,7 @@ class JsonReader:
             self._is_dense, self._not_dense, self._not_quick, self._unknown_pieces = before
 
     def framed(self, data: bytes, starts: Callable[[], npt.NDArray[np.int64]]) -> Most | None:
-        """Return the rows of most lines where these have one form; see `jsonframe`."""
+        """Return the rows of most lines where these have one form; see `frame`."""
         return None if self._frame is None else self._frame.most(data, starts)
 
     def at_once(self, data: bytes) -> pa.RecordBatch | None:
@@ -126,7 +126,7 @@ class JsonReader:
             return None
 
     def most(self, data: bytes, starts: npt.NDArray[np.int64], account: Account) -> Most | None:
-        """Return the rows of most lines of `data`, quickly, where it has some that cannot be read; see `jsondoubt`."""
+        """Return the rows of most lines of `data`, quickly, where it has some that cannot be read; see `doubt`."""
         many = self._unknown_pieces >= _PIECES_WITH_UNKNOWN
         most = None if self._doubt is None else self._doubt.most(data, starts, unknown=many)
         if most is not None and most.lines is not None and many:

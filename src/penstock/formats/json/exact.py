@@ -10,7 +10,7 @@ cumulative sum gives each its depth. At depth 1 of an object a colon separates a
 next comma or closing bracket of that depth. Slices of the block are then the values of a column.
 
 Nested values take the same step again: the text of a struct, array or map column, one value a line, is a block of its
-own. Whether the text is JSON at all is asked of Arrow's parser (`jsonlines`), once for a block, before anything else;
+own. Whether the text is JSON at all is asked of Arrow's parser (`arrow`), once for a block, before anything else;
 finding relies on it. What Arrow does not take and Spark does is made plain before: numbers of any size, `-INF`, and
 escapes of half a character.
 
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats.jsonlines import (
+from penstock.formats.json.arrow import (
     BYTES_MAX,
     COLON,
     COMMA,

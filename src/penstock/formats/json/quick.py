@@ -3,7 +3,7 @@
 Arrow is given a schema that says what each value must look like, and `scalars` makes of that what it means: a date, a
 time or bytes are read as strings, whatever Arrow would make of them. What is left to Arrow is a string, a whole number
 in its range, a double, a boolean, and which object has which members. A block that it refuses, or that may mean something
-else to us, is left to `jsonexact`:
+else to us, is left to `exact`:
 
 - *decimals* are read with more digits than their type has, so that none can wrap around, and rounded to it as Spark does;
 - a double *minus zero* may have been written `-0`, a whole number, which has none;
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyarrow import types
 
-from penstock.formats.jsonlines import Lines, has_bare
+from penstock.formats.json.arrow import Lines, has_bare
 from penstock.formats.malformed import MalformedError
 from penstock.formats.misfits import fitting
 from penstock.formats.scalars import parse, seconds
@@ -59,7 +59,7 @@ class QuickReader:
         return len(schema) > 0 and _is_plain(list(schema))
 
     def read(self, lines: Lines, *, unknown: bool) -> pa.RecordBatch:
-        """Return the rows as `jsonexact.exact` would; keys that no column has are left out if `unknown`, else refused.
+        """Return the rows as `exact.exact` would; keys that no column has are left out if `unknown`, else refused.
 
         Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
         """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.errors import BadRecord
-from penstock.formats.jsonlines import unescaped_quotes
+from penstock.formats.json.arrow import unescaped_quotes
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import excerpt
 

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from penstock.formats.jsonexact import unpaired
-from penstock.formats.jsonlines import pairs
+from penstock.formats.json.arrow import pairs
+from penstock.formats.json.exact import unpaired
 from penstock.formats.malformed import MalformedError
 from penstock.formats.scalars import parse
 from penstock.formats.schema import UTC_MICROS
@@ -66,7 +66,7 @@ class DenseReader:
         return plain and is_strict(_polars().__version__)
 
     def read(self, data: bytes) -> pa.RecordBatch | None:
-        """Return the rows of `data`, lines, as `jsonexact.exact` would; None where that is not certain."""
+        """Return the rows of `data`, lines, as `exact.exact` would; None where that is not certain."""
         frame = self._framed(data)
         if frame is None or any(column.null_count() for column in frame.iter_columns()):
             return None

@@ -1,0 +1,307 @@
+"""More cases: kinds of work that users do with files, each beside Spark's own source and sink, with what they asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+import pyarrow.parquet as pq
+import pyrage
+
+from benchmarks.cases import INGEST, PARTS, PLAIN, ROUNDS_TO_WARM, SPARK, case, facts, sessions
+from benchmarks.data import LONG_AGO, DataSet, backlog
+from benchmarks.figures import Figure, Series
+from benchmarks.jobs import Job
+from benchmarks.latency import measured
+from benchmarks.measure import MB, Bench, Contender, checked, job, process, warm
+from benchmarks.output import Same, WrongResult, visible
+from benchmarks.room import clear, ensure_archive, whole_command, whole_process, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.room import Worker
+
+WORKS = ["bucketed", "parquet-parquet", "gzip", "encrypted", "where", "group-by", "next-file", "interpreter", "visible"]
+
+_BYTES = 323 * MB
+_WHOLE_BYTES = 1000 * MB
+_FILES = 100_000
+_STAGING_KEY = "BENCHMARKS_STAGING_KEY"
+_BACKLOG_SECONDS = 3600
+_VISIBLE_SECONDS = 10
+_TYPES = pa.schema([
+    ("id", pa.int64()),
+    ("ts", pa.timestamp("us", "UTC")),
+    ("user", pa.string()),
+    ("country", pa.string()),
+    ("score", pa.float64()),
+    ("msg", pa.string()),
+])  # fmt: skip
+
+
+@case("bucketed", "JSON lines to Parquet in directories by a column of eight values, both in a session that is up.")
+def _bucketed(bench: Bench) -> list[Figure]:
+    data = bench.data("json", _BYTES, PARTS)
+    spark, ours = _side_by_side(bench, data, "parquet", partition="country")
+    return [Figure("bucketed", "JSON to Parquet by a column", ours, spark, "faster", 5, facts(data, ours))]
+
+
+@case("parquet-parquet", "Parquet to Parquet, written by pyarrow, both in a session that is up.")
+def _parquet_parquet(bench: Bench) -> list[Figure]:
+    data = _as_parquet(bench.data("json", 2 * _BYTES, PARTS))
+    spark, ours = _side_by_side(bench, data, "parquet")
+    return [Figure("parquet-parquet", "Parquet to Parquet", ours, spark, "faster", 4, facts(data, ours))]
+
+
+@case("gzip", "Text to text packed by gzip, each with its own level, both in a session that is up.")
+def _gzip(bench: Bench) -> list[Figure]:
+    data = bench.data("text", _BYTES, PARTS)
+    spark, ours = _side_by_side(bench, data, "text", sink={"compression": "gzip"})
+    return [Figure("gzip", "text to gzip text", ours, spark, "faster", 5, facts(data, ours))]
+
+
+@case(
+    "encrypted",
+    "`ingest` of text to text and of JSON to Parquet, encrypted for one recipient, with a staging key and with none, against the same in "
+    "clear; in a session that is up.",
+)
+def _encrypted(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    theirs, staging = pyrage.x25519.Identity.generate(), pyrage.x25519.Identity.generate()
+    to = {"encryptTo": str(theirs.to_public())}
+    keys = {
+        "encryptionKey=none": to | {"encryptionKey": "none"},
+        "a staging key": to | {"encryptionKey": f"env:{_STAGING_KEY}"},
+    }
+    figures = []
+    with worker("ingest", bench.room, variables={_STAGING_KEY: str(staging)}) as ours:
+        for form, target in (("text", "text"), ("json", "parquet")):
+            data = bench.data(form, _BYTES, PARTS)
+            contenders = [warm("in clear", ours, "ingest", data, target)]
+            for label, sink in keys.items():
+                written = warm(label, ours, "ingest", data, target, sink=sink)
+                contenders.append(replace(written, check=_opened_by(theirs, target, data.rows)))
+            clear_one, *taken = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            figures += [
+                Figure("encrypted", f"{form} to encrypted {target}, {series.label}", series, clear_one, "longer", 1.5)
+                for series in taken
+            ]
+    return figures
+
+
+@case(
+    "where",
+    "JSON lines, half of which pass a condition, to Parquet by `readStream` and `writeStream`, in a session that is up.",
+)
+def _where(bench: Bench) -> list[Figure]:
+    data = bench.data("json", _BYTES, PARTS)
+    spark, ours = _side_by_side(bench, data, "parquet", engine="plain", check=Same(None), where="score < 0.5")
+    return [
+        Figure("where", "JSON to a condition to Parquet, a plain query", ours, spark, "faster", 1.5, facts(data, ours))
+    ]
+
+
+@case("group-by", "JSON lines counted by a column: each row crosses into the JVM once; in a session that is up.")
+def _group_by(bench: Bench) -> list[Figure]:
+    data = bench.data("json", _BYTES, PARTS)
+
+    def contender(label: str, worker: Worker, engine: str) -> Contender:
+        def run(output: Path) -> float:
+            clear(Path(f"{output}.checkpoint"))
+            return float(worker.ask(op="count", job=job(engine, data, output, "parquet"), by="country")["seconds"])
+
+        return Contender(label, run, lambda output: _counts(output, data.rows))
+
+    with sessions(bench, "plain") as (theirs, ours):
+        contenders = [contender(SPARK, theirs, "spark"), contender(PLAIN, ours, "plain")]
+        spark, plain = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    return [
+        Figure("group-by", "JSON counted by a column, a plain query", plain, spark, "faster", 2, facts(data, plain))
+    ]
+
+
+@case(
+    "next-file",
+    "A whole process that finds one new file of a line among 100,000 that it has read before (`penstock ingest` three times, a program "
+    "with Spark's own once), and one that finds nothing new.",
+)
+def _next_file(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    files = bench.scaled(_FILES, 50)
+    place = {
+        engine: (bench.directory(f"many-{engine}"), bench.directory(f"done-{engine}")) for engine in ("spark", "ingest")
+    }
+
+    def spark() -> float:
+        source, target = map(str, place["spark"])
+        told = {"op": "run", "job": asdict(Job("spark", source, target, "text", "text"))}
+        return whole_process("spark", told, bench.room)
+
+    def ours() -> float:
+        return whole_command(["ingest", *map(str, place["ingest"]), "--format", "text", "--to", "text"], bench.room)
+
+    taken = {}
+    for engine, label, run, runs in (("spark", SPARK, spark, 1), ("ingest", "penstock ingest", ours, None)):
+        source, target = place[engine]
+        backlog(source, files, end=LONG_AGO, seconds=_BACKLOG_SECONDS)
+        bench.tell(f"{label}: {files:,} files: {run():.1f} s")
+        wanted = [Contender(label, _landing(source, run), _lines_of(source, target), runs)]
+        if engine == "ingest":
+            wanted.append(Contender(f"{label}, nothing new", _without_output(run), _lines_of(source, target)))
+        taken[engine] = bench.alternate(wanted, drop=0)
+        for directory in (source, target):
+            clear(directory)
+    (spark_new,), (new, nothing) = taken["spark"], taken["ingest"]
+    what = f"whole process, one new file among {files:,}"
+    return [
+        Figure("next-file", what, new, spark_new, "faster"),
+        Figure("next-file", f"{what}, by the clock", new, rule="below", limit=3),
+        Figure("next-file", f"whole process, nothing new among {files:,}", nothing, rule="below", limit=2),
+    ]
+
+
+def _landing(source: Path, run: Callable[[], float]) -> Callable[[Path], float]:
+    """Return what lands a file of a line and then runs."""
+
+    def landed(_output: Path) -> float:
+        path = f"{source}/new-{time.time_ns()}.log"
+        with open(path, "wb") as file:  # noqa: PTH123 - one of 100,000
+            file.write(b"one line\n")
+        os.utime(path, (LONG_AGO, LONG_AGO))
+        return run()
+
+    return landed
+
+
+def _without_output(run: Callable[[], float]) -> Callable[[Path], float]:
+    return lambda _output: run()
+
+
+def _lines_of(source: Path, target: Path) -> Callable[[Path], None]:
+    """Return the check that a target has a line for each file of a source, so many as there are then."""
+    return lambda _output: checked("text", len(os.listdir(source)))(target)  # noqa: PTH208 - 100,000 names
+
+
+@case("interpreter", "JSON to Parquet as a whole process, with `PYSPARK_PYTHON` set and without.")
+def _interpreter(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    data = bench.data("json", _WHOLE_BYTES, PARTS)
+    theirs = {"PYSPARK_PYTHON": sys.executable}
+    spark, unset, given = bench.alternate(
+        [
+            process(SPARK, bench, "spark", data, "parquet"),
+            process(f"{INGEST}, unset", bench, "ingest", data, "parquet"),
+            process(f"{INGEST}, PYSPARK_PYTHON set", bench, "ingest", data, "parquet", variables=theirs),
+        ]
+    )
+    what = "1 GB of JSON to Parquet, whole process"
+    return [
+        Figure("interpreter", what, unset, spark, "faster", 4, facts(data, unset)),
+        Figure("interpreter", f"{what}, PYSPARK_PYTHON set", given, unset, "longer", 1.1),
+    ]
+
+
+@case(
+    "visible",
+    "From the rename of a file of one row to a reader that sees it, the median of 10 s: `ingest` that watches every millisecond with "
+    "`rollBatches=1`, and Spark's own with its shortest trigger, in turn.",
+)
+def _visible(bench: Bench) -> list[Figure]:
+    rates = [1, 100, 1000]
+    seen: dict[tuple[str, int], list[float]] = {}
+    spent: dict[tuple[str, int], list[float]] = {}
+    for _ in range(bench.repeat):
+        for contender in ("spark", "watch-1ms"):
+            for wait in measured(contender, rates, max(_VISIBLE_SECONDS * min(bench.scale, 1), 1)):
+                bench.tell(str(wait))
+                seen.setdefault((contender, wait.rate), []).append(wait.median)
+                spent.setdefault((contender, wait.rate), []).append(wait.cores)
+    figures = []
+    for rate in rates:
+        ours, theirs = (
+            _milliseconds(label, seen[who, rate]) for who, label in (("watch-1ms", INGEST), ("spark", SPARK))
+        )
+        cores = ", ".join(
+            f"{label} {min(spent[who, rate]):.2f}" for who, label in (("watch-1ms", "ours"), ("spark", "Spark's"))
+        )
+        figures.append(
+            Figure(
+                "visible", f"a row seen, {rate} files a second", ours, theirs, "faster", 1, {"cores kept busy": cores}
+            )
+        )
+    return figures
+
+
+def _milliseconds(label: str, seconds: list[float]) -> Series:
+    return Series(label, tuple(1000 * value for value in seconds), "ms")
+
+
+def _counts(output: Path, rows: int) -> None:
+    """Raise `WrongResult` unless the counts in Parquet add up to so many rows."""
+    counted = sum(sum(pq.read_table(path, columns=["count"])["count"].to_pylist()) for path in visible(str(output)))
+    if counted != rows:
+        msg = f"{output}: {counted:,} records were counted, expected {rows:,}"
+        raise WrongResult(msg)
+
+
+def _opened_by(identity: pyrage.x25519.Identity, form: str, rows: int) -> Callable[[Path], None]:
+    """Return the check that files which the identity opens hold so many rows."""
+
+    def check(output: Path) -> None:
+        for path in list(visible(str(output))):
+            with open(path, "rb") as source, open(path.removesuffix(".age"), "wb") as target:  # noqa: PTH123 - plain files
+                pyrage.decrypt_io(source, target, [identity])
+            os.unlink(path)  # noqa: PTH108 - a path is text here
+        checked(form, rows)(output)
+
+    return check
+
+
+def _as_parquet(data: DataSet) -> DataSet:
+    """Return records of JSON as Parquet, made by pyarrow beside them unless an earlier run did."""
+    directory = Path(f"{data.directory}-parquet")
+    directory.mkdir(exist_ok=True)
+    paths = [directory / f"{Path(path).stem}.parquet" for path in data.paths]
+    for path, source in zip(paths, data.paths, strict=True):
+        if not path.exists():
+            options = arrow_json.ParseOptions(explicit_schema=_TYPES, unexpected_field_behavior="error")
+            making = path.with_suffix(".making")
+            pq.write_table(arrow_json.read_json(source, parse_options=options), making)
+            os.utime(making, (LONG_AGO, LONG_AGO))
+            making.rename(path)
+    made = replace(
+        data,
+        paths=tuple(map(str, paths)),
+        directory=str(directory),
+        form="parquet",
+        size=sum(path.stat().st_size for path in paths),
+    )
+    made.warm()
+    return made
+
+
+def _side_by_side(
+    bench: Bench,
+    data: DataSet,
+    to: str,
+    *,
+    engine: str = "ingest",
+    check: Callable[[Path], None] | None = None,
+    **more: Any,  # noqa: ANN401 - as `Job` has them
+) -> list[Series]:
+    """Return what Spark's own took and what ours did, in sessions that are up; `check` raises unless an output is right."""
+    with sessions(bench, engine) as (theirs, ours):
+        contenders = [
+            warm(SPARK, theirs, "spark", data, to, **more),
+            warm(INGEST if engine == "ingest" else PLAIN, ours, engine, data, to, **more),
+        ]
+        if check is not None:
+            contenders = [replace(contender, check=check) for contender in contenders]
+        return bench.alternate(contenders, drop=ROUNDS_TO_WARM)

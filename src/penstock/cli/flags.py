@@ -1,0 +1,40 @@
+"""The flags that several commands have, and how a flag is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SRC", help="Directories, files or globs to read.", show_default=False)
+]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="Directory, file or glob that is read.", show_default=False)]
+Output = Annotated[str, typer.Argument(metavar="DST", help="Output directory.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+Text = str | None
+Pairs = list[str] | None
+
+
+def flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's own type is private
+    """Return an option for `Annotated`: its name, what its value is called in the help, and the help, which is no markup."""
+    from rich.markup import escape
+
+    return typer.Option(name, metavar=metavar, help=escape(text))
+
+
+Key = Annotated[Text, flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
+Page = Annotated[Text, flag("--page", "ADDR", "Show what happens in a browser, at :PORT (this machine) or HOST:PORT.")]
+Token = Annotated[
+    Text, flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
+]
+
+Watch = Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")]
+Pattern = Annotated[Text, flag("--pattern", "R", "Regular expression that file names must match.")]
+Recursive = Annotated[bool, typer.Option("--recursive", help="Descend into directories.")]
+SourceOptions = Annotated[Pairs, flag("--source-option", "K=V", "Any option of the source, repeatable.")]
+OneSink = Annotated[Text, typer.Option(metavar="ID", help="This sink only.")]
+QueryCheckpoint = Annotated[Text, flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")]
+QueryOptions = Annotated[Pairs, flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")]
+QueryEnded = Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")]

@@ -1,0 +1,43 @@
+"""What a check of this machine found, and what becomes of several of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import DependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+State = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found of the thing that it is named after, and what to do about it unless it is well."""
+
+    name: str
+    state: State
+    text: str
+    advice: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.advice}" if self.advice else self.text
+
+
+def require(*findings: Finding) -> None:
+    """Raise a `DependencyError` of all problems; it says what to do about each."""
+    problems = [str(finding) for finding in findings if finding.state == "problem"]
+    if problems:
+        raise DependencyError("\n".join(problems))
+
+
+def notes(findings: list[Finding]) -> Iterator[str]:
+    """Yield what a start should tell: what costs time, or is not taken as it was set."""
+    yield from (str(finding) for finding in findings if finding.state == "note")

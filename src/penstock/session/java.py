@@ -1,0 +1,83 @@
+"""The Java that Spark would start: where it is, and whether it is new enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from penstock.errors import StorageError
+from penstock.session.finding import Finding
+from penstock.storage import LocalStorage, is_file
+
+JAVA_AT_LEAST = 17
+
+
+def java() -> Finding:
+    """Look for the Java that Spark would start, by the file that tells its version; nothing is started."""
+    path = _java()
+    if isinstance(path, Finding):
+        return path
+    version = _release_of(path)
+    return Finding("java", "ok", path) if version is None else _java_of(path, version)
+
+
+def java_runs() -> Finding:
+    """Look for the Java that Spark would start, and ask it for its version."""
+    path = _java()
+    if isinstance(path, Finding):
+        return path
+    try:
+        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60)  # noqa: S603 - what Spark would start
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
+    answer = done.stderr.decode(errors="replace")
+    version = re.search(r'version "([^"]+)"', answer)
+    if done.returncode or version is None:
+        return Finding("java", "problem", f"{path!r} does not run: {answer.strip()[:200]!r}", _newer_java())
+    return _java_of(path, version[1])
+
+
+def _java_of(path: str, version: str) -> Finding:
+    """Return what is to be said of a Java by its version."""
+    if _major(version) < JAVA_AT_LEAST:
+        return Finding("java", "problem", f"{path!r} is Java {version}, which is too old", _newer_java())
+    return Finding("java", "ok", f"{version} ({path})")
+
+
+def _java() -> str | Finding:
+    """Return the path of the Java that Spark would start, or what to say where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = f"{home}/bin/java"
+        if is_file(path, executable=True):
+            return path
+        return Finding("java", "problem", f"JAVA_HOME={home!r} has no bin/java", f"unset it, or {_newer_java()}")
+    path = shutil.which("java") or ""
+    return path or Finding(
+        "java", "problem", "there is no Java: JAVA_HOME is not set, and none is on the path", _newer_java()
+    )
+
+
+def _newer_java() -> str:
+    return f"install Java {JAVA_AT_LEAST} or newer (apt-get install openjdk-17-jre-headless) and name it by JAVA_HOME or the path"
+
+
+def _release_of(path: str) -> str | None:
+    """Return the version that a Java's installation notes of itself."""
+    home = os.path.dirname(os.path.dirname(os.path.realpath(path)))
+    # Older ones have a `jre` in between.
+    for place in (home, os.path.dirname(home)):
+        try:
+            text = LocalStorage().read(f"{place}/release").decode(errors="replace")
+        except StorageError:
+            continue
+        if version := re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE):
+            return version[1]
+    return None
+
+
+def _major(version: str) -> int:
+    number = re.match(r"(?:1\.)?(\d+)", version)
+    return int(number[1]) if number else 0
