@@ -339,7 +339,7 @@ def test_options_that_cannot_be_are_refused(days: Output) -> None:
         days.sink(**plain)
     with pytest.raises(OptionError, match="found growing=true"):
         days.sink(**plain, growing="true", fileName="a.json")
-    with pytest.raises(OptionError, match="expected success-file, event, or both"):
+    with pytest.raises(OptionError, match="expected success-file, event, or success-file,event"):
         days.sink(**READY | {"partitionReady": "email"})
 
 

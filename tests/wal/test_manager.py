@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DamagedState, OptionError, PositionError
+from penstock.errors import DamagedState, OptionError, PositionError, UsageError
 from penstock.storage import TEMPORARY
 from penstock.testing import CrashDisk, explore
 from penstock.wal import Manager, Position, Reader, Writer
@@ -92,6 +92,42 @@ def test_records_are_what_a_serializer_takes(root: str, serializer: Any) -> None
     with Manager(root, found.append, serializer=serializer) as manager:
         manager.restore()
     assert found == records
+
+
+def test_text_that_is_not_utf_8_is_refused_in_words(root: str) -> None:
+    """Half of a surrogate pair, which JSON can escape and `ensure_ascii=False` does not: an error of Python's came out."""
+    with Manager(root, print, serializer=Shouting()) as manager:
+        with pytest.raises(OptionError, match="returned text that is not UTF-8"):
+            manager.append("\ud800")
+        manager.append("fine")
+        manager.end_window(0)
+
+
+class Shouting:
+    """A serializer of text."""
+
+    dumps = staticmethod(str.upper)
+    loads = staticmethod(bytes.decode)
+
+
+@pytest.mark.parametrize("to", ["window", "checkpoint"])
+def test_replay_behind_an_append_is_refused(root: str, to: str) -> None:
+    """The record of a window that was open was dropped by a replay to the checkpoint, and the window ended without it."""
+    with Manager(root, print) as manager:
+        for window in range(3):
+            manager.append(b"%d" % window)
+            manager.end_window(window)
+    restored: list[bytes] = []
+    with Manager(root, restored.append) as manager:
+        manager.append(b"early")
+        with pytest.raises(
+            UsageError, match="1 records of a window that is open.*call restore before the first append"
+        ):
+            manager.restore(1, to=to)
+        manager.end_window(3)
+    with Manager(root, restored.append) as manager:
+        manager.restore()
+    assert restored == [b"0", b"1", b"2", b"early"]
 
 
 def test_what_is_no_serializer_is_refused_before_there_is_a_log(root: str) -> None:

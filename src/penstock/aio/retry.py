@@ -215,7 +215,7 @@ def _seconds(text: str) -> float | None:
         return float(text)
     try:
         at = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return max(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp() - clock.now_ns() / 1e9, 0.0)
 

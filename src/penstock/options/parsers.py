@@ -274,7 +274,7 @@ def announcements(value: str, name: str) -> tuple[str, ...]:
     """Return by what a bucket of time that is complete is told: `success-file`, `event`, or both."""
     words = tuple(part.strip().lower() for part in value.split(","))
     if not set(words) <= {"success-file", "event"} or len(set(words)) != len(words):
-        msg = f"{name}={value!r}: expected success-file, event, or both, separated by a comma"
+        msg = f"{name}={value!r}: expected success-file, event, or success-file,event"
         raise OptionError(msg)
     return words
 

@@ -163,12 +163,19 @@ class Manager:
         `to="window"`: for each window behind the one that the state was checkpointed at, to the last one flushed. `to="checkpoint"`:
         for each window up to that one; what was flushed behind it is dropped, durably, and ends anew. `set_start` says which is the
         first, if it is another than that, or than the first there ever was. Called once, before the first `append`, also when nothing
-        was ever written; and again behind `setup`. `DamagedState` if the log lacks a window.
+        was ever written; and again behind `setup`. `DamagedState` if the log lacks a window, `UsageError` behind an `append`.
         """
         checkpointed = whole(checkpointed, name="window", example=7)
         if to not in MODES:
             msg = f"to={to!r}; expected {' or '.join(map(repr, MODES))}: how far the log is replayed"
             raise OptionError(msg)
+        if self._writer.sequence != self._begin:
+            early = self._writer.sequence - self._begin
+            msg = (
+                f"{early} records of a window that is open are in {self._directory!r} already, and a replay would drop them; call "
+                "restore before the first append"
+            )
+            raise UsageError(msg)
         if checkpointed > self.flushed:
             msg = (
                 f"{self._directory!r} ends with window {self.flushed}, expected {checkpointed}, at which the state was "
@@ -185,8 +192,7 @@ class Manager:
         """Append a record of the window that is open; it is durable when the window has ended. Return where it will be then."""
         data = record
         if self._serializer is not None:
-            data = self._serializer.dumps(record)
-            data = data.encode() if isinstance(data, str) else data
+            data = _encoded(self._serializer.dumps(record))
         try:
             marked = _RECORD + data
         except TypeError:
@@ -357,6 +363,15 @@ class _Mark(NamedTuple):
 def _nothing(position: Position) -> _Window:
     """Return what stands for the window behind the last one that has ended."""
     return _Window(_NUMBERS_END, 0, 0, position, NO_WINDOW, None)
+
+
+def _encoded(data: Any) -> Any:  # noqa: ANN401 - what a user's function returns
+    """Return text as UTF-8, and anything else as it is. `OptionError` for half of a surrogate pair."""
+    try:
+        return data.encode() if isinstance(data, str) else data
+    except UnicodeEncodeError as error:
+        msg = f"serializer.dumps returned text that is not UTF-8 ({error}); have it return bytes, or escape such characters"
+        raise OptionError(msg) from error
 
 
 def _takes_a_record(recover: Any) -> bool:  # noqa: ANN401 - it is what is checked
