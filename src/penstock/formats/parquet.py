@@ -20,6 +20,7 @@ from pyarrow import types
 from penstock.errors import BadFile
 from penstock.formats import columns
 from penstock.formats.calendar import Calendar
+from penstock.formats.distinct import worth_a_dictionary
 from penstock.formats.groups import GroupWriter
 from penstock.formats.schema import UTC_MICROS
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
@@ -134,28 +135,36 @@ class ParquetWriter(GroupWriter):
         self, file: WritableFile, fmt: WriteFormat, group_bytes: int = 64 << 20, *, ratio: float = 0.35
     ) -> None:
         super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
+        self._compression, self._level = fmt.compression, fmt.level
         self._stored = Stored.of(fmt.schema)
-        import pyarrow.parquet as pq  # as long as a small process takes for all the rest
-
-        self._writer = pq.ParquetWriter(
-            self.arrow_file(),
-            self._stored.file,
-            compression=fmt.compression,
-            compression_level=fmt.level,
-            version="2.6",
-            coerce_timestamps="us",
-        )
-        self._file.check()  # it has written what files begin with
-        if self._stored.spark is not None:
-            self._writer.add_key_value_metadata({SPARK_KEY: self._stored.spark.encode()})
+        self._writer: pq.ParquetWriter | None = None
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
         rows = [self._stored.rows(batch) for batch in batches]
         table = pa.Table.from_batches(rows, schema=self._stored.file)
+        self._writer = self._writer or self._begun(worth_a_dictionary(table))
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def _end(self) -> None:
+        self._writer = self._writer or self._begun(dictionaries=True)
         self._writer.close()
+
+    def _begun(self, dictionaries: bool | list[str]) -> pq.ParquetWriter:  # noqa: FBT001 - as pyarrow has it
+        """Write what files begin with. `dictionaries` are the leaves that have one, `True`: all."""
+        import pyarrow.parquet as pq  # as long as a small process takes for all the rest
+
+        writer = pq.ParquetWriter(
+            self.arrow_file(),
+            self._stored.file,
+            compression=self._compression,
+            compression_level=self._level,
+            version="2.6",
+            coerce_timestamps="us",
+            use_dictionary=dictionaries,
+        )
+        if self._stored.spark is not None:
+            writer.add_key_value_metadata({SPARK_KEY: self._stored.spark.encode()})
+        return writer
 
 
 def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary file object, or pyarrow's

@@ -1,0 +1,66 @@
+"""Which columns of Parquet are not worth a dictionary: numbers and times of which hardly one comes twice.
+
+Parquet's writer begins each column of a row group with a dictionary, and gives it up at a megabyte: 131,072 numbers of eight bytes were
+looked up by then for nothing. Of six columns (two numbers, a time, three texts) the encoding took 0.067 processor seconds in place of 0.090
+for 300,000 rows, and the file had 2 % more bytes; a column of random doubles took a sixth.
+
+So 16,384 values of the first row group are counted, in short runs all over it: values that come again nearby are seen in a run, those that
+come again anywhere in several. Where two of a hundred are repeated there is a dictionary. Fewer means some 400,000 values or more, had
+they no order, so one would be given up. Texts keep theirs: they fill a megabyte soon.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROWS_MIN = 1 << 16
+_RUNS, _RUN_ROWS = 128, 128
+_VALUES_MIN = 4096
+_DISTINCT_MIN = 0.98
+# Where in its part of the group each run begins: by chance, since runs that are spread evenly would miss what comes again at such distances.
+_PLACES = np.random.default_rng(0).random(_RUNS)
+
+
+def worth_a_dictionary(table: pa.Table) -> bool | list[str]:
+    """Return the paths of the leaves that a dictionary is made for, as pyarrow's `use_dictionary` has them; `True` for all.
+
+    `table` is the first row group of a file. Less than `ROWS_MIN` rows say nothing.
+    """
+    if table.num_rows < ROWS_MIN:
+        return True
+    distinct = {name for name, column in zip(table.schema.names, table.columns, strict=True) if _is_distinct(column)}
+    return [leaf for leaf in _leaves(table.schema) if leaf not in distinct] if distinct else True
+
+
+def _is_distinct(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if not (types.is_timestamp(kind) or types.is_floating(kind) or (types.is_integer(kind) and kind.bit_width >= 32)):  # noqa: PLR2004 - of fewer bits there are few
+        return False
+    seen = _runs(column)
+    values = len(seen) - seen.null_count
+    return values >= _VALUES_MIN and pc.count_distinct(seen, mode="only_valid").as_py() >= _DISTINCT_MIN * values
+
+
+def _runs(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    part = len(column) // _RUNS
+    begins = (np.arange(_RUNS) * part + _PLACES * (part - _RUN_ROWS)).astype(int).tolist()
+    return pa.chunked_array([chunk for begin in begins for chunk in column.slice(begin, _RUN_ROWS).chunks], column.type)
+
+
+def _leaves(schema: pa.Schema) -> Sequence[str]:
+    """Return the path of each leaf of the schema in a file: pyarrow tells them of files alone."""
+    import pyarrow.parquet as pq  # as long as a small process takes for all the rest
+
+    empty = io.BytesIO()
+    pq.write_table(schema.empty_table(), empty)
+    columns = pq.read_metadata(empty).schema
+    return [columns.column(index).path for index in range(len(columns))]

@@ -1,0 +1,92 @@
+"""Columns of Parquet that are not worth a dictionary; what is in the files is told by DuckDB."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.formats.distinct import ROWS_MIN, worth_a_dictionary
+from penstock.formats.format import WriteFormat
+from penstock.formats.parquet import ParquetWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 200_000
+NUMBERS = np.arange(ROWS)
+CHANCE = np.random.default_rng(7)
+
+# Each as (values, whether it has a dictionary), and why.
+COLUMNS: dict[str, tuple[Any, bool]] = {
+    "counts on": (NUMBERS, False),
+    "random doubles": (CHANCE.random(ROWS), False),
+    "times that differ": (pa.array(NUMBERS * 1_000_003, pa.timestamp("us", "UTC")), False),
+    "some are null": (pa.array(NUMBERS, mask=NUMBERS % 3 == 0), False),
+    "narrow": (pa.array(CHANCE.random(ROWS), pa.float32()), False),
+    "each twice, side by side": (NUMBERS // 2, True),
+    "the same again behind 20,000 rows": (NUMBERS % 20_000, True),
+    "the same again behind half": (NUMBERS % (ROWS // 2), True),
+    "drawn of 100,000": (CHANCE.integers(0, 100_000, ROWS), True),
+    "one value": (np.zeros(ROWS), True),
+    "hardly any value": (pa.array(NUMBERS, mask=NUMBERS % 100 != 0), True),
+    "nothing but null": (pa.nulls(ROWS, pa.int64()), True),
+    "bytes": (pa.array(NUMBERS % 256, pa.uint8()), True),
+    "texts that differ": (pa.array(NUMBERS).cast(pa.string()), True),
+}
+
+
+@pytest.mark.parametrize("what", COLUMNS)
+def test_numbers_that_hardly_come_twice_have_no_dictionary(what: str) -> None:
+    """What comes again, near or far, is worth one; what does not, and is a number or a time, is not."""
+    values, has_dictionary = COLUMNS[what]
+    worth = worth_a_dictionary(pa.table({"a": values}))
+    assert worth is True if has_dictionary else worth == []
+
+
+def test_few_rows_say_nothing() -> None:
+    """A file of few rows is as it always was."""
+    assert worth_a_dictionary(pa.table({"a": NUMBERS[: ROWS_MIN - 1]})) is True
+    assert worth_a_dictionary(pa.table({"a": NUMBERS[:ROWS_MIN]})) == []
+
+
+def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
+    """In one file: columns without a dictionary beside texts, lists, structs and names with dots, which keep theirs."""
+    struct = pa.StructArray.from_arrays([pa.array(NUMBERS), pa.array(NUMBERS % 3)], ["x", "y"])
+    table = pa.table({
+        "id": NUMBERS,
+        "a.b": NUMBERS % 5,
+        "word": pa.array(NUMBERS % 7).cast(pa.string()),
+        "struct": struct,
+        "list": pa.array([[n % 4] for n in range(ROWS)]),
+        "score": CHANCE.random(ROWS),
+    })  # fmt: skip
+    path, file = tmp_path / "a.parquet", io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", table.schema, compression="snappy"), 8 << 20)
+    for batch in table.to_batches(max_chunksize=10_000):
+        writer.write(batch)
+    writer.close()
+    path.write_bytes(file.getvalue())
+    with duckdb.connect() as connection:
+        query = "select path_in_schema, list_distinct(list(encodings)) from parquet_metadata(?) group by 1"
+        encodings = {name: str(found) for name, found in connection.execute(query, [str(path)]).fetchall()}
+        read = connection.execute("select * from read_parquet(?)", [str(path)]).fetchall()
+    assert {name for name, found in encodings.items() if "DICTIONARY" not in found} == {"id", "score"}
+    assert len(encodings) == 7
+    assert read == [tuple(row.values()) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_file_of_no_row_is_whole(rows: int) -> None:
+    """A writer that is closed before it has had a group has written a file all the same."""
+    file = io.BytesIO()
+    table = pa.table({"a": NUMBERS[:rows]})
+    writer = ParquetWriter(file, WriteFormat("parquet", table.schema, compression="snappy"))
+    for batch in table.to_batches():
+        writer.write(batch)
+    writer.close()
+    assert pa.parquet.read_table(file).equals(table)
