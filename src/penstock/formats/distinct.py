@@ -26,7 +26,7 @@ ROWS_MIN = 1 << 16
 _RUNS, _RUN_ROWS = 128, 128
 _VALUES_MIN = 4096
 _DISTINCT_MIN = 0.98
-# Where in its part of the group each run begins: by chance, since runs that are spread evenly would miss what comes again at such distances.
+# Where each run begins in its part of the group: by chance, since evenly spread runs would miss what comes again at such distances.
 _PLACES = np.random.default_rng(0).random(_RUNS)
 
 
@@ -47,7 +47,7 @@ def _is_distinct(column: pa.ChunkedArray) -> bool:
         return False
     seen = _runs(column)
     values = len(seen) - seen.null_count
-    return values >= _VALUES_MIN and pc.count_distinct(seen, mode="only_valid").as_py() >= _DISTINCT_MIN * values
+    return values >= _VALUES_MIN and bool(pc.count_distinct(seen, mode="only_valid").as_py() >= _DISTINCT_MIN * values)
 
 
 def _runs(column: pa.ChunkedArray) -> pa.ChunkedArray:
