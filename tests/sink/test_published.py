@@ -86,6 +86,22 @@ def test_latest_is_one_moment(output: Output) -> None:
     assert stream(output, first)[1] == [["a 1 0", "b 0 0"]]
 
 
+@pytest.mark.parametrize("starting", ["latest", "earliest", "a:1"])
+def test_the_first_batch_is_repeated_from_where_it_began(output: Output, starting: str) -> None:
+    """Failure 7: events come before the first plan, and its batch is repeated: Spark asks for the begin again, which is later by then."""
+    publish(output, "a", "b")
+    begun = source(output).begin(starting)
+    publish(output, "a", "b", batch=1)
+    end = source(output).plan(begun)
+    expected = [event.path for event in source(output).events(begun, end)]
+    assert len(expected) == {"latest": 2, "earliest": 4, "a:1": 3}[starting]
+    publish(output, "a", "b", batch=2)
+    again = source(output).begin(starting)
+    assert [event.path for event in source(output).events(again, end)] == expected
+    behind = source(output).plan(end)
+    assert len(source(output).events(end, behind)) == 2
+
+
 def test_begin_at_a_record_of_one_sink(output: Output) -> None:
     """A record is one of a sink: of the only one, or of one that is named; the others begin with what comes."""
     (sink,) = publish(output, "a")

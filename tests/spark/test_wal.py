@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from penstock import unique
 from penstock.wal import Log, Position, Writer
@@ -17,7 +17,10 @@ from tests.support.stage import Stage
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Row = tuple[int, int, bytes]
 
@@ -81,6 +84,38 @@ def test_a_stream_follows_a_live_writer(spark: SparkSession, stage: Stage) -> No
     finally:
         query.stop()
     assert len({segment for segment, _, _ in expected}) > 4
+
+
+def test_what_came_behind_latest_is_read_though_its_batch_failed(spark: SparkSession, stage: Stage) -> None:
+    """Failures 7 and 8 of `wal.runs`: a query of `latest` fails in the first batch with records, more come, and the next start has all."""
+    log = stage.root / "log"
+    found: list[bytes] = []
+    append(log, b"before")
+
+    def fail(_frame: DataFrame, _number: int) -> None:
+        found.extend(row.record for row in _frame.collect())
+        if found:
+            raise OSError
+
+    def start(put: Callable[[DataFrame, int], None], **trigger: Any) -> StreamingQuery:
+        frame = spark.readStream.format("penstock-wal").option("startingFrom", "latest").load(str(log))
+        return (
+            frame.writeStream.foreachBatch(put)
+            .option("checkpointLocation", str(stage.checkpoint))
+            .trigger(**trigger)
+            .start()
+        )
+
+    query = start(fail, processingTime="0 seconds")
+    wait_for(lambda: (stage.checkpoint / "commits/0").exists(), "the first batch, which keeps where the query begins")
+    append(log, b"one")
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    assert found == [b"one"]
+    append(log, b"two")
+    found.clear()
+    start(lambda frame, _: found.extend(row.record for row in frame.collect()), availableNow=True).awaitTermination()
+    assert found == [b"one", b"two"]
 
 
 def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:

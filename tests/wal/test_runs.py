@@ -83,7 +83,8 @@ def test_a_limit_that_is_just_reached(storage: Storage) -> None:
 def test_runs_follow_a_live_writer(storage: Storage) -> None:
     """A run ends where the log does; what is appended then, over rolls and other writers, is in the next one."""
     storage.make_directory(ROOT)
-    begun = start = runs.begin(ROOT, "earliest", storage)
+    begun = runs.begin(ROOT, "earliest", storage)
+    start = planned(storage, begun)
     assert planned(storage, start) == start
     expected = []
     planner = runs.LogPlanner(ROOT, storage)
@@ -122,6 +123,47 @@ def test_where_a_run_starts(storage: Storage) -> None:
         planned(storage, runs.begin(ROOT, f"1:{at.offset + 1}", storage))
     with pytest.raises(OptionError):
         runs.begin(ROOT, "late", storage)
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_the_first_run_is_repeated_from_where_it_began(storage: Storage, starting: str) -> None:
+    """Failure 7: Spark keeps no offset before the first batch, and asks for it again: by then the log begins and ends elsewhere."""
+    with Writer(ROOT, segment_size=300, whole=not storage.reads_open, storage=storage) as writer:
+        writer.append(b"before")
+        writer.flush()
+        begun = runs.begin(ROOT, starting, storage)
+        for number in range(3):
+            writer.append(b"%d" % number * 200)
+            writer.flush()
+        end = planned(storage, begun)
+        expected = rows(storage, begun, end)
+        assert len(expected) == (3 if starting == "latest" else 4)
+        writer.append(b"after" * 50)
+        writer.flush()
+        again = runs.begin(ROOT, starting, storage)
+        assert rows(storage, again, end) == expected
+        behind = planned(storage, end)
+        assert [record for _, record in rows(storage, end, behind)] == [b"after" * 50]
+        Log(ROOT, storage=storage).purge(Position.parse(end["position"]))
+        with pytest.raises(PositionError):
+            rows(storage, runs.begin(ROOT, starting, storage), end)
+        assert [record for _, record in rows(storage, end, behind)] == [b"after" * 50]
+
+
+def test_a_query_that_finds_nothing_keeps_where_it_begins(storage: Storage) -> None:
+    """Failure 8: a run of `latest` finds nothing and ends; what comes before the next one is the next one's."""
+    storage.make_directory(ROOT)
+    begun = runs.begin(ROOT, "latest", storage)
+    nothing = planned(storage, begun)
+    assert nothing != begun
+    assert rows(storage, begun, nothing) == []
+    with Writer(ROOT, whole=not storage.reads_open, storage=storage) as writer:
+        writer.append(b"between")
+        writer.flush()
+        assert rows(storage, runs.begin(ROOT, "latest", storage), nothing) == []
+        end = planned(storage, nothing)
+        assert [record for _, record in rows(storage, nothing, end)] == [b"between"]
+        assert planned(storage, end) == end
 
 
 def test_the_last_segment_of_a_run_was_purged(storage: Storage) -> None:

@@ -50,7 +50,7 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
                 _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
                 at, printed = after, printed + 1
             at = _reached(at, behind, stop)
-    return Answer({"ok": True, "path": root, "events": printed, "after": at})
+    return Answer({"ok": True, "path": root, "events": printed, "after": published.place(at)})
 
 
 def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:

@@ -15,6 +15,8 @@ Failures, beside those of `events`:
 6. *A reader that keeps no checkpoint* is killed, and begins with the record of the last event that it has dealt with: of another sink than
    that one's, all that was published meanwhile is in front of its begin. Rule: each event can be told with the offset behind it, of all
    sinks, and a reader may begin with an offset.
+7. *A first batch that is repeated.* Spark keeps no offset in front of it, and asks for one at each start: `latest` is later then, and what
+   was given in between would be left out. Rule: the offset behind the first batch says `from` where it began.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _BEGIN = "begin"  # in the offset before the first one
+_FROM = "from"  # in the offset behind the first batch: what the one before it had
 
 
 class Published:
@@ -104,7 +107,7 @@ class Published:
         }
         if ends == positions and _BEGIN not in start:
             return dict(start)
-        end = _offset(ends)
+        end = _offset(ends, {_FROM: start["published"]} if _BEGIN in start else {})
         self._planned = dict(start), end, [event for sink in sinks for event in ahead[sink]]
         return end
 
@@ -118,7 +121,7 @@ class Published:
         if self._planned is not None and self._planned[:2] == (start, end):
             events = self._planned[2]
         else:
-            before, behind = _positions(start), _positions(end)
+            before, behind = self._before(start, end), _positions(end)
             self._all_there(behind)
             events = [
                 e
@@ -129,10 +132,21 @@ class Published:
 
     def told(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[tuple[Event, dict[str, Any]]]:
         """Yield the events of a batch, each with the offset after it: whoever begins there is given all that comes later."""
-        positions = _positions(start)
+        positions = self._before(start, end)
         for event in self.events(start, end):
             positions[event.sink] = event.behind
             yield event, _offset(positions)
+
+    @staticmethod
+    def place(at: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an offset as the place that it is, for a user to begin with: without what is kept about the first batch."""
+        return _offset(_positions(at))
+
+    @staticmethod
+    def _before(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, EventPosition]:
+        """Return where a batch begins."""
+        checked = _positions(start), _positions(end)
+        return _read(end[_FROM]) if _BEGIN in start and _FROM in end else checked[0]
 
     def sinks(self) -> list[str]:
         """Return the sinks that have a ledger there; none if nothing was written yet."""
@@ -163,8 +177,9 @@ def _such(sinks: list[str]) -> str:
     return sinks[0] if sinks else "orders"
 
 
-def _offset(positions: Mapping[str, EventPosition]) -> dict[str, Any]:
-    return offset.summed({"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}})
+def _offset(positions: Mapping[str, EventPosition], more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    form = {"v": offset.VERSION, "published": {sink: list(at) for sink, at in sorted(positions.items())}}
+    return offset.summed(form | dict(more or {}))
 
 
 def _given(text: str, name: str) -> dict[str, EventPosition]:
@@ -183,10 +198,14 @@ def _positions(form: Mapping[str, Any]) -> dict[str, EventPosition]:
     """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
     offset.check({name: value for name, value in form.items() if name != _BEGIN} if isinstance(form, dict) else form)
     try:
-        return {sink: EventPosition(int(number), str(mark)) for sink, (number, mark) in form["published"].items()}
+        return _read(form["published"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = (
             f"the offset in the checkpoint is none of a stream of published files: {error!r}; another source has written it; use that one, "
             "or a new checkpoint"
         )
         raise DamagedState(msg) from error
+
+
+def _read(positions: Mapping[str, Any]) -> dict[str, EventPosition]:
+    return {sink: EventPosition(int(number), str(mark)) for sink, (number, mark) in positions.items()}

@@ -12,6 +12,10 @@ run that ends there may be cut into tasks. What may happen, and the rule that ma
    passed over.
 5. The log was removed, and begun anew under the same name. Rule: the offset names the log, by its id.
 6. A run began before there was a log. Rule: it begins with record number 0, or it fails.
+7. The first run is read again, and has no start: Spark keeps no offset in front of it, and asks for one at each start, when the log
+   ends elsewhere, or begins there. Rule: the end of that run says `from` where it began, and its start says that it is one (`begin`).
+8. The first run of `latest` has nothing, and ends; records come; the next `latest` is behind them. Rule: the end of the first run is
+   another offset than its start, also if nothing lies between.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("segment", pa.int32()), ("offset", pa.int64()), ("record", pa.binary())])
 VERSION = 1
+_BEGIN, _FROM = "begin", "from"
 NO_LOG = Position(0, 0)  # before the first record of a log that is not there yet
 _ARROW_BYTES = 1 << 20  # small groups are put together until they are that long
 
@@ -67,9 +72,9 @@ class _Group(NamedTuple):
 def begin(directory: str, starting: str, storage: Storage) -> dict[str, Any]:
     """Return the offset before the first run: `earliest`, `latest`, or a position as text."""
     if starting not in {"earliest", "latest"}:
-        return _offset("", Position.parse(starting))
+        return _offset("", Position.parse(starting)) | {_BEGIN: True}
     info = Log(directory, storage=storage).info()
-    return _offset("", (info.end if starting == "latest" else info.start) if info.epoch else NO_LOG)
+    return _offset("", (info.end if starting == "latest" else info.start) if info.epoch else NO_LOG) | {_BEGIN: True}
 
 
 class LogPlanner:
@@ -88,6 +93,8 @@ class LogPlanner:
     ) -> dict[str, Any]:
         """Return the offset of the end of a run of at most `size` bytes, in whole groups and at least one; `start` if there is none.
 
+        Behind the offset of `begin` there is a run in any case, see failure 8.
+
         It may be cut into tasks of about `split` bytes. It ends at or before `until`, an end of the log at an earlier time.
         """
         run = _run(start, start)
@@ -102,10 +109,10 @@ class LogPlanner:
                 cuts.append(last.end)
                 left = split
             left, last = left - group.size, group
-        self._at = start
+        self._at = _begun_at(start, _offset(start["log"], run.end)) if _BEGIN in start else start
         if last is not None:  # what is before the last segment is durable, or that would not be there
             self._storage.persist(self._directory, [path_of("", last.end.segment)[1:]])
-            self._at = _offset(last.log, last.end, cuts)
+            self._at = _begun_at(start, _offset(last.log, last.end, cuts))
         return self._at
 
     def _within(self, reader: Reader, run: LogRun, size: int | None, until: Position | None) -> Iterator[_Group]:
@@ -127,7 +134,9 @@ class LogPlanner:
 
 def runs(start: dict[str, Any], end: dict[str, Any]) -> list[LogRun]:
     """Return the run between two offsets, in parts for tasks; reads nothing."""
-    whole = _run(start, end)
+    whole = _run(end | {"position": end[_FROM]} if _BEGIN in start and _FROM in end else start, end)
+    if whole.start == whole.end:
+        return []
     bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
     return [LogRun(whole.log, *bound) for bound in pairwise(bounds)]
 
@@ -200,6 +209,11 @@ def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _offset(log: str, at: Position, cuts: Iterable[Position] = ()) -> dict[str, Any]:
     return {"v": VERSION, "log": log, "position": str(at), "cuts": [str(cut) for cut in cuts]}
+
+
+def _begun_at(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+    """Return the end of a run, which says where the first one began."""
+    return end | {_FROM: start["position"]} if _BEGIN in start else end
 
 
 def _run(start: dict[str, Any], end: dict[str, Any]) -> LogRun:
