@@ -244,6 +244,22 @@ _WHY = {
     "[operations](operations.md#queries-of-short-rows) takes away (this run leaves it as it is). Reading, writing, and "
     "copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same two cores. Use `ingest`, which does not "
     "cross.",
+    "parquet-parquet": "reading and writing Parquet by pyarrow is 1.8 of the 2.3 processor seconds that 163 MB take in one process "
+    "without Spark; 0.4 s of a query are before and behind its work.",
+    "bucketed": "parsing takes what it takes without directories, more than half of the time; then rows are sorted by the column, and "
+    "eight files for each task are encoded in turn. Spark's own does not sync.",
+    "encrypted": "lines that wait under a staging key are encrypted, opened and encrypted again, by pyrage, which takes as long for one "
+    "pass as all the rest of this job; without such a key, and where there is more to do than to carry lines, it is below 1.5.",
+    "where": "half of the rows cross into the JVM and out again, as in plain-text; the condition saves nothing before, since Spark "
+    "tells a Python source of a stream neither conditions nor columns. `ingest(sql=...)` does not cross.",
+    "group-by": "Spark's own converts the one column that is counted by. It tells a Python source of a stream neither conditions nor "
+    "columns, so all six are parsed, checked and carried into the JVM. A schema of the columns that are needed has less to carry.",
+    "interpreter": "4 s are the start of the process and its end; behind it both cores parse and encode, at 85 to 100 MB a second each, "
+    "which is what they do without Spark (see json-parquet-warm).",
+    "shapes": "0.4 s of a query are before and behind its work, of 150 MB here. Escapes, nulls, long and foreign texts take the way of "
+    "a parser, and are checked where that is not strict.",
+    "next-file": "8.9 of about 12 processor seconds are those of a run of one file alone, most of them the JVM's; the names and times of "
+    "100,000 files are asked for twice, half a second each, and the command's own start is a second where nothing is new.",
     "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
     "columns and as Arrow, and a row group while it is encoded.",
 }
