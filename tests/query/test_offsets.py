@@ -27,6 +27,7 @@ _AT = {"v": 1, "log": "", "position": "0:0", "cuts": []}
 NONE_OF_THEM: list[Any] = [
     *(None, 5, "x", [], [{}], True, {"v": 1}),
     *({"v": 1, "window": True}, {"v": 1, "window": -5}),
+    *(_AT | {"begin": True, "from": "x"}, _AT | {"begin": True, "from": None}),
     *(_AT | {"position": "x"}, _AT | {"cuts": 5}, _AT | {"cuts": ["x"]}, _AT | {"log": None}),
 ]
 

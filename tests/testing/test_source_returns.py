@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.source import recent, scan
-from penstock.source.plan import Planner
+from penstock.source.arrivals import Arrivals
+from penstock.source.backlog import Backlog
+from penstock.source.begun import BegunFiles
 from penstock.source.recent import Recalled, Recent
 from tests.support.effort import effort, soak_seed
 from tests.testing.source_machine import SourceMachine
@@ -70,22 +72,28 @@ def _gone_as_if_all_were_known(patch: pytest.MonkeyPatch) -> None:
     def changed(*arguments: Any) -> Recalled:
         return replace(recall(*arguments), away_from_ns=recent.NEVER_NS)
 
-    patch.setattr(recent, "recall", changed)
+    patch.setattr("penstock.source.arrivals.recall", changed)
 
 
 def _all_that_arrived_is_decided(patch: pytest.MonkeyPatch) -> None:
     """Do not look whether files wait behind the cursor."""
-    patch.setattr(Planner, "_decided_until", lambda self: self._sure_ns)
+    patch.setattr(Backlog, "behind_since", lambda _self, _cursor: None)
 
 
 def _line_moves(patch: pytest.MonkeyPatch) -> None:
     """Take what came behind the line of a bounded run for decided."""
-    patch.setattr(Planner, "_decided_until", lambda self: self._scan.listed_ns)
+    refresh = Arrivals.refresh_behind_line
+
+    def changed(self: Any, cursor: Any) -> None:
+        refresh(self, cursor)
+        self._sure_ns = self.scan.listed_ns
+
+    patch.setattr(Arrivals, "refresh_behind_line", changed)
 
 
 def _any_selection(patch: pytest.MonkeyPatch) -> None:
     """Do not ask what an offset's driver looked at."""
-    patch.setattr(Planner, "_circumstances", lambda _: "")
+    patch.setattr(Arrivals, "_circumstances", lambda _: "")
 
 
 def _directories_have_been_there(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +103,7 @@ def _directories_have_been_there(patch: pytest.MonkeyPatch) -> None:
 
 def _rest_of_anything(patch: pytest.MonkeyPatch) -> None:
     """Go on in whatever is there of a file that was cut."""
-    patch.setattr(Planner, "_seen", lambda _self, _file, _at: "same")
+    patch.setattr(BegunFiles, "digest", lambda _self, _file, _at: "same")
 
 
 def _times_that_can_be_set(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +118,7 @@ def _times_that_can_be_set(patch: pytest.MonkeyPatch) -> None:
 
 def _pending_stays(patch: pytest.MonkeyPatch) -> None:
     """Plan what was there once."""
-    patch.setattr(Planner, "_leave", lambda self, files: self._recent.leave(files))
+    patch.setattr(Arrivals, "_leave", lambda self, files: self._recent.leave(files))
 
 
 QUICK = [_without("gone"), _without("older")]

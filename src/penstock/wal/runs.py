@@ -134,7 +134,9 @@ class LogPlanner:
 
 def runs(start: dict[str, Any], end: dict[str, Any]) -> list[LogRun]:
     """Return the run between two offsets, in parts for tasks; reads nothing."""
-    whole = _run(end | {"position": end[_FROM]} if _BEGIN in start and _FROM in end else start, end)
+    whole = _run(start, end)
+    if _BEGIN in start and _FROM in end:
+        whole = _run(end | {"position": end[_FROM]}, end)
     if whole.start == whole.end:
         return []
     bounds = [whole.start, *map(Position.parse, end["cuts"]), whole.end]
