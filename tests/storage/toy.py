@@ -63,8 +63,8 @@ class ToyWriter:
     def __enter__(self) -> ToyWriter:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
             self.close()
         elif self.begun:
             FILES.pop(self.path, None)
