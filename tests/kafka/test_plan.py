@@ -296,6 +296,24 @@ def test_options_that_lose_records_are_refused() -> None:
         client.consumer({"bootstrap.servers": SERVERS, "fetch.max.wait.ms": "1"}, print)
 
 
+def test_what_clients_of_java_have() -> None:
+    """Kerberos, which is what the mechanism is unless it is said, and regular expressions of Java are told with what is meant here."""
+    for more in ({}, {"sasl.mechanism": "GSSAPI"}):
+        with pytest.raises(OptionError, match=r"kafka\.sasl\.mechanism is GSSAPI.*PLAIN, SCRAM-SHA-256"):
+            client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "SASL_PLAINTEXT"} | more, print)
+    for java in (r"\Qa.b\E", r"a\p{Punct}b"):
+        with pytest.raises(OptionError, match=r"of Python, which differs from Java's: bad escape.*orders-"):
+            options(SERVERS, subscribePattern=java)
+
+
+def test_offsets_of_few_of_many_partitions() -> None:
+    """Of hundreds of partitions that `startingOffsets` leave out the first are named, and how many more there are."""
+    said = Said({"a": Topic("1", tuple(range(500)))}, {Partition("a", number): 0 for number in range(500)})
+    planner = TopicPlanner(options(SERVERS, subscribe="a", startingOffsets='{"a": {"0": 0}}'), said)
+    with pytest.raises(OptionError, match="mend a-1, .*, a-10, and 489 more$"):
+        planner.initial()
+
+
 def test_words_of_the_client_count_in_any_case() -> None:
     """The client takes `READ_UNCOMMITTED` as it takes the small letters, and so the plan does: both read to the same end."""
     for word, uncommitted in (("READ_UNCOMMITTED", True), ("read_uncommitted", True), ("Read_Committed", False)):

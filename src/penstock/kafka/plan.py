@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 _TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
+_TOLD_MISTAKES = 10
 _log = logging.getLogger("penstock.kafka")
 _HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
 
@@ -215,8 +216,10 @@ class TopicPlanner:
             return _at_ends(self._cluster.ends(partitions), ids)
         given = {Partition(topic, int(number)): at for topic, numbers in word.items() for number, at in numbers.items()}
         if set(given) != partitions:
-            names = ", ".join(str(partition) for partition in sorted(partitions ^ set(given)))
-            msg = f"{option} has to name the partitions that are read, all of them and no other; mend {names}"
+            wrong = sorted(partitions ^ set(given))
+            names = ", ".join(map(str, wrong[:_TOLD_MISTAKES]))
+            more = f", and {len(wrong) - _TOLD_MISTAKES} more" if wrong[_TOLD_MISTAKES:] else ""
+            msg = f"{option} has to name the partitions that are read, all of them and no other; mend {names}{more}"
             raise OptionError(msg)
         firsts = self._cluster.firsts({partition for partition, at in given.items() if at == EARLIEST})
         ends = self._cluster.ends({partition for partition, at in given.items() if at == LATEST})

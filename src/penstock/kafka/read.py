@@ -266,9 +266,6 @@ class _Reader:
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
-            if not messages and clock.monotonic() - since > self._seconds:
-                self._check_open(wanted)
-                raise self._silent(wanted, at)
             records = list(filterfalse(Message.error, messages))
             if records:
                 reached = _offsets(records)
@@ -281,6 +278,9 @@ class _Reader:
             for message in filter(Message.error, messages):
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
+            if not records and clock.monotonic() - since > self._seconds:
+                self._check_open(wanted)
+                raise self._silent(wanted, at)
         return None
 
     def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
@@ -325,7 +325,7 @@ class _Reader:
             return reached if reached >= wanted.end else self._short_of(wanted)
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(error, at, wanted)
-        if client.is_away(error):
+        if client.is_away(error) or message.topic() is None:  # of no partition: of a group, which is asked for nothing
             self._heard.hear(error)
             return None
         raise self._told(error, wanted)

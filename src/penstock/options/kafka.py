@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import OptionError, without_credentials
 from penstock.options.checked import parse
 from penstock.options.option import Option, Options
-from penstock.options.parsers import count, duration_ns, flag, pattern, reference
+from penstock.options.parsers import count, duration_ns, flag, reference, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,16 @@ def names_of_topics(value: str, name: str) -> tuple[str, ...]:
             msg = f"{name}={value!r}: {topic!r} is no name of a topic; expected letters, digits, '.', '_' or '-', such as orders,payments"
             raise OptionError(msg)
     return tuple(sorted(set(names)))
+
+
+def pattern_of_topics(value: str, name: str) -> str:
+    """Return a regular expression of Python."""
+    try:
+        re.compile(text(value, name))
+    except re.error as error:
+        msg = f"{name}={value!r} is no regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
+        raise OptionError(msg) from error
+    return value
 
 
 def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
@@ -139,7 +149,7 @@ def _is_offsets_of_partitions(item: tuple[str, Any], least: int) -> bool:
 
 KAFKA = (
     Option("subscribe", None, names_of_topics, "topics, separated by commas"),
-    Option("subscribePattern", None, pattern, "a regular expression that the whole name of a topic matches"),
+    Option("subscribePattern", None, pattern_of_topics, "a regular expression that the whole name of a topic matches"),
     Option("assign", None, assigned, "single partitions, as JSON"),
     Option("startingOffsets", None, starting_offsets, "where a new query begins; unset: latest, of a batch earliest"),
     Option("endingOffsets", None, ending_offsets, "where a batch ends; unset: latest"),
