@@ -39,6 +39,7 @@ REFUSED = frozenset(
     }
 )
 
+_NAMES = "see kafka.* in the options, by the names of librdkafka"
 _KERBEROS = (
     "kafka.sasl.mechanism is GSSAPI, which is Kerberos, unless it is said, and confluent-kafka as it comes in packages has none: set it to "
     "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, or build confluent-kafka with librdkafka of this machine, which has it"
@@ -147,12 +148,8 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
         reason = error.args[0]
         # What was given is not repeated: librdkafka shows the value, which may be a secret, where it does not like it.
         words = reason.str() if reason.name() != "_INVALID_ARG" else _unnamed(reason.str(), settings)
-        how = (
-            _KERBEROS
-            if "No provider for SASL mechanism" in words
-            else "see kafka.* in the options, by the names of librdkafka"
-        )
-        msg = f"the client of Kafka refuses its settings: {words}; {how}"
+        advice = _KERBEROS if "No provider for SASL mechanism" in words else _NAMES
+        msg = f"the client of Kafka refuses its settings: {words}; {advice}"
         raise OptionError(msg) from None
 
 
