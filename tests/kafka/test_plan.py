@@ -22,7 +22,7 @@ from penstock.options.kafka import parse_topics
 from tests.kafka.topics import Stream, options, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 SERVERS = "127.0.0.1:1"
 
@@ -50,6 +50,9 @@ class Said:
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {partition: self.undecided.get(partition, self.last[partition]) for partition in partitions}
+
+    def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        return dict(times)  # the time of a record is its offset
 
 
 sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
@@ -271,7 +274,10 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"startingOffsets": "{}"}, "expected earliest, latest, or JSON"),
         (good | {"startingOffsets": '{"a": {"0": -3}}'}, "at least -2"),
         (good | {"endingOffsets": "latest"}, "for a batch"),
-        (good | {"startingTimestamp": "1"}, "startingOffsets says offsets"),
+        (good | {"startingTimestamp": "yesterday"}, "expected milliseconds since 1970"),
+        (good | {"startingTimestamp": "1", "startingOffsets": "earliest"}, "expected one of them"),
+        (good | {"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "expected JSON with milliseconds"),
+        (good | {"endingTimestamp": "1"}, "endingTimestamp is for a batch"),
         (good | {"startingOffsets": '{"a": {"00": 1, "0": 2}}'}, "with an offset of at least -2"),
         (good | {"startingOffsets": '{"a": {"0": 9223372036854775808}}'}, "with an offset of at least -2"),
         (good | {"startingOffsets": '{"a": {"0": 1, "0": 2}}'}, "for each partition, each once"),
