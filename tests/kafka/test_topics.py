@@ -21,6 +21,7 @@ from penstock.errors import (
     RecordsReplaced,
     TopicNotThere,
     TopicReplaced,
+    TransactionOpen,
 )
 from penstock.kafka.offset import ranges
 from penstock.kafka.read import read
@@ -102,6 +103,25 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
     wait_for(lambda: streams[0].next(ends[0]) != ends[0], "the end of the transaction")
     for stream, end in zip(streams, ends, strict=True):
         assert stream.rest(end)[0] == [b"3", b"4"]
+
+
+@follows("PST-906")
+def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
+    """A batch is repeated whose end lies in a transaction that is longer open than `timeout`: told as that; ended, it is read."""
+    topic = kafka.topic()
+    kafka.send(topic, b"before")
+    producer = kafka.producer(topic)
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    producer.flush()
+    stream = Stream(kafka, subscribe=topic, timeout="1s")
+    for begin in (0, 2):
+        with pytest.raises(TransactionOpen, match="kafka-transactions") as held:
+            stream.values({topic: {"0": begin}}, {topic: {"0": 3}})
+        assert (held.value.topic, held.value.partition, held.value.offset) == (topic, 0, 1)
+    producer.commit_transaction()
+    assert stream.values({topic: {"0": 0}}, {topic: {"0": 3}}) == [b"before", b"0", b"1"]
 
 
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:

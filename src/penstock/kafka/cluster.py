@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import wait
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import clock
@@ -66,13 +67,13 @@ class Asked(Protocol):
 class Cluster:
     """The brokers that options name. Connects at the first question; one object a process, as it survives no fork.
 
-    `DependencyError` where the library is missing.
+    They may take as long as `timeout` says, and `most_seconds` at most. `DependencyError` where the library is missing.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, most_seconds: float = inf) -> None:
         client.require()
         self._given: Mapping[str, str] = options["kafka"]
-        self._seconds = options["timeout"] / 1_000_000_000
+        self._seconds = min(options["timeout"] / 1_000_000_000, most_seconds)
         self.reads_uncommitted = self._given.get("isolation.level", "").lower() == _READ_UNCOMMITTED
         self._asker: AdminClient | None = None
         self._heard = client.Heard()

@@ -11,7 +11,15 @@ from dataclasses import replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BrokerError, OptionError, RecordsLost, RecordsReplaced, TopicNotThere, TopicReplaced
+from penstock.errors import (
+    BrokerError,
+    OptionError,
+    RecordsLost,
+    RecordsReplaced,
+    TopicNotThere,
+    TopicReplaced,
+    TransactionOpen,
+)
 from penstock.kafka.cluster import End
 from penstock.kafka.offset import OffsetCounts, Partition, Positions
 from penstock.options.internal import SPLITS
@@ -276,6 +284,20 @@ def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
         f"in front of the cut, {_HOW}"
     )
     return RecordsReplaced(msg, topic=partition.topic, partition=partition.number, offset=at, epoch=epoch)
+
+
+def undecided(partition: Partition, end: int, stable: int, seconds: float, given: Mapping[str, str]) -> TransactionOpen:
+    """Return the error of a range that a transaction keeps from being read, which is open from offset `stable` on."""
+    place = f"--topic {partition.topic} --partition {partition.number}"
+    tool = f"kafka-transactions.sh --bootstrap-server {given['bootstrap.servers']}"
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open since offset {stable}, and was for "
+        f"{seconds:g} s; expected it to end, as what is behind it, up to {end}, was planned and cannot be read before: wait for its "
+        "producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
+        f"timeout; `{tool} describe-producers {place}` says whose it is, and `{tool} abort {place} --start-offset {stable}` ends one that "
+        "hangs"
+    )
+    return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)
 
 
 def replaced(name: str, known: str, found: str) -> TopicReplaced:
