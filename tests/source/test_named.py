@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -198,6 +199,8 @@ def bad_names(names: Names) -> dict[str, tuple[str | None, str]]:
         "empty": ("", "is no path"),
         "nul byte": (f"{folder}/a\0b", "is no path"),
         "relative": ("file", "is relative"),
+        "relative behind a scheme": ("file:file", "is relative"),
+        "relative behind another": ("hdfs:file", "is relative"),
         "unknown storage": ("gopher://host/file", "is not a file system"),
         "another host": ("file://elsewhere/file", "is on the host"),
     }
@@ -241,6 +244,28 @@ def test_nothing_leads_out_of_base_path(names: Names) -> None:
         assert names.read(files, [{"path": path, "k": 0}]) == [{"k": 0, "value": "in"}]
     allowed = reading(basePath=str(names.files), followSymlinks=True)
     assert names.read(allowed, [{"path": "out", "k": 0}]) == [{"k": 0, "value": "secret"}]
+
+
+def test_a_name_below_base_path_is_taken_as_it_stands(names: Names) -> None:
+    """A file's name is no address, whatever it begins with, and no escapes are taken out of it; a `file:` URL has some."""
+    files = reading(basePath=str(names.files))
+    odd = [
+        "file:x",
+        "hdfs:x",
+        "s3:x",
+        "a%20b",
+        "a b",
+        "a#b?c",
+        "line\nbreak",
+        " blank ",
+        "cafe\u0301",
+        "caf\u00e9",
+        "\U0001f600",
+    ]
+    for number, name in enumerate(odd):
+        path = names.put(name, f"{number}\n".encode())
+        for written in (name, path, f"file://{quote(path)}"):
+            assert names.read(files, [{"path": written, "k": 0}]) == [{"k": 0, "value": str(number)}], written
 
 
 def test_a_link_swapped_in_after_the_look(names: Names) -> None:

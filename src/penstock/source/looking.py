@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Failure: TypeAlias = BadFile | BadRecord | FileChanged
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):", re.IGNORECASE)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):/", re.IGNORECASE)
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|/")
 
 
