@@ -46,7 +46,15 @@ class BytePart(Part[Encoded]):
     @property
     def is_to_be_staged(self) -> bool:
         """Whether more of the part is in memory than should be."""
-        return self.buffered >= self.stage_bytes * (_HELD_LONGER if self.opened.kind.recipients else 1)
+        if self.buffered < self.stage_bytes:
+            return False
+        waits = bool(self.opened.kind.recipients) and not self._is_encrypted_now
+        return self.buffered >= self.stage_bytes * (_HELD_LONGER if waits else 1)
+
+    @property
+    def _is_encrypted_now(self) -> bool:
+        """Whether its rows are encrypted as they come: nothing can leave the part open, nor to the driver."""
+        return self._own is not None or (self.size >= self._desk.merge_below and self._desk.ends(self.opened))
 
     def add(self, payload: Encoded) -> None:
         """Take the rows; a full member is compressed at once."""
@@ -74,6 +82,10 @@ class BytePart(Part[Encoded]):
     def relieve(self) -> None:
         """Move what is in memory to disk."""
         self.settle()
+        if self._own is None and self.opened.kind.recipients and self._is_encrypted_now:
+            self._own = self._desk.own_file()
+            if self._own is not None:
+                self._begin_own()
         super().relieve()
 
     def close(self) -> None:
@@ -100,8 +112,16 @@ class BytePart(Part[Encoded]):
         return payload.fitting(room, room_rows)
 
     def _begin_own(self) -> None:
-        """Begin the own file, which may become the finished one."""
-        required(self._own).begin(self._header)
+        """Begin the own file, which may become the finished one; an encrypted one will, and begins with all that is staged."""
+        own, staging, to = required(self._own), self._desk.staging, self.opened.kind.recipients
+        if to:
+            own.encrypt_to(to)
+        own.begin(self._header)
+        if to:
+            for data in (data for segment in self._segments for data in staging.read(segment)):
+                own.write(data)
+            self._own_rows = sum(segment.rows for segment in self._segments)
+            self._segments = []
 
     def _write_own(self) -> int:
         for held in self._held:
@@ -114,6 +134,10 @@ class BytePart(Part[Encoded]):
         whole = b"".join(data)
         rows = sum(s.rows for s in absorbed) + sum(held.rows for held in self._held)
         return staging.pack(whole, rows, BYTES, len(whole))
+
+    def _end_own(self) -> int:
+        required(self._own).end()
+        return 0
 
     def _own_segments(self, own: Output) -> list[Segment]:
         return [own.segment(self._own_rows, BYTES)]

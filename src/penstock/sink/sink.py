@@ -247,7 +247,7 @@ class Sink:
                         aside.hand_on()
                         count += _fed(task, piece)
                     aside.hand_on()
-                    closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
+                    closed, left, consumed = task.finish()
             except BeginAgain:
                 task.discard()
                 if account is not None:
@@ -270,7 +270,16 @@ class Sink:
         staging = Staging(
             self.storage, self.staging, base=begun.base, batch=batch, writer=writer, keys=self.cipher.keys()
         )
-        desk = Desk(staging, origin, self.limits, begun.ratio, self.root, growing=self.options["growing"])
+        desk = Desk(
+            staging,
+            origin,
+            self.limits,
+            begun.ratio,
+            self.root,
+            begun.final,
+            self._merge_below,
+            growing=self.options["growing"],
+        )
         to = begun.recipients
         kind, aside = self.layout.kind(data_schema, to), _aside_parts(self.sink_id, to)
         return TaskWriter(
@@ -378,7 +387,7 @@ class Sink:
         origin = Origin(DRIVER, batch, base, clock.now_ns(), socket.gethostname(), os.getpid())
         keys = self.cipher.keys()
         staging = Staging(self.storage, self.staging, base=base, batch=batch, writer=DRIVER, keys=keys)
-        desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
+        desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text=as_text)
         try:
             with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.place, g.kind, g).close(), groups(parts, self.limits)):

@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
+from penstock.arguments import check_done
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
 from penstock.query.records import checked, signed
 from penstock.sink import eventrows
@@ -80,6 +81,7 @@ class Telling:
         facts = [eventrows.facts(event, self._sink.root) | {"number": event.number} for event in events]
         try:
             wanted = self._load()(facts)
+            check_done("it", wanted)
         except Exception as error:  # what a user's function raises
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
