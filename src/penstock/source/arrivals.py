@@ -66,10 +66,7 @@ class Arrivals:
 
         Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
         """
-        latest_ns, settled_ns = cursor.latest_ns, self._storage.now_ns() - self._options["settle"]
-        changes = self.scan.refresh_unless(
-            lambda file: latest_ns < file.modified_ns <= settled_ns and cursor.concerns(file)
-        )
+        changes = self.scan.refresh_unless(cursor.newer(self._storage.now_ns() - self._options["settle"]))
         self._listed_first = None if changes is None else changes.came
         return changes is None
 
