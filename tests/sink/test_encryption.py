@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyrage
 import pytest
+from pyarrow import orc
 
 from penstock import failpoints
 from penstock.errors import DamagedState, NoSpace, OptionError, TemplateError, WrongKey
@@ -161,6 +162,47 @@ def test_what_ends_with_its_batch_is_encrypted_as_it_comes(
     assert sorted(len(text) - 1 for text in texts) == sorted(sizes)
     rows = [row for text in sorted(texts, key=lambda text: int(text[1].rpartition("-")[2])) for row in text[1:]]
     assert rows == [f"{SECRET}-{n}" for n in range(sum(sizes))]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_table_that_ends_with_its_batch_is_encrypted_as_it_comes(
+    output: Output, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Row groups go into the file of age; how large it will be is an estimate, and it is closed here also where that was too high."""
+    monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
+    sink = output.sink(**CLEAR, format=form, rollRows="5000", mergeBelow="15k")
+    output.batch(sink, 0, {0: [f"{SECRET}-{n}" for n in range(20)]})
+    last = Batch(QUERY, 1, final=True)
+    begun = sink.begin("d1", last)
+    before = set(tree(output.root))
+    pieces = [output.batches([f"{SECRET}-{n}" for n in range(m, m + 980)]) for m in range(20, 11_780, 980)]
+    result = sink.write(begun, QUERY, 1, 0, output.schema, (rows for piece in pieces for rows in piece))
+    made = {name: data for name, data in tree(output.root).items() if name not in before}
+    assert [data.count(SECRET.encode()) for name, data in made.items() if name.endswith(".part")] == [0, 0, 0]
+    assert result.open == ()
+    sink.commit(last, [result])
+    tables = [
+        (pq.read_table if form == "parquet" else orc.read_table)(io.BytesIO(data)) for data in seen(output).values()
+    ]
+    assert sorted(table.num_rows for table in tables) == [1780, 5000, 5000]
+    rows = [value for table in tables for value in table.column("value").to_pylist()]
+    assert sorted(rows, key=lambda row: int(row.rpartition("-")[2])) == [f"{SECRET}-{n}" for n in range(11_780)]
+
+
+def test_a_table_that_becomes_smaller_than_it_seemed(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is an estimate until a row group is written: what was begun for its readers alone is closed here, however small it is."""
+    monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
+    monkeypatch.setattr("penstock.sink.tableparts._ROW_GROUP_BYTES", 50_000)
+    sink = output.sink(**ENCRYPTED, format="parquet", mergeBelow="20k")
+    last = Batch(QUERY, 0, final=True)
+    begun = sink.begin("d1", last)
+    pieces = list(output.batches([SECRET * 5] * 1000))
+    result = sink.write(begun, QUERY, 0, 0, output.schema, iter(pieces * 3))
+    assert result.open == ()
+    assert [(part.rows, part.bytes < 20_000) for part in result.closed] == [(3000, True)]
+    sink.commit(last, [result])
+    [data] = seen(output).values()
+    assert pq.read_table(io.BytesIO(data)).column("value").to_pylist() == [SECRET * 5] * 3000
 
 
 def test_what_is_encrypted_as_it_comes_and_given_up(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

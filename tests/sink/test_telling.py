@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -172,6 +173,17 @@ def test_a_function_that_cannot_be_told_is_refused(value: str, says: str) -> Non
     """It is refused when the batch begins, before anything is written: also one that would be called, and do nothing."""
     with pytest.raises(OptionError, match=says):
         functions.told(value)
+
+
+def test_a_function_that_exits_has_failed(output: Output) -> None:
+    """`sys.exit` ends no process of ours, which could be taken for a good end: it is an error as any other, and is told again."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    with pytest.raises(CallbackFailed, match="failed with SystemExit: 0"):
+        Telling(sink, "m:f", lambda: lambda _: sys.exit(0)).tell("d1")
+    start(sink, catalogue)
+    assert catalogue.paths == published(output, sink)
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "generator"])

@@ -328,6 +328,19 @@ def test_encrypted_files_that_rows_name(names: Names, monkeypatch: pytest.Monkey
     assert [record["value"] for record in read] == ["one", "two"]
 
 
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_a_range_of_an_encrypted_file(names: Names, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """No part of cipher text has records of its own: it is refused by its row, where a record would have been looked for in it."""
+    monkeypatch.setenv("NAMED_KEY", READER_KEY)
+    path = names.put("a.age", encrypted(b"".join(b"%d\n" % number for number in range(50))))
+    size = os.path.getsize(path)
+    files = reading(TEXT, form, decryptionKey="env:NAMED_KEY")
+    assert len(names.read(files, [{"path": path, "start": 0, "end": size, "k": 0}])) == 50
+    for start, end in ((0, size - 1), (1, size), (0, 100), (100, size), (size, size), (0, 0)):
+        with pytest.raises(BadFile, match="can only be read whole; leave start and end null"):
+            names.splits(files, [{"path": path, "start": start, "end": end, "k": 0}])
+
+
 def version(path: str) -> dict[str, Any]:
     """Return what a row of `emit=files` says of a file."""
     info = os.stat(path)

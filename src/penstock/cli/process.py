@@ -132,6 +132,30 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
     yield spark
 
 
+@contextlib.contextmanager
+def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
+    """Have the JVM of the `session` to come start within the block, if it is `wanted`; it ends behind it, unless a session took it.
+
+    What it says is shown as little as there.
+    """
+    if not wanted:
+        yield
+        return
+    from penstock.session.local import begin, end_begun
+
+    if debugging():
+        begin(master or "local[*]", output=None)
+    else:
+        reading, writing = os.pipe()
+        threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES)), daemon=True).start()
+        begin(master or "local[*]", output=writing)
+        os.close(writing)
+    try:
+        yield
+    finally:
+        end_begun()
+
+
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
     """Return the error of a start, with the last of what Spark said but for stacks of Java."""
     words = [line.strip() for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]

@@ -10,7 +10,7 @@ import logging
 import os
 from contextlib import suppress
 from functools import lru_cache
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.errors import BadRecord, BrokerAway, BrokerError, RecordsLost, Rec
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import UNKNOWN_EPOCH
+from penstock.processes import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -107,9 +108,8 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _U
     from confluent_kafka import Message
 
     count = len(messages)
-    kinds, milliseconds = (
-        np.fromiter(map(Message.timestamp, messages), dtype=_TIMES, count=count).view(np.int64).reshape(-1, 2).T
-    )
+    times = chain.from_iterable(map(Message.timestamp, messages))
+    kinds, milliseconds = np.fromiter(times, np.int64, 2 * count).reshape(-1, 2).T
     arrays = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
@@ -123,9 +123,6 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _U
     if len(columns) > len(arrays):
         arrays.append(pa.array(_headers(messages, unheld), HEADERS))
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
-
-
-_TIMES = np.dtype([("kind", np.int64), ("milliseconds", np.int64)])
 
 
 def _offsets(messages: list[Message]) -> Any:  # noqa: ANN401 - numpy's
@@ -309,7 +306,8 @@ class _Reader:
         try:
             messages: list[Message] = consumer.consume(1, _POLL_SECONDS)
             if messages:
-                messages += consumer.consume(_BATCH_ROWS, 0)
+                with no_collection():
+                    messages += consumer.consume(_BATCH_ROWS, 0)
                 self._heard.forget()
         except KafkaException as error:
             raise self._told(error.args[0], wanted) from error

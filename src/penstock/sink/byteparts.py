@@ -48,13 +48,7 @@ class BytePart(Part[Encoded]):
         """Whether more of the part is in memory than should be."""
         if self.buffered < self.stage_bytes:
             return False
-        waits = bool(self.opened.kind.recipients) and not self._is_encrypted_now
-        return self.buffered >= self.stage_bytes * (_HELD_LONGER if waits else 1)
-
-    @property
-    def _is_encrypted_now(self) -> bool:
-        """Whether its rows are encrypted as they come: nothing can leave the part open, nor to the driver."""
-        return self._own is not None or (self.size >= self._desk.merge_below and self._desk.ends(self.opened))
+        return self.buffered >= self.stage_bytes * (1 if self._has_own_file else _HELD_LONGER)
 
     def add(self, payload: Encoded) -> None:
         """Take the rows; a full member is compressed at once."""
@@ -82,10 +76,6 @@ class BytePart(Part[Encoded]):
     def relieve(self) -> None:
         """Move what is in memory to disk."""
         self.settle()
-        if self._own is None and self.opened.kind.recipients and self._is_encrypted_now:
-            self._own = self._desk.own_file()
-            if self._own is not None:
-                self._begin_own()
         super().relieve()
 
     def close(self) -> None:
@@ -113,11 +103,9 @@ class BytePart(Part[Encoded]):
 
     def _begin_own(self) -> None:
         """Begin the own file, which may become the finished one; an encrypted one will, and begins with all that is staged."""
-        own, staging, to = required(self._own), self._desk.staging, self.opened.kind.recipients
-        if to:
-            own.encrypt_to(to)
+        own, staging = required(self._own), self._desk.staging
         own.begin(self._header)
-        if to:
+        if self.is_encrypted_now:
             for data in (data for segment in self._segments for data in staging.read(segment)):
                 own.write(data)
             self._own_rows = sum(segment.rows for segment in self._segments)

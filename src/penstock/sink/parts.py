@@ -11,8 +11,8 @@ Three ways lead from a row to disk, and the choice is only about cost:
   batch, in one pass. Bytes where files are records (compressed members too, since members concatenate); decoded and
   encoded in groups of a proper size where they are tables.
 
-What is encrypted is so once, in one piece. Of a part of records that is known to end with this batch, and in this task, that is done as
-its rows come, in a file of its own. Any other part has none: its rows wait in the pack, also those of a large batch, clear or under the
+What is encrypted is so once, in one piece. Of a part that is known to end with this batch, and in this task, that is done as its rows
+come, in a file of its own. Any other part has none: its rows wait in the pack, also those of a large batch, clear or under the
 staging key, and are assembled when it is closed. What is complete before that much of it waits in memory goes straight into its file, so
 of bytes more is held.
 
@@ -160,11 +160,24 @@ class Part(ABC, Generic[Payload]):
         self.buffered += size
         self._desk.buffered += size
 
+    @property
+    def is_encrypted_now(self) -> bool:
+        """Whether its rows are encrypted as they come: then it can neither be left open, nor be left to the driver."""
+        return self._own is not None and bool(self.opened.kind.recipients)
+
+    @property
+    def _has_own_file(self) -> bool:
+        """Whether it has a file of its own, or may: an encrypted one only if nothing can leave it open, nor to the driver."""
+        if self._own is not None or not self.opened.kind.recipients:
+            return True
+        return self.size >= self._desk.merge_below and self._desk.ends(self.opened)
+
     def relieve(self) -> None:
         """Move what is in memory to disk: into the part's own file, or the pack when there are too many of those."""
-        if self._own is None and not self.opened.kind.recipients:
+        if self._own is None and self._has_own_file:
             self._own = self._desk.own_file()
             if self._own is not None:
+                self._own.encrypt_to(self.opened.kind.recipients)
                 self._begin_own()
         if self._own is not None:
             self._own_rows += self._write_own()

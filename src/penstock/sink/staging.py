@@ -47,8 +47,9 @@ class Output:
         self._taken = 0  # bytes that were encrypted
 
     def encrypt_to(self, recipients: Sequence[str]) -> None:
-        """Have all that is written be encrypted, until `end`. Called before anything is written."""
-        self._encrypting = encryption.Encrypting(recipients, self._append)
+        """Have all that is written be encrypted, until `end`, if there are recipients. Called before anything is written."""
+        if recipients:
+            self._encrypting = encryption.Encrypting(recipients, self._append)
 
     def begin(self, header: bytes) -> None:
         """Write what is in front of the rows, first of all."""

@@ -82,7 +82,7 @@ class Telling:
         try:
             wanted = self._load()(facts)
             check_done("it", wanted)
-        except Exception as error:  # what a user's function raises
+        except (Exception, SystemExit) as error:  # what a user's function raises; it ends no process of ours
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
                 f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "

@@ -172,7 +172,7 @@ class TaskWriter:
         left, stays = [], False
         for part in self._parts.values():
             ends = self._desk.ends(part.opened)
-            if ends and part.size >= self._desk.merge_below:
+            if part.is_encrypted_now or (ends and part.size >= self._desk.merge_below):
                 part.close()
             else:
                 left.append(part.leave(durable=not ends))

@@ -288,7 +288,7 @@ class _Looking:
             raise BadFile(msg)
         if span == (0, file.size):
             return span
-        if not reading.form.divisible(reading.format, file.path):
+        if reading.files.decrypts(file.path) or not reading.form.divisible(reading.format, file.path):
             msg = (
                 f"{row.path!r}: a row names the bytes {span[0]} to {span[1]} of {file.size}, and such a file can only be read whole; "
                 f"leave start and end null; mend the row {self._reading.again}"
