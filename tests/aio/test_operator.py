@@ -328,6 +328,18 @@ def test_each_attempt_is_told_how_long_its_row_still_has() -> None:
     told.clear()
     assert drive(call, [7], retry=Retry(2, delay=0.5)).outs == [7]
     assert told == [(1, None, None), (2, None, None)]
+    told.clear()
+
+    class Over(AsyncFunction):
+        async def invoke(self, row: int, call: Call) -> Any:
+            await asyncio.sleep(1000)
+
+        async def timed_out(self, row: int, call: Call) -> Any:
+            told.append((call.attempt, call.deadline, call.remaining()))
+            return (row,)
+
+    assert drive(Over(), [7], timeout=10.0).outs == [7]
+    assert told == [(1, None, None)]
 
 
 def test_an_attempt_that_does_not_end_is_given_up() -> None:

@@ -37,7 +37,7 @@ class Call:
 
     `id` is the same for every attempt, for retries of the task, replays of the batch and after carry-over: give it to the
     service as an idempotency key. `attempt` counts from 1. `deadline` is the loop's time at which the row times out, None
-    if it cannot.
+    if it cannot, and in `timed_out`.
     """
 
     __slots__ = ("_first", "_is_completed", "_late", "_loop", "_waiter", "attempt", "deadline", "id")
@@ -65,7 +65,7 @@ class Call:
         return self._is_completed
 
     def remaining(self) -> float | None:
-        """Return the seconds until the row times out, None if it cannot."""
+        """Return the seconds until the row times out, None if it cannot, and in `timed_out`."""
         return None if self.deadline is None else max(self.deadline - self._loop.time(), 0.0)
 
     def collect(self, outputs: Any) -> None:  # noqa: ANN401 - whatever the function's results are

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from penstock.errors import DependencyError, OptionError
 
@@ -32,16 +32,12 @@ def _s3(name: str) -> StorePlace:
     from obstore.store import S3Store
 
     profile = _profile()
-    endpoint = _first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    region = _first("AWS_REGION", "AWS_DEFAULT_REGION")
-    if profile is not None:
-        region = region or profile.region_name or ""
-        endpoint = endpoint or (profile.get_scoped_config() or {}).get("endpoint_url", "")
-    region = region or "us-east-1"
+    endpoint = _first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT") or profile.endpoint
+    region = _first("AWS_REGION", "AWS_DEFAULT_REGION") or profile.region or "us-east-1"
     settings: dict[str, Any] = {"region": region, "copy_if_not_exists": "multipart"}
     if endpoint:
         settings["endpoint"] = endpoint
-    if profile is not None and profile.has_keys:
+    if profile.session is not None:
         from obstore.auth.boto3 import Boto3CredentialProvider
 
         settings["credential_provider"] = Boto3CredentialProvider(profile.session)
@@ -49,22 +45,19 @@ def _s3(name: str) -> StorePlace:
     return StorePlace(S3Store, settings, endpoint or f"https://s3.{region}.amazonaws.com", {**own, "bucket": name})
 
 
+@dataclass(frozen=True)
 class _Profile:
-    """What boto3 finds in the files of profiles."""
+    """What boto3 finds in the files of profiles; `session` is its own, if it has keys."""
 
-    def __init__(self, boto3: Any) -> None:  # noqa: ANN401 - the library may not be installed
-        self.session = boto3.Session()
-        self.region_name: str | None = self.session.region_name
-        self.has_keys = self.session.get_credentials() is not None
-
-    def get_scoped_config(self) -> dict[str, str]:
-        return cast("dict[str, str]", self.session._session.get_scoped_config())  # noqa: SLF001 - boto3 shows it nowhere else
+    session: Any = None
+    region: str = ""
+    endpoint: str = ""
 
 
-def _profile() -> _Profile | None:
-    """Return what profiles say, `None` where there are none, or the environment has keys."""
+def _profile() -> _Profile:
+    """Return what profiles say: nothing where there are none, or the environment has keys."""
     if any(os.environ.get(name) for name in (*_OWN_KEYS, *_CONTAINER_KEYS)):
-        return None
+        return _Profile()
     files = [
         os.path.expanduser(os.environ.get(name) or default)
         for name, default in (
@@ -73,7 +66,7 @@ def _profile() -> _Profile | None:
         )
     ]
     if not os.environ.get("AWS_PROFILE") and not any(map(os.path.exists, files)):
-        return None
+        return _Profile()
     try:
         import boto3
         import botocore.exceptions
@@ -81,10 +74,13 @@ def _profile() -> _Profile | None:
         msg = "the keys of a profile (~/.aws, AWS_PROFILE) are read by boto3; install it: pip install 'penstock[s3]'"
         raise DependencyError(msg) from error
     try:
-        return _Profile(boto3)
+        session = boto3.Session()
+        keys = session.get_credentials()
+        written = session._session.get_scoped_config() or {}  # noqa: SLF001 - boto3 shows it nowhere else
     except botocore.exceptions.BotoCoreError as error:
         msg = f"the profile that AWS_PROFILE names cannot be used: {error}"
         raise OptionError(msg) from error
+    return _Profile(session if keys else None, session.region_name or "", written.get("endpoint_url", ""))
 
 
 def _azure(name: str) -> StorePlace:  # noqa: ARG001 - its account says where it is
