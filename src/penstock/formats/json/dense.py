@@ -113,7 +113,7 @@ class DenseReader:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether the bytes are UTF-8, as `charsets.is_utf8` does: in a quarter of the time where words of several alphabets alternate.
+    """Tell whether the bytes are UTF-8, as `charsets.is_utf8` does: in a seventh of the time where words of several alphabets alternate.
 
     Others than readers of JSON do not have polars at hand, and it takes longer to load than this saves.
     """
