@@ -89,8 +89,8 @@ def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = Tr
 
 
 def ensure_archive(room: Room) -> None:
-    """Make the class-data archive in our own cache unless it is there, as `penstock warmup` does."""
-    code = "from penstock.session import archive; archive.flags() or archive.make()"
+    """Make in our own cache what `penstock warmup` makes, unless it is there."""
+    code = "from penstock.session import archive, direct; archive.flags() or archive.make(); direct.learn()"
     _completed([sys.executable, "-c", code], environment("ingest", room), room, "warmup")
 
 

@@ -14,6 +14,7 @@ import pytest
 import penstock as public
 from penstock.ingestion.ingest import idle
 from penstock.ingestion.job import Job
+from penstock.ingestion.newer import has_newer
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
@@ -192,3 +193,48 @@ def test_nothing_new_needs_no_java(spark: SparkSession, tmp_path: Path) -> None:
     assert {name: facts[name] for name in expected} == expected
     stage.put("b.json", '{"id":3}')
     assert run()[0] != 0
+
+
+def sees(query: Pipeline, **source: str) -> bool:
+    """Return what a first look says, before anything large is imported."""
+    given = query.source | source
+    return has_newer([str(query.src)], str(query.dst), source=given, checkpoint=str(query.checkpoint))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("event", "sure"),
+    [
+        (None, False),
+        (a_file_has_come, True),
+        (a_file_has_changed, True),
+        (a_batch_is_in_flight, True),
+        (a_file_is_too_new, False),
+        (a_file_is_of_the_future, False),
+        (a_file_is_late, False),
+        (an_offset_is_damaged, False),
+        (the_checkpoint_is_new, False),
+    ],
+    ids=str,
+)
+def test_spark_is_begun_where_a_first_look_is_sure(
+    pipeline: Callable[..., Pipeline], event: Callable[[Pipeline], None] | None, *, sure: bool
+) -> None:
+    """What a first look says before all is checked is never more than what the whole one says: only a look that is sure starts a JVM."""
+    query = pipeline(source={"settle": "10s"})
+    dated(query.put("a", "one"), 60)
+    dated(query.put("b", "two"), 40)
+    query.run()
+    if event is not None:
+        event(query)
+        if sure and event is a_file_has_come:
+            dated(query.src / "c", 20)
+    assert sees(query) is sure
+    assert not sure or look(query) is None
+
+
+def test_a_first_look_needs_no_arrow() -> None:
+    """It comes before the imports that a JVM has the time to start in."""
+    code = "import sys, penstock.cli.early, penstock.ingestion.newer; print({'pyarrow', 'numpy', 'pyspark'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -111,8 +111,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
     with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
-    from penstock.cli.dry import preview
-    from penstock.cli.ingest import Request, run, transformed, watched
+    from penstock.cli.early import begun
     from penstock.cli.process import jsonable_stdout
 
     flags = {
@@ -123,8 +122,14 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         "format": to, "compression": compression, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows,
         "rollInterval": roll_interval, "rollInactivity": roll_inactivity,
     }  # fmt: skip
-    every = watched(interval, watch=watch)
-    with jsonable_stdout(as_json) as write:
+    has_functions = transform is not None or any(pair.lower().startswith("onpublish=") for pair in sink_option or [])
+    kind = {"watch": watch, "dry": dry_run, "has_functions": has_functions}
+    look = begun(src, dst, (flags, source_option or []), checkpoint, master, **kind)
+    with jsonable_stdout(as_json) as write, look as has_work:
+        from penstock.cli.dry import preview  # all these need Arrow, which takes as long as a JVM to begin
+        from penstock.cli.ingest import Request, run, transformed, watched
+
+        every = watched(interval, watch=watch)
         ends = (flags, source_option or []), (to_flags, sink_option or [])
         if dry_run:
             return preview(Request.of(src, dst, *ends, transformed(transform, sql), checkpoint, dry=True), watch=every)
@@ -135,7 +140,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
             from penstock.cli.page.request import requested
 
             onlooker = IngestPage(requested(page, page_token), request)
-        return run(request, master=master, watch=every, as_json=as_json, write=write, onlooker=onlooker)
+        output: dict[str, Any] = {"as_json": as_json, "write": write}
+        return run(request, master=master, watch=every, has_work=has_work, onlooker=onlooker, **output)
 
 
 @app.command()

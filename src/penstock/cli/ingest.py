@@ -162,14 +162,15 @@ def run(
     as_json: bool,
     write: Callable[[str], None],
     onlooker: IngestWatcher | None = None,
+    has_work: bool = False,
 ) -> Answer:
     """Run the ingest; 0 when all that was there is in (or a watch was stopped), as a signal says when it was stopped before.
 
-    `write` puts a line on the real stdout, for progress with `as_json`.
+    `write` puts a line on the real stdout, for progress with `as_json`. `has_work`: somebody has seen that there is some.
     """
     start = clock.monotonic()
     course = Course()
-    if not watch and (state := request.idle()) is not None:
+    if not watch and not has_work and (state := request.idle()) is not None:
         course.update(state)
         return _answer(_facts(request, course, state, clock.monotonic() - start))
     with contextlib.ExitStack() as around:

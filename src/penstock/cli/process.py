@@ -86,10 +86,10 @@ def load_told(sink: Mapping[str, str]) -> None:
     """Load the function that the sink's options want told of what is published, as `load_transform` does; `OptionError`."""
     text = next((text for name, text in sink.items() if name.lower() == "onpublish"), None)
     if text is not None:
-        from penstock.session.functions import named
+        from penstock.session.functions import told
 
         importable_by_workers()
-        named(text, "onPublish")
+        told(text)
 
 
 def load_transform(text: str, *, name: str) -> None:
@@ -130,6 +130,30 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
         except Exception as error:  # Spark's own, of many kinds; what it said is the message
             raise _not_started(list(last_lines), error) from error
     yield spark
+
+
+@contextlib.contextmanager
+def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
+    """Have the JVM of the `session` to come start within the block, if it is `wanted`; it ends behind it, unless a session took it.
+
+    What it says is shown as little as there.
+    """
+    if not wanted:
+        yield
+        return
+    from penstock.session.local import begin, end_begun
+
+    if debugging():
+        begin(master or "local[*]", output=None)
+    else:
+        reading, writing = os.pipe()
+        threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES)), daemon=True).start()
+        begin(master or "local[*]", output=writing)
+        os.close(writing)
+    try:
+        yield
+    finally:
+        end_begun()
 
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:

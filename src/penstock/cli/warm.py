@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def warmup(*, as_json: bool) -> Answer:
     """Make the archive; `DependencyError` if that fails, which leaves starts as they are."""
     from penstock.cli.answer import console
-    from penstock.session import archive
+    from penstock.session import archive, direct
     from penstock.session.local import require_pyspark
     from penstock.storage import locate
 
@@ -24,6 +24,7 @@ def warmup(*, as_json: bool) -> Answer:
         console(stderr=True).print("Making the archive: Spark runs a small ingest, about twenty seconds ...")
     start = clock.monotonic()
     path = archive.make()
+    direct.learn()
     storage, archived = locate(path)
     size, seconds = storage.stat(archived).size, clock.monotonic() - start
 

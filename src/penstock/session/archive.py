@@ -33,19 +33,18 @@ spark.stop()
 
 def location() -> str:
     """Return where the archive of this Java and PySpark is, or would be."""
-    name = _name()
-    return cached(name) or f"{cache_directory()}/{name}"
+    return cached(_archive()) or f"{cache_directory()}/{_archive()}"
 
 
 def flags() -> list[str]:
     """Return the JVM flags that use the archive; none if it is not there."""
-    path = cached(_name())
+    path = cached(_archive())
     return [] if path is None else [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=off"]
 
 
 def finding() -> Finding:
     """Say whether starts have the archive."""
-    path = cached(_name())
+    path = cached(_archive())
     if path is not None:
         return Finding("archive", "ok", path)
     slow = "there is no archive of Spark's classes: a start takes some seconds more"
@@ -73,14 +72,26 @@ def make() -> str:
     return path
 
 
-def _name() -> str:
-    """Return the name of the archive, which has what it depends on: the JVM and the jars. Reading them must not cost a start of Java."""
+def _archive() -> str:
+    return name("classes", "jsa")
+
+
+def name(kind: str, ending: str) -> str:
+    """Return the name of a file of this kind in the cache, which has what it depends on: the JVM and the jars.
+
+    Reading them must not cost a start of Java.
+    """
     import pyspark
 
-    java = os.environ.get("JAVA_HOME") or _java()
     jars = os.path.dirname(os.path.realpath(pyspark.__file__))  # an environment reached by a link is the same one
-    facts = f"{pyspark.__version__}:{jars}:{java}"
-    return f"classes-{hashlib.sha256(os.fsencode(facts)).hexdigest()[:16]}.jsa"
+    facts = f"{pyspark.__version__}:{jars}:{os.environ.get('JAVA_HOME') or _java()}"
+    return f"{kind}-{hashlib.sha256(os.fsencode(facts)).hexdigest()[:16]}.{ending}"
+
+
+def java() -> str:
+    """Return the program that Spark starts."""
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else _java()
 
 
 def _java() -> str:

@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.session import forkserver, interpreter, machine
+from penstock.session import direct, forkserver, interpreter, machine
 from penstock.session.finding import notes, require
 from penstock.session.master import check_master, is_here
 from penstock.storage import is_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _log = logging.getLogger("penstock.session")
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launcher")
@@ -41,6 +41,9 @@ TOGETHER = "PENSTOCK_ONE_GROUP"
 LAUNCHER = f"{_FOLDER}/{_NAME}"
 _one_at_a_time = threading.RLock()
 _ours: Any = None  # the gateway of the JVM that was started with the launcher
+_begun: tuple[direct.BegunJvm, dict[str, str], bool, dict[str, str]] | None = (
+    None  # with what it was begun with, as `_with` has it
+)
 
 
 def _nothing(*, apart: bool = False) -> None:
@@ -51,7 +54,7 @@ def _nothing(*, apart: bool = False) -> None:
 class Launch:
     """How a session is started: what the environment is meanwhile (None: not there), and what is started beside the JVM.
 
-    `beside` takes whether that is to be in a process group of its own, as the JVM then is (`start_apart`).
+    `beside` takes whether that is to be in a process group of its own, as the JVM then is (`start_jvm`).
     `registers` says that Spark would not find our formats by itself for the Python that the workers are.
     """
 
@@ -80,37 +83,80 @@ def may_be_apart() -> bool:
     return os.environ.get(TOGETHER, "0") in {"", "0"}
 
 
-def start_apart(settings: Mapping[str, str]) -> None:
-    """Start the JVM of the session to come in a session of its own, if there is none yet.
+def begin_jvm(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, output: int | None) -> None:
+    """Start the JVM of the session to come, which has these settings, without waiting for it, if there is none yet and it is known how.
 
-    A signal that goes to a whole group (Ctrl-C in a terminal, `timeout`, a terminal that is closed) then reaches the command alone,
-    which ends its queries in order. The JVM ends with it all the same: its standard input does.
+    See `direct.begin`. Who has it begun ends it with `end_jvm`, unless a session took it.
     """
+    global _begun  # noqa: PLW0603 - a process has one JVM
+    if _begun is None and not _has_jvm():
+        jvm = direct.begin(settings, options, apart=apart, output=output)
+        _begun = None if jvm is None else (jvm, *_with(settings, apart=apart))
+
+
+def _with(settings: Mapping[str, str], *, apart: bool) -> tuple[dict[str, str], bool, dict[str, str]]:
+    """Return what a JVM is begun with: its settings, whether it is apart, and the environment."""
+    return dict(settings), apart, dict(os.environ)
+
+
+def end_jvm() -> None:
+    """End the JVM that was begun, if no session has taken it."""
+    global _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        begun[0].end()
+
+
+def start_jvm(settings: Mapping[str, str], options: Sequence[str] | None, *, apart: bool) -> None:
+    """Start the JVM of the session to come, or take the one that was begun for it, if there is none yet.
+
+    `options` are Java's, as `settings` have them; `None`: there may be others. `apart`: in a session of its own. A signal that goes to
+    a whole group (Ctrl-C in a terminal, `timeout`, a terminal that is closed) then reaches the command alone, which ends its queries in
+    order. The JVM ends with it all the same: its standard input does.
+    """
+    if _has_jvm():
+        return
+    gateway = None if options is None else _begun_gateway(settings, options, apart=apart)
+    if gateway is None and not apart:
+        return  # PySpark starts it
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if not _has_jvm():
+    if gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # - PySpark has no types there
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to have a session take it
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to have a session take it
 
 
-def plan(master: str) -> Launch:
-    """Return how to start a session; `DependencyError` where none can start. Says what will make it slow."""
+def _begun_gateway(settings: Mapping[str, str], options: Sequence[str], *, apart: bool) -> Any:  # noqa: ANN401 - py4j's
+    """Return what reaches the JVM that was begun, or is begun now; `None` where Spark must say how, or it has ended."""
+    global _begun  # noqa: PLW0603 - a process has one JVM
+    if _begun is not None and _begun[1:] != _with(settings, apart=apart):
+        end_jvm()
+    begin_jvm(settings, options, apart=apart, output=None)
+    if _begun is None:
+        return None
+    gateway = _begun[0].gateway()
+    _begun = None
+    return gateway
+
+
+def plan(master: str, *, quiet: bool = False) -> Launch:
+    """Return how to start a session; `DependencyError` where none can start. Says what will make it slow, unless `quiet`."""
     # A JVM that somebody else has started is as it is.
     if _has_jvm() and (_ours is None or _gateway() is not _ours):
         return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
     if not _has_jvm():
-        _look_at_machine(master)
+        _look_at_machine(master, quiet=quiet)
     return _with_python(master, machine.for_jvm(master))
 
 
-def _look_at_machine(master: str) -> None:
+def _look_at_machine(master: str, *, quiet: bool) -> None:
     """Raise `DependencyError` for what no session can start with, and warn of what makes it slow."""
     check_master(master)
     findings = machine.before_start(master)
     require(*findings)
-    for note in notes(findings):
+    for note in notes(findings) if not quiet else ():
         _log.warning("Spark's start: %s", note)
 
 
@@ -140,6 +186,7 @@ def _with_launcher(variables: dict[str, str | None]) -> Launch:
     variables |= {
         "PATH": os.pathsep.join([_FOLDER, os.environ.get("PATH") or os.defpath]),
         "PENSTOCK_PYTHON": sys.executable,
+        "PENSTOCK_PYTHON_VERSION": ".".join(map(str, sys.version_info[:2])),
         "PYSPARK_PYTHON": None,
         "PYSPARK_DRIVER_PYTHON": None,
     }

@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import clock
+from penstock.errors import PenstockError
 from penstock.session import archive, host, launch, noise, pythons
 from penstock.session.finding import require
 from penstock.session.master import is_here
@@ -65,20 +66,21 @@ def start(
     Called where no session is active. `load` imports what will be needed, and is called while the JVM starts. `apart`: a signal to the
     group of this process is for this process alone. Raises `DependencyError`.
     """
-    from pyspark.sql import SparkSession
-
     apart = apart and launch.may_be_apart()
     planned = launch.plan(master)
     beside = partial(planned.beside, apart=apart)
-    threading.Thread(target=_prepare, args=(load, beside), name="penstock-prepare", daemon=True).start()
-    ours = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
-    settings = {"spark.master": master, "spark.app.name": "penstock"} | ours | config
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    ours, options = _settings(master, rows_in_jvm=rows_in_jvm, quiet=quiet)
+    settings = _named(master) | ours | config
     with planned.environment():
-        if apart:
-            launch.start_apart(settings)
+        if is_here(master) and not config:
+            launch.begin_jvm(settings, options, apart=apart, output=None)
+        threading.Thread(target=_prepare, args=(load, beside), name="penstock-prepare", daemon=True).start()
+        from pyspark.sql import SparkSession
+
+        launch.start_jvm(settings, options if is_here(master) and not config else None, apart=apart)
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
         session = builder.getOrCreate()
     _keep_from_others(session, ours.keys() - config.keys())
     if quiet:
@@ -122,7 +124,31 @@ def has_ended(spark: SparkSession, seconds: float = _ENDING_SECONDS) -> bool:
     return True
 
 
-def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
+def begin(master: str, *, output: int | None) -> None:
+    """Start the JVM of the session for ingests that `start` will be asked for with `apart`, quietly, and do not wait for it.
+
+    Nothing is raised: what is wrong is for `start` to say. `output` is where the JVM says what it says, `None`: where this process does.
+    """
+    if not is_here(master):
+        return
+    with contextlib.suppress(PenstockError, OSError):
+        planned = launch.plan(master, quiet=True)
+        ours, options = _settings(master, rows_in_jvm=False, quiet=True)
+        with planned.environment():
+            launch.begin_jvm(_named(master) | ours, options, apart=launch.may_be_apart(), output=output)
+
+
+def end_begun() -> None:
+    """End the JVM that `begin` started, if no session has taken it."""
+    launch.end_jvm()
+
+
+def _named(master: str) -> dict[str, str]:
+    return {"spark.master": master, "spark.app.name": "penstock"}
+
+
+def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> tuple[dict[str, str], list[str]]:
+    """Return our settings of a session, and the options of Java that are in them."""
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
     log_options = noise.jvm_options() if quiet else []
     generator = {} if rows_in_jvm else _NO_CODE_GENERATION
@@ -137,7 +163,7 @@ def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> dict[str, str]:
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
-    return generator | _checkpoint_files() | address | own
+    return generator | _checkpoint_files() | address | own, java_options
 
 
 def _checkpoint_files() -> dict[str, str]:

@@ -14,13 +14,14 @@ import xxhash
 
 from penstock import clock
 from penstock.clock import SECOND_NS
+from penstock.processes import no_collection
 from penstock.source import late
 from penstock.source.backlog import Backlog
 from penstock.source.hints import HINT_NS
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
-from penstock.source.scan import Scan, no_collection
+from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -65,10 +66,7 @@ class Arrivals:
 
         Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
         """
-        latest_ns, settled_ns = cursor.latest_ns, self._storage.now_ns() - self._options["settle"]
-        changes = self.scan.refresh_unless(
-            lambda file: latest_ns < file.modified_ns <= settled_ns and cursor.concerns(file)
-        )
+        changes = self.scan.refresh_unless(cursor.newer(self._storage.now_ns() - self._options["settle"]))
         self._listed_first = None if changes is None else changes.came
         return changes is None
 

@@ -37,6 +37,8 @@ from penstock.errors import DamagedState, OptionError
 from penstock.query.offset import check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.storage import Entry, Storage
 
 KEY_BYTES = 12
@@ -135,6 +137,11 @@ class Cursor:
         if self.floor is not None and file.modified_ns < self.floor:
             return False
         return self.cut is None or file.path != self.cut.path
+
+    def newer(self, settled_ns: int) -> Callable[[FileVersion], bool]:
+        """Return the test whether a file is newer than all that was planned, and old enough to be read."""
+        latest_ns = self.latest_ns
+        return lambda file: latest_ns < file.modified_ns <= settled_ns and self.concerns(file)
 
     def advance(self, split: Split) -> Cursor:
         """Return the cursor behind `split`; it never moves back, also when a late file is read."""

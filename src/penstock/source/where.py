@@ -18,10 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import pyarrow as pa
-
 from penstock.errors import OptionError, without_credentials
-from penstock.formats.zones import UTC, instants, zone_name
 from penstock.options.parsers import nanoseconds
 from penstock.source.globs import NameGlob, expanded, is_glob, names_of, quoted
 from penstock.storage import entry_at, locate
@@ -135,6 +132,10 @@ def where(options: Options) -> Where:
 
 def changed_between(options: Options) -> tuple[int, int]:
     """Return the times behind and in front of which files must have been modified, in nanoseconds. Raises `OptionError`."""
+    if options["modifiedAfter"] is None and options["modifiedBefore"] is None and not _has_zone(options):
+        return ALWAYS
+    from penstock.formats.zones import UTC, zone_name  # with Arrow, for which a look at names need not wait
+
     name = options["timeZone"] or options["sessionTimeZone"]
     zone = zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else UTC
     after, before = (
@@ -150,9 +151,18 @@ def changed_between(options: Options) -> tuple[int, int]:
     return after, before
 
 
+def _has_zone(options: Options) -> bool:
+    """Tell whether a zone is named, which may be none."""
+    return bool(options["timeZone"] or options["sessionTimeZone"])
+
+
 def _instant(time: datetime | None, zone: str, none: int) -> int:
     if time is None or time.tzinfo is not None:
         return none if time is None else nanoseconds(time)
+    import pyarrow as pa
+
+    from penstock.formats.zones import instants
+
     shown = pa.array([time], pa.timestamp("us"))
     return int(instants(shown, zone).view(pa.int64())[0].as_py()) * 1000
 

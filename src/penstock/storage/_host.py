@@ -48,7 +48,7 @@ def cache_directory() -> str:
             os.makedirs(path, 0o700, exist_ok=True)
             if can_write(path):
                 return path
-    return os.path.dirname(_private_path(""))
+    return os.path.dirname(private_path(""))
 
 
 def user_cache() -> str | None:
@@ -85,7 +85,7 @@ def free_bytes(directory: str) -> int:
     return volume.f_bavail * volume.f_frsize
 
 
-def _private_path(name: str) -> str:
+def private_path(name: str) -> str:
     """Return the path of a file in the host's temporary directory that only this user's processes can reach.
 
     Anybody may make a directory there under the name of ours, with links in it that lead to files of ours: so ours must
@@ -105,7 +105,7 @@ def listening(kind: str) -> tuple[socket.socket, str]:
     """
     import socket
 
-    folder, _, prefix = _private_path(f"{kind}-").rpartition("/")
+    folder, _, prefix = private_path(f"{kind}-").rpartition("/")
     for name in os.listdir(folder):
         number = name.removeprefix(prefix)
         if number != name and (process(int(number)) is None or int(number) == os.getpid()):
@@ -154,7 +154,7 @@ class HostFact:
 
         Not to `wait` is to raise `BlockingIOError` where a process holds it: that one may stand still for ever.
         """
-        _private_path(self.name)
+        private_path(self.name)
         with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
             fact = _intact(os.pread(fd, os.fstat(fd).st_size, 0))
             yield fact

@@ -6,8 +6,8 @@ it is, starts the program on it, and so on, to a depth of crashes within the rec
 
 States are many and different futures few. Two states with the same image, the same memory and the same crashes left have
 the same future, because the program is deterministic: time stands still (`FakeClock`) and `penstock.unique` counts. So a
-future is explored once. A program can also say that it is at rest (`Memory.rest`): then two runs whose disks and memories
-agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
+future is explored once. A program can also say that it is at rest (by `rest`, which `run` is given): then two runs whose disks
+and memories agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
 in a minute, and it is the only thing it relies on.
 
     report = explore(MyProgram(), depth=2)

@@ -1,0 +1,174 @@
+"""A JVM for a session, started without the scripts of `spark-submit`, and without the JVM that these start to ask how to start one.
+
+That takes half a second of a core, and what comes out of it is one command, the same each time. So `penstock warmup` asks once, and
+keeps the answer beside the archive of classes. It depends on Spark, on Java, on variables and on files of configuration, so:
+
+1. A Spark or a Java is exchanged, and the answer is of the one before. Rule: the name of the file has what the archive's has.
+2. Somebody sets what Spark's scripts would have looked at: a directory of configuration, a variable of Spark's, memory for the driver.
+   Rule: where anything of that kind is set the scripts are asked, as without an answer.
+3. The JVM ends before it can be reached. Rule: it is started once more, by the scripts, which say what is wrong.
+4. The JVM is started before it is wanted (`begin`), and is never wanted, or the process that began it is killed. Rule: the JVM's standard
+   input is a pipe that only this process holds, as Spark has it; the JVM ends when it does. Who leaves in order ends it at once.
+5. The JVM is begun, and then a user's module is imported, which sets a variable, or is found by a path that the JVM's workers do not
+   have. Rule: a session takes the JVM that was begun only with the very settings and the environment that it would be started with now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock import clock, unique
+from penstock.errors import AlreadyThere, NotThere, StorageError
+from penstock.session import archive, pythons
+from penstock.storage import LocalStorage, cached, names_at, private_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_LAUNCHER = "org.apache.spark.launcher.Main"
+_APPLICATION = "pyspark-shell"
+_OPTIONS = "-Dpenstock.options=here"  # where the options of a session stand in the answer
+_BEGINS = b"\0\n"
+_HARMLESS = {"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS"}
+_OF_HADOOP = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS"}
+_CORE = re.compile(r"spark-core_([\d.]+)-")
+_POLL_SECONDS = 0.01
+_NO_INTERRUPT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]  # as PySpark has its JVM ignore it
+
+
+def learn() -> None:
+    """Ask Spark how it starts the JVM of a session, and keep the answer; where there is none, starts stay as they are."""
+    home, java = pythons.pyspark_home(), archive.java()
+    if home is None:
+        return
+    variables = {name: text for name, text in os.environ.items() if not _is_asked(name)}
+    given = ["--conf", "spark.master=local[*]", "--conf", f"spark.driver.extraJavaOptions={_OPTIONS}", _APPLICATION]
+    command = [java, "-Xmx128m", "-cp", f"{home}/jars/*", _LAUNCHER, _CLASS, *given]
+    own = {"SPARK_HOME": home, "SPARK_CONF_DIR": f"{home}/conf", "SPARK_SCALA_VERSION": _scala(home)}
+    done = subprocess.run(command, env=variables | own, capture_output=True, check=False)  # noqa: S603 - Spark's own launcher
+    answer = done.stdout.partition(_BEGINS)[2]
+    if done.returncode or not _parts(answer):
+        return
+    place = f"{os.path.dirname(archive.location())}/{_name()}"
+    with suppress(NotThere):
+        LocalStorage().delete(place)
+    with suppress(AlreadyThere):
+        LocalStorage().put_if_absent(place, answer)
+
+
+def _scala(home: str) -> str:
+    """Return the version of Scala that a Spark is made with, by the name of its jar: the launcher asks for it."""
+    matches = (_CORE.match(name) for name in names_at(LocalStorage(), f"{home}/jars"))
+    return next((match[1] for match in matches if match), "")
+
+
+def _name() -> str:
+    return archive.name("command", "list")
+
+
+def _parts(answer: bytes) -> tuple[list[str], list[str]] | None:
+    """Return what stands in front of the session's options, and what behind, up to the class; `None` if that is no answer."""
+    words = [os.fsdecode(word) for word in answer.split(b"\0")]
+    if words.count(_OPTIONS) != 1 or words.count(_CLASS) != 1:
+        return None
+    options, main = words.index(_OPTIONS), words.index(_CLASS)
+    return (words[:options], words[options + 1 : main]) if 0 < options < main else None
+
+
+def _is_asked(name: str) -> bool:
+    """Tell whether Spark's scripts would ask for this variable."""
+    return (name.startswith("SPARK_") and name not in _HARMLESS) or name in _OF_HADOOP
+
+
+def _command(options: Sequence[str], settings: Mapping[str, str], home: str) -> list[str] | None:
+    """Return how Spark would start the JVM of a session, if that is known."""
+    path = cached(_name())
+    if path is None or any(map(_is_asked, os.environ)) or names_at(LocalStorage(), f"{home}/conf"):
+        return None
+    if os.path.realpath(os.environ.get("SPARK_HOME") or home) != os.path.realpath(home):
+        return None
+    parts = _parts(LocalStorage().read(path))
+    if parts is None:
+        return None
+    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    return [*parts[0], *options, *parts[1], _CLASS, *given, _APPLICATION]
+
+
+@dataclass
+class BegunJvm:
+    """A JVM that was started; `place` is where it tells how to reach it."""
+
+    process: subprocess.Popen[bytes]
+    place: str
+
+    def gateway(self) -> Any:  # noqa: ANN401 - py4j's
+        """Return what reaches it, once it can be reached; `None` if it has ended."""
+        answer = None
+        while answer is None:
+            ended = self.process.poll() is not None
+            with suppress(NotThere):
+                answer = LocalStorage().read(self.place)
+            if answer is None and ended:
+                self.end()
+                return None
+            if answer is None:
+                clock.sleep(_POLL_SECONDS)
+        LocalStorage().delete(self.place)
+        return self._connected(int.from_bytes(answer[:4], "big"), answer[8:].decode())
+
+    def _connected(self, port: int, secret: str) -> Any:  # noqa: ANN401 - py4j's
+        from pyspark.java_gateway import launch_gateway
+
+        variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ.update(variables)
+        try:
+            gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]  # - PySpark has no types there
+        finally:
+            for name in variables:
+                del os.environ[name]
+        gateway.proc = self.process
+        return gateway
+
+    def end(self) -> None:
+        """End it: nobody wants it any more."""
+        self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait()
+        with suppress(NotThere):
+            LocalStorage().delete(self.place)
+
+
+def begin(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, output: int | None) -> BegunJvm | None:
+    """Start the JVM of a session with these settings and these options of Java, in this process's environment; `None`: it is not known how.
+
+    `apart`: in a session of its own, which no signal to this process's group reaches. `output` is where it says what it says; `None`:
+    where this process does.
+    """
+    home = pythons.pyspark_home()
+    command = None if home is None else _command(options, settings, home)
+    if home is None or command is None:
+        return None
+    try:
+        place = private_path(f"gateway-{unique.token()}")
+        own = {
+            "SPARK_HOME": home,
+            "SPARK_CONF_DIR": f"{home}/conf",
+            "SPARK_ENV_LOADED": "1",
+            "SPARK_CONNECT_MODE": "0",
+            "PYTHONHASHSEED": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": place,
+        }
+        streams: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
+        process = subprocess.Popen(  # noqa: S603 - what Spark would start
+            [*_NO_INTERRUPT, *command], env=os.environ | own, stdin=subprocess.PIPE, start_new_session=apart, **streams
+        )
+    except (OSError, StorageError):
+        return None
+    return BegunJvm(process, place)
