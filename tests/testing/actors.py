@@ -1,7 +1,8 @@
 """Calls that stand still before any system call, while others go on: SIGSTOP, SIGCONT and SIGKILL for one machine of many processes.
 
-Each actor is a thread, but only one thread runs at any time: whoever lets an actor go waits until it stands still or is
-done. So a run is decided by who is let go when, and by nothing else.
+Each actor that may stand still is a thread, but only one thread runs at any time: whoever lets an actor go waits until it
+stands still or is done. So a run is decided by who is let go when, and by nothing else. One that is let go to its end at once
+needs no thread.
 """
 
 from __future__ import annotations
@@ -51,14 +52,20 @@ class Actor:
         self._fails = False
         self._left = 0
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def run(self, stop: Stop | None = None, *, fails: bool = False) -> None:
         """Let it go until it stands where it should, or is done. `fails`: the call it stands before is an error."""
         self._fails = fails
         self._stop, self._left = stop, stop.number if stop else 0
-        self._go.release()
+        if self._thread is None:
+            if stop is None or self.killed:
+                self._live()
+                return
+            self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+            self._thread.start()
+        else:
+            self._go.release()
         self._back.acquire()
         if self.done:
             self._thread.join()
@@ -70,7 +77,6 @@ class Actor:
             self.run()
 
     def _live(self) -> None:
-        self._go.acquire()
         _HERE.storage = LocalStorage(_System(self, self._disk))
         try:
             if not self.killed:
