@@ -42,7 +42,7 @@ _RULES = (
     ("checking that polars read it right", r"/formats/json/dense\.py:"),
     ("encoding Parquet", r"~:.*(parquet|write_table)|/pyarrow/parquet/|/formats/(parquet|groups)\.py"),
     ("lines to rows and back", r"~:.*(pyarrow|_compute|from_buffers|cast|to_arrow)|/pyarrow/|/formats/(text|scal|schema|json)[\w/]*\.py"),
-    ("finding records in bytes", r"~:.*(numpy|ndarray|(find|count|replace)' of 'bytes')|/numpy/|/formats/lines\.py"),
+    ("finding records in bytes", r"~:.*(numpy|ndarray|(find|count|replace)' of 'bytes')|/numpy/|/formats/(lines|separators)\.py"),
     ("finding records in bytes", r"/source/(read|cutting|pieces)\.py"),
     ("joining and slicing bytes", r"~:.*(join|memoryview|startswith|endswith)"),
 )  # fmt: skip

@@ -95,10 +95,14 @@ _SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared sessi
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage while tests are collected, nor among what was: a million objects that stay."""
     gc.disable()
     try:
+        if (process := getattr(session.config, "workerinput", None)) is not None:
+            from tests.support.scheduling import import_in_turn  # noqa: PLC0415 - it needs xdist, without which it is not asked for
+
+            import_in_turn(session.config, process)
         return (yield)
     finally:
         gc.freeze()

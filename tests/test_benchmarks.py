@@ -334,7 +334,7 @@ def test_profile_sees_the_whole_batch(tmp_path: Path, what: str) -> None:
         ("~", "<method 'acquire' of '_thread.lock' objects>", "waiting for syncs"),
         ("~", "<method 'update' of 'xxhash.xxh3_128' objects>", "digests of what is written"),
         ("~", "<method 'collect' of 'builtins.PyLazyFrame' objects>", "parsing JSON (polars)"),
-        ("/x/src/penstock/formats/json/dense.py", "_has_half", "checking that polars read it right"),
+        ("/x/src/penstock/formats/json/dense.py", "has_half", "checking that polars read it right"),
         ("/x/site-packages/pyarrow/compute.py", "wrapper", "lines to rows and back"),
         ("/x/src/penstock/formats/groups.py", "_flush", "encoding Parquet"),
         ("/x/src/penstock/formats/lines.py", "blocks", "finding records in bytes"),

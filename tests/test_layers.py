@@ -42,7 +42,7 @@ _OPERATORS = {"source", "sink", "aio", "windows", "db", "kafka"}
 _JOINED = _OPERATORS | {"session"}
 _RECORDS = _BYTES | {"wal", "formats", "query"}
 _BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "catalogs", "spark"}
-_PLUGINS = {"pyspark_penstock", "pyspark_penstock_wal", "pyspark_penstock_db", "pyspark_penstock_kafka"}
+_PLUGINS = {path.name for path in SOURCE.glob("pyspark_penstock*")}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
 # What each layer may import of the others; itself it may always.

@@ -85,7 +85,7 @@ def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path
         contents = {name: archive.read(name) for name in archive.namelist()}
         assert contents == {name: direct.read(name) for name in direct.namelist()}
     tops = {name.partition("/")[0] for name in contents}
-    ours = {"penstock", "pyspark_penstock", "pyspark_penstock_db", "pyspark_penstock_kafka", "pyspark_penstock_wal"}
+    ours = {path.parent.name for path in (REPOSITORY / "src").glob("*/__init__.py")}
     assert tops == {*ours, wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
     others = {name for name in contents if not name.endswith(".py") and name.startswith("penstock/")}
     page = {"penstock/cli/page/page.css", "penstock/cli/page/page.js"}

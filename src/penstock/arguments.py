@@ -119,15 +119,29 @@ def check_arguments(name: str, fn: object, *given: str) -> None:
 def check_plain(name: str, fn: object, *given: str) -> None:
     """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
     check_arguments(name, fn, *given)
-    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004 - of its class
+    if _is(inspect.iscoroutinefunction, fn):
         msg = f"{name} is a coroutine function, which nobody would await: expected a plain function"
         raise OptionError(msg)
 
 
+def check_doing(name: str, fn: object, *given: str) -> None:
+    """Do as `check_plain` for a function that is called for what it does: one that yields would do nothing."""
+    check_plain(name, fn, *given)
+    if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
+        msg = f"{name} is a generator function, of which nobody would ask anything: expected one without yield"
+        raise OptionError(msg)
+
+
+def _is(kind: Callable[[object], bool], fn: object) -> bool:
+    """Tell whether a function, or what an object does that is called as one, is of this kind."""
+    return kind(fn) or kind(getattr(fn, "__call__", None))  # noqa: B004 - of its class
+
+
 def check_done(name: str, returned: object) -> None:
-    """Raise `OptionError` for what a plain function returned if it would have to be awaited: what it was called for is not done."""
-    if inspect.isawaitable(returned):
+    """Raise `OptionError` for what a plain function returned if nothing was done yet: it would have to be awaited, or gone through."""
+    waits = "awaits" if inspect.isawaitable(returned) else "goes through"
+    if waits == "awaits" or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         if inspect.iscoroutine(returned):
             returned.close()
-        msg = f"{name} returned a {type(returned).__name__}, which nobody awaits: expected a plain function"
+        msg = f"{name} returned a {type(returned).__name__}, which nobody {waits}: expected a plain function"
         raise OptionError(msg)

@@ -45,6 +45,7 @@
     |   +-- TopicReplaced           a topic was deleted and made anew under its name
     |   +-- RecordsLost             retention took records that the query has not read
     |   +-- RecordsReplaced         other records stand where those were that were planned or read
+    |   +-- TransactionOpen         a transaction of a producer is open, in front of the end of a batch
     +-- CatalogError                a table refused, or a file cannot be in it: look at why, run again
 
 Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
@@ -389,6 +390,25 @@ class RecordsReplaced(BrokerError):
         self.partition = partition
         self.offset = offset
         self.epoch = epoch
+
+
+class TransactionOpen(BrokerError):
+    """What a batch has to read lies in a transaction that stays open: in `partition` of `topic`, from `offset` on."""
+
+    code = "PST-906"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
 
 
 def without_credentials(text: str) -> str:

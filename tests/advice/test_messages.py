@@ -33,6 +33,8 @@ PROSE = {"has", "row", "sink", "staged", "target", "writes"}  # behind the name 
 OF_SPARK = {"availableNow", "processingTime", "datetimeRebaseModeInWrite"}
 OTHERS = OF_SPARK | {"options", "dt", "country", "hour", "width", "all"}
 
+OF_KAFKA = {"--bootstrap-server", "--partition", "--start-offset", "--topic"}  # flags of kafka-transactions.sh
+
 
 class Text(NamedTuple):
     """A text of the package, and where it stands; what is computed in it is `{}`."""
@@ -118,7 +120,7 @@ def flags(said: str) -> list[str]:
 def unknown_flags(said: str) -> Iterator[str]:
     """Yield flags that no command has."""
     every = set().union(*commands().values())
-    yield from (flag for flag in flags(said) if flag not in every)
+    yield from (flag for flag in flags(said) if flag not in every | OF_KAFKA)
 
 
 def unknown_options(said: str) -> Iterator[str]:

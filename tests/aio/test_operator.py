@@ -311,6 +311,25 @@ def test_an_attempt_that_takes_too_long_is_made_again() -> None:
     assert (told.outs, told.ended, attempts, told.counts.retries) == ([7], 1.5, [1, 2], 1)
 
 
+def test_each_attempt_is_told_how_long_its_row_still_has() -> None:
+    """The deadline is the row's, and the same for each attempt; what remains gets less; without a time-out there is neither."""
+    told: list[tuple[int, float | None, float | None]] = []
+
+    async def call(row: int, call: Call) -> Any:
+        told.append((call.attempt, call.deadline, call.remaining()))
+        await asyncio.sleep(1.0)
+        if call.attempt == 1:
+            msg = "no"
+            raise OSError(msg)
+        return (row,)
+
+    assert drive(call, [7], timeout=10.0, retry=Retry(2, delay=0.5)).outs == [7]
+    assert told == [(1, 10.0, 10.0), (2, 10.0, 8.5)]
+    told.clear()
+    assert drive(call, [7], retry=Retry(2, delay=0.5)).outs == [7]
+    assert told == [(1, None, None), (2, None, None)]
+
+
 def test_an_attempt_that_does_not_end_is_given_up() -> None:
     """It ignores its cancellation: its row fails after a grace, its slot stays taken until it really ends (F-A4)."""
     running = []

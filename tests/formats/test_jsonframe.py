@@ -228,7 +228,7 @@ import pyarrow as pa
 from penstock.formats import ReadFormat, decoder
 import penstock.source.read
 schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_()), ("d", pa.float64())])
-lines = b"".join(b'{"a":%d,"b":"x","c":true,"d":null}\\n' % n for n in range(1000))
+lines = b"".join(b'{"a":%d,"b":"\\xc3\\xa4","c":true,"d":null}\\n' % n for n in range(1000))
 print(decoder(ReadFormat("json", schema)).decode(lines).num_rows, "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

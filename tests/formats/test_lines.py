@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, FileChanged
 from penstock.formats import lines
-from penstock.formats.lines import BOM, blocks, not_blank, places, record_at, record_starts, stream_blocks, value_ends
+from penstock.formats.lines import BOM, blocks, not_blank, record_at, record_starts, stream_blocks, value_ends
+from penstock.formats.separators import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

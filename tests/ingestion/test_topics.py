@@ -163,6 +163,17 @@ def test_commands_for_files_say_so(tmp_path: Path) -> None:
             call()
 
 
+def test_ingest_that_begins_by_time() -> None:
+    """An ingest that is told a time begins there, and not with the first records, as it does when it is told nothing."""
+    src = "kafka://host:9092/orders"
+    assert Topics.of(src, {"format": "json"}).planned(1)["startingOffsets"] == "earliest"
+    for name, value in (("startingTimestamp", "5"), ("StartingOffsetsByTimestamp", '{"orders": {"0": 5}}')):
+        planned = Topics.of(src, {"format": "json", name: value}).planned(1)
+        assert "startingOffsets" not in planned
+        assert value in planned.values()
+        parse_topics(planned, stream=True, table=LIVE_TOPICS)
+
+
 def test_values_become_rows(kafka: Kafka) -> None:
     """Of committed records each is a row, or a line of the quarantine with its place, in shares of any number, and again."""
     topics = [kafka.topic(partitions=2), kafka.topic()]

@@ -150,6 +150,19 @@ def test_broker_goes_in_the_middle_of_a_range(brokers: Brokers, monkeypatch: pyt
     assert seen == list(range(60))
 
 
+def test_groups_that_nobody_has_a_right_to(brokers: Brokers) -> None:
+    """Who may read a topic and no group reads it: the client asks for the group by itself, and no offset is kept there."""
+    brokers.refuse_groups()
+    brokers.send(*numbers(0, 5))
+    for _ in range(5):  # what comes first, the records or the refusal, is up to the network
+        read._pool.cache_clear()
+        assert values(brokers, offsets(0, 5)) == numbers(0, 5)
+    brokers.lead(-1)
+    read._pool.cache_clear()
+    with pytest.raises(BrokerAway, match="gave nothing for 3 s"):
+        list(read.read(options(brokers.servers, subscribe=brokers.topic, timeout="3s"), offsets(0, 5)))
+
+
 def test_ends_are_asked_for_until_somebody_leads(brokers: Brokers) -> None:
     """A partition without a leader for a moment, as while a broker comes back: the client says so at once, and it is no failure yet."""
     brokers.send(b"0", b"1")

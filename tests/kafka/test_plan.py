@@ -22,7 +22,7 @@ from penstock.options.kafka import parse_topics
 from tests.kafka.topics import Stream, options, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 SERVERS = "127.0.0.1:1"
 
@@ -50,6 +50,9 @@ class Said:
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {partition: self.undecided.get(partition, self.last[partition]) for partition in partitions}
+
+    def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        return dict(times)  # the time of a record is its offset
 
 
 sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
@@ -271,7 +274,10 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"startingOffsets": "{}"}, "expected earliest, latest, or JSON"),
         (good | {"startingOffsets": '{"a": {"0": -3}}'}, "at least -2"),
         (good | {"endingOffsets": "latest"}, "for a batch"),
-        (good | {"startingTimestamp": "1"}, "startingOffsets says offsets"),
+        (good | {"startingTimestamp": "yesterday"}, "expected milliseconds since 1970"),
+        (good | {"startingTimestamp": "1", "startingOffsets": "earliest"}, "expected one of them"),
+        (good | {"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "expected JSON with milliseconds"),
+        (good | {"endingTimestamp": "1"}, "endingTimestamp is for a batch"),
         (good | {"startingOffsets": '{"a": {"00": 1, "0": 2}}'}, "with an offset of at least -2"),
         (good | {"startingOffsets": '{"a": {"0": 9223372036854775808}}'}, "with an offset of at least -2"),
         (good | {"startingOffsets": '{"a": {"0": 1, "0": 2}}'}, "for each partition, each once"),
@@ -294,6 +300,24 @@ def test_options_that_lose_records_are_refused() -> None:
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):
         client.consumer({"bootstrap.servers": SERVERS, "fetch.max.wait.ms": "1"}, print)
+
+
+def test_what_clients_of_java_have() -> None:
+    """Kerberos, which is what the mechanism is unless it is said, and regular expressions of Java are told with what is meant here."""
+    for more in ({}, {"sasl.mechanism": "GSSAPI"}):
+        with pytest.raises(OptionError, match=r"kafka\.sasl\.mechanism is GSSAPI.*PLAIN, SCRAM-SHA-256"):
+            client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "SASL_PLAINTEXT"} | more, print)
+    for java in (r"\Qa.b\E", r"a\p{Punct}b"):
+        with pytest.raises(OptionError, match=r"of Python, which differs from Java's: bad escape.*orders-"):
+            options(SERVERS, subscribePattern=java)
+
+
+def test_offsets_of_few_of_many_partitions() -> None:
+    """Of hundreds of partitions that `startingOffsets` leave out the first are named, and how many more there are."""
+    said = Said({"a": Topic("1", tuple(range(500)))}, {Partition("a", number): 0 for number in range(500)})
+    planner = TopicPlanner(options(SERVERS, subscribe="a", startingOffsets='{"a": {"0": 0}}'), said)
+    with pytest.raises(OptionError, match="mend a-1, .*, a-10, and 489 more$"):
+        planner.initial()
 
 
 def test_words_of_the_client_count_in_any_case() -> None:

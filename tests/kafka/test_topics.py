@@ -21,11 +21,15 @@ from penstock.errors import (
     RecordsReplaced,
     TopicNotThere,
     TopicReplaced,
+    TransactionOpen,
 )
+from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import ranges
+from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read
+from penstock.options.kafka import parse_topics
 from penstock.testing import FakeClock
-from tests.kafka.topics import Stream, plain
+from tests.kafka.topics import Offset, Stream, plain
 from tests.support.brokers import send_with_headers
 from tests.support.follows import follows
 from tests.support.jars import NoJars
@@ -102,6 +106,25 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
     wait_for(lambda: streams[0].next(ends[0]) != ends[0], "the end of the transaction")
     for stream, end in zip(streams, ends, strict=True):
         assert stream.rest(end)[0] == [b"3", b"4"]
+
+
+@follows("PST-906")
+def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
+    """A batch is repeated whose end lies in a transaction that is longer open than `timeout`: told as that; ended, it is read."""
+    topic = kafka.topic()
+    kafka.send(topic, b"before")
+    producer = kafka.producer(topic)
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+    producer.flush()
+    stream = Stream(kafka, subscribe=topic, timeout="1s")
+    for begin in (0, 2):
+        with pytest.raises(TransactionOpen, match="kafka-transactions") as held:
+            stream.values({topic: {"0": begin}}, {topic: {"0": 3}})
+        assert (held.value.topic, held.value.partition, held.value.offset) == (topic, 0, 1)
+    producer.commit_transaction()
+    assert stream.values({topic: {"0": 0}}, {topic: {"0": 3}}) == [b"before", b"0", b"1"]
 
 
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
@@ -186,6 +209,37 @@ def test_where_a_query_begins(kafka: Kafka) -> None:
     for wrong in ({topic: {"0": 1}}, {topic: {"0": 1, "1": 1, "2": 1}}):
         with pytest.raises(OptionError, match=f"mend {topic}-[12]"):
             begins(wrong)
+
+
+def test_where_a_query_begins_by_time(kafka: Kafka) -> None:
+    """With the first record of a time or later, of all partitions or of each; of one that has none it is told, or what comes next."""
+    topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
+    producer = kafka.producer()
+    for partition, times in ((0, (1000, 2000, 1500, 3000)), (1, (1000,))):
+        for time in times:
+            producer.produce(topic, value=b"%d.%d" % (partition, time), partition=partition, timestamp=time)
+    assert producer.flush(30) == 0
+
+    def begins(**given: str) -> Offset:
+        return plain(Stream(kafka, subscribe=topic, startingOffsets=None, **given).initial())
+
+    assert begins(startingTimestamp="0") == begins(startingTimestamp="1000") == {topic: {"0": 0, "1": 0}}
+    each = json.dumps({topic: {"0": 1001, "1": 1000}})
+    assert begins(startingOffsetsByTimestamp=each) == {topic: {"0": 1, "1": 0}}
+    for late, at in ((2500, 3), (4000, 4)):
+        with pytest.raises(OptionError, match=rf"{topic}-[01] has no record of {late} ms.*Strategy=latest"):
+            begins(startingTimestamp=str(late))
+        latest = {"startingTimestamp": str(late), "startingOffsetsByTimestampStrategy": "latest"}
+        assert begins(**latest) == {topic: {"0": at, "1": 1}}
+    with pytest.raises(OptionError, match=f"mend {topic}-1$"):
+        begins(startingOffsetsByTimestamp=json.dumps({topic: {"0": 1}}))
+    given = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic, "startingTimestamp": "1000"}
+    for ending, end in (
+        ({"endingTimestamp": "1600"}, {"0": 1, "1": 1}),
+        ({"endingOffsetsByTimestamp": json.dumps({topic: {"0": 2500, "1": 0}})}, {"0": 3, "1": 0}),
+    ):
+        batch = parse_topics(given | ending, stream=False)
+        assert plain(TopicPlanner(batch, Cluster(batch)).whole()[1]) == {topic: end}
 
 
 def test_an_offset_of_sparks_connector_is_gone_on_with(kafka: Kafka) -> None:

@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 Offset = dict[str, Any]
 
 
-def options(kafka: Kafka | str, **given: str) -> Options:
-    """Return the options of a stream; without another selection of that of all topics it is told by `subscribe`."""
+def options(kafka: Kafka | str, **given: str | None) -> Options:
+    """Return the options of a stream, which begins with the first records unless that is said; `None` is an option that is not given."""
     servers = kafka if isinstance(kafka, str) else kafka.servers
     given.setdefault("startingOffsets", "earliest")
-    return parse_topics({"kafka.bootstrap.servers": servers, **given}, stream=True)
+    written = {name: value for name, value in given.items() if value is not None}
+    return parse_topics({"kafka.bootstrap.servers": servers, **written}, stream=True)
 
 
 class Stream:
     """A query without Spark: it plans and reads, and every offset passes through JSON, as in a checkpoint."""
 
-    def __init__(self, kafka: Kafka | str, **given: str) -> None:
+    def __init__(self, kafka: Kafka | str, **given: str | None) -> None:
         self.options = options(kafka, **given)
         self.planner = TopicPlanner(self.options, Cluster(self.options))
 

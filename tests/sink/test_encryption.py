@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyrage
 import pytest
+from pyarrow import orc
 
 from penstock import failpoints
-from penstock.errors import DamagedState, OptionError, TemplateError, WrongKey
+from penstock.errors import DamagedState, NoSpace, OptionError, TemplateError, WrongKey
 from penstock.formats.aside import Aside, about_records
 from penstock.formats.encryption import MAGIC, room
 from penstock.sink.existing import noted
@@ -132,6 +134,99 @@ def test_what_is_complete_in_a_batch_is_encrypted_once(output: Output, monkeypat
     sink.commit(Batch(QUERY, 0), [result])
     sink.finish()
     assert sorted(data.count(b"\n") for data in seen(output).values()) == [20, 50]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(("ending", "sizes"), [("final", [50, 50, 20]), ("rollBatches", [40])])
+def test_what_ends_with_its_batch_is_encrypted_as_it_comes(
+    output: Output, monkeypatch: pytest.MonkeyPatch, ending: str, sizes: list[int], compression: str
+) -> None:
+    """Of a part that is known to end here nothing waits, neither in clear nor under a key: earlier rows come first, and each row once."""
+    monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
+    monkeypatch.setattr("penstock.sink.byteparts._MEMBER_BYTES", 100)
+    rolls = {"rollBatches": "2"} if ending == "rollBatches" else {}
+    sink = output.sink(
+        **CLEAR, **rolls, rollRows="50", mergeBelow="200", header="true", format="csv", compression=compression
+    )
+    output.batch(sink, 0, {0: [f"{SECRET}-{n}" for n in range(20)]})
+    last = Batch(QUERY, 1, final=ending == "final")
+    begun = sink.begin("d1", last)
+    before = set(tree(output.root))
+    pieces = [output.batches([f"{SECRET}-{n}" for n in range(m, m + 10)]) for m in range(20, sum(sizes), 10)]
+    result = sink.write(begun, QUERY, 1, 0, output.schema, (rows for piece in pieces for rows in piece))
+    assert [name.rpartition(".")[2] for name in tree(output.root).keys() - before] == ["part"] * len(sizes)
+    assert result.open == ()
+    sink.commit(last, [result])
+    files = [opened(data, READER_KEY) for name, data in tree(output.root).items() if name.endswith(".age")]
+    texts = [(gzip.decompress(data) if compression == "gzip" else data).decode().splitlines() for data in files]
+    assert sorted(len(text) - 1 for text in texts) == sorted(sizes)
+    rows = [row for text in sorted(texts, key=lambda text: int(text[1].rpartition("-")[2])) for row in text[1:]]
+    assert rows == [f"{SECRET}-{n}" for n in range(sum(sizes))]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_table_that_ends_with_its_batch_is_encrypted_as_it_comes(
+    output: Output, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Row groups go into the file of age; how large it will be is an estimate, and it is closed here also where that was too high."""
+    monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
+    sink = output.sink(**CLEAR, format=form, rollRows="5000", mergeBelow="15k")
+    output.batch(sink, 0, {0: [f"{SECRET}-{n}" for n in range(20)]})
+    last = Batch(QUERY, 1, final=True)
+    begun = sink.begin("d1", last)
+    before = set(tree(output.root))
+    pieces = [output.batches([f"{SECRET}-{n}" for n in range(m, m + 980)]) for m in range(20, 11_780, 980)]
+    result = sink.write(begun, QUERY, 1, 0, output.schema, (rows for piece in pieces for rows in piece))
+    made = {name: data for name, data in tree(output.root).items() if name not in before}
+    assert [data.count(SECRET.encode()) for name, data in made.items() if name.endswith(".part")] == [0, 0, 0]
+    assert result.open == ()
+    sink.commit(last, [result])
+    tables = [
+        (pq.read_table if form == "parquet" else orc.read_table)(io.BytesIO(data)) for data in seen(output).values()
+    ]
+    assert sorted(table.num_rows for table in tables) == [1780, 5000, 5000]
+    rows = [value for table in tables for value in table.column("value").to_pylist()]
+    assert sorted(rows, key=lambda row: int(row.rpartition("-")[2])) == [f"{SECRET}-{n}" for n in range(11_780)]
+
+
+def test_a_table_that_becomes_smaller_than_it_seemed(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is an estimate until a row group is written: what was begun for its readers alone is closed here, however small it is."""
+    monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
+    monkeypatch.setattr("penstock.sink.tableparts._ROW_GROUP_BYTES", 50_000)
+    sink = output.sink(**ENCRYPTED, format="parquet", mergeBelow="20k")
+    last = Batch(QUERY, 0, final=True)
+    begun = sink.begin("d1", last)
+    pieces = list(output.batches([SECRET * 5] * 1000))
+    result = sink.write(begun, QUERY, 0, 0, output.schema, iter(pieces * 3))
+    assert result.open == ()
+    assert [(part.rows, part.bytes < 20_000) for part in result.closed] == [(3000, True)]
+    sink.commit(last, [result])
+    [data] = seen(output).values()
+    assert pq.read_table(io.BytesIO(data)).column("value").to_pylist() == [SECRET * 5] * 3000
+
+
+def test_what_is_encrypted_as_it_comes_and_given_up(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full, or rows that fail, in the midst of such a part: the error itself comes out, and nothing of it goes on."""
+    monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
+    sink = output.sink(**CLEAR, mergeBelow="1")
+    last = Batch(QUERY, 0, final=True)
+    pieces = list(output.batches(["x" * 60_000]))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for _ in range(5):
+            yield from pieces
+        raise ZeroDivisionError
+
+    begun = sink.begin("d1", last)
+    with pytest.raises(ZeroDivisionError):
+        sink.write(begun, QUERY, 0, 0, output.schema, rows())
+    failpoints.arm("storage.write=nospace@2")
+    with pytest.raises(NoSpace):
+        sink.write(begun, QUERY, 0, 0, output.schema, iter(pieces * 5))
+    failpoints.arm("")
+    assert [thread for thread in threading.enumerate() if thread.name == "penstock-encrypting"] == []
+    sink.commit(last, [sink.write(begun, QUERY, 0, 0, output.schema, iter(pieces))])
+    assert [data.count(b"x") for data in seen(output).values()] == [60_000]
 
 
 @pytest.mark.parametrize("size", [2000, 70_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -163,9 +164,39 @@ def test_what_is_no_name_of_a_function_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [("no_such_module:f", "ModuleNotFoundError"), ("os:nothing", "AttributeError"), ("os:name", "is str")],
-)
-def test_a_function_that_cannot_be_loaded_is_refused(value: str, says: str) -> None:
-    """It is refused when the batch begins, before anything is written."""
+    [
+        ("no_such_module:f", "ModuleNotFoundError"), ("os:nothing", "AttributeError"), ("os:name", "is str"),
+        ("asyncio:sleep", "is a coroutine function"), ("pkgutil:iter_modules", "is a generator function"), ("os:getpid", "does not take"),
+    ],
+)  # fmt: skip
+def test_a_function_that_cannot_be_told_is_refused(value: str, says: str) -> None:
+    """It is refused when the batch begins, before anything is written: also one that would be called, and do nothing."""
     with pytest.raises(OptionError, match=says):
-        functions.named(value, "onPublish")
+        functions.told(value)
+
+
+def test_a_function_that_exits_has_failed(output: Output) -> None:
+    """`sys.exit` ends no process of ours, which could be taken for a good end: it is an error as any other, and is told again."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    with pytest.raises(CallbackFailed, match="failed with SystemExit: 0"):
+        Telling(sink, "m:f", lambda: lambda _: sys.exit(0)).tell("d1")
+    start(sink, catalogue)
+    assert catalogue.paths == published(output, sink)
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator"])
+def test_a_function_that_returns_what_it_would_do_was_told_nothing(output: Output, kind: str) -> None:
+    """What has to be awaited, or gone through, is not done: it is an error, and is told again once the function is mended."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+
+    async def later() -> None:
+        """Be what nobody awaits."""
+
+    with pytest.raises(CallbackFailed, match=f"returned a {kind}, which nobody"):
+        Telling(sink, "m:f", lambda: lambda _: later() if kind == "coroutine" else (n for n in [1])).tell("d1")
+    start(sink, catalogue)
+    assert catalogue.paths == published(output, sink)

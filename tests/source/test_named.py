@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +20,10 @@ from penstock.formats.schema import to_spark
 from penstock.source import looking
 from penstock.source.named import NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
-from penstock.storage import LocalStorage
+from penstock.storage import LocalStorage, ObjectStorage
 from tests.support.keys import READER_KEY, encrypted
+from tests.support.storage_contract import put
+from tests.support.stores import Relay
 
 TEXT = pa.schema([("value", pa.string())])
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -198,6 +201,8 @@ def bad_names(names: Names) -> dict[str, tuple[str | None, str]]:
         "empty": ("", "is no path"),
         "nul byte": (f"{folder}/a\0b", "is no path"),
         "relative": ("file", "is relative"),
+        "relative behind a scheme": ("file:file", "is relative"),
+        "relative behind another": ("hdfs:file", "is relative"),
         "unknown storage": ("gopher://host/file", "is not a file system"),
         "another host": ("file://elsewhere/file", "is on the host"),
     }
@@ -243,6 +248,48 @@ def test_nothing_leads_out_of_base_path(names: Names) -> None:
     assert names.read(allowed, [{"path": "out", "k": 0}]) == [{"k": 0, "value": "secret"}]
 
 
+def test_a_name_below_base_path_is_taken_as_it_stands(names: Names) -> None:
+    """A file's name is no address, whatever it begins with, and no escapes are taken out of it; a `file:` URL has some."""
+    files = reading(basePath=str(names.files))
+    odd = [
+        "file:x",
+        "hdfs:x",
+        "s3:x",
+        "a%20b",
+        "a b",
+        "a#b?c",
+        "line\nbreak",
+        " blank ",
+        "cafe\u0301",
+        "caf\u00e9",
+        "\U0001f600",
+    ]
+    for number, name in enumerate(odd):
+        path = names.put(name, f"{number}\n".encode())
+        for written in (name, path, f"file://{quote(path)}"):
+            assert names.read(files, [{"path": written, "k": 0}]) == [{"k": 0, "value": str(number)}], written
+
+
+def test_a_store_is_asked_about_many_files_at_a_time(names: Names, relay: Relay) -> None:
+    """A hundred thousand names are no hundred thousand waits, one behind the other; and each row has its own file, or its own error."""
+    storage = ObjectStorage("s3://bucket")
+    paths = [f"s3://bucket/{names.root.name}/{number}" for number in range(20)]
+    for number, path in enumerate(paths):
+        put(storage, path, f"{number}\n".encode())
+    missing = f"{paths[0]}-missing"
+    relay.waits_seconds, relay.at_a_time = 0.05, 0
+    splits = names.splits(aside(), [{"path": path, "k": k} for k, path in enumerate([*paths, missing, "relative"])])
+    assert relay.at_a_time >= 10
+    records = [row for batch in aside().records(splits) for row in batch.to_pylist()]
+    assert sorted((row["c6"], row["value"]) for row in records if row["_bad"] is None) == [
+        (k, str(k)) for k in range(20)
+    ]
+    bad = {row["c6"]: row["_bad"]["reason"] for row in records if row["_bad"]}
+    assert bad.keys() == {20, 21}
+    assert f"{missing!r} does not exist" in bad[20]
+    assert "is relative" in bad[21]
+
+
 def test_a_link_swapped_in_after_the_look(names: Names) -> None:
     """A link that takes the place of a file between the look at it and its reading leads nowhere."""
     secret = names.root / "secret"
@@ -279,6 +326,19 @@ def test_encrypted_files_that_rows_name(names: Names, monkeypatch: pytest.Monkey
     row = {"path": names.put("a.txt.age", encrypted(b"one\ntwo\n")), "k": 0}
     read = names.read(reading(decryptionKey="env:NAMED_KEY"), [row])
     assert [record["value"] for record in read] == ["one", "two"]
+
+
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_a_range_of_an_encrypted_file(names: Names, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """No part of cipher text has records of its own: it is refused by its row, where a record would have been looked for in it."""
+    monkeypatch.setenv("NAMED_KEY", READER_KEY)
+    path = names.put("a.age", encrypted(b"".join(b"%d\n" % number for number in range(50))))
+    size = os.path.getsize(path)
+    files = reading(TEXT, form, decryptionKey="env:NAMED_KEY")
+    assert len(names.read(files, [{"path": path, "start": 0, "end": size, "k": 0}])) == 50
+    for start, end in ((0, size - 1), (1, size), (0, 100), (100, size), (size, size), (0, 0)):
+        with pytest.raises(BadFile, match="can only be read whole; leave start and end null"):
+            names.splits(files, [{"path": path, "start": start, "end": end, "k": 0}])
 
 
 def version(path: str) -> dict[str, Any]:

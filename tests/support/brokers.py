@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PRODUCER = 0
+_FIND_COORDINATOR, _NO_RIGHT = 10, 30  # numbers of Kafka's protocol
+_ANSWERS = 1000
 _NAME = b"orders"
 
 
@@ -40,6 +42,7 @@ class Brokers:
             ("rd_kafka_mock_partition_set_leader", number, (pointer, text, ctypes.c_int32, ctypes.c_int32)),
             ("rd_kafka_mock_broker_set_down", number, (pointer, ctypes.c_int32)),
             ("rd_kafka_mock_broker_set_up", number, (pointer, ctypes.c_int32)),
+            ("rd_kafka_mock_push_request_errors_array", None, (pointer, ctypes.c_int16, ctypes.c_size_t, pointer)),
         ):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -62,6 +65,11 @@ class Brokers:
     def up(self, broker: int) -> None:
         """Have it back."""
         self._call.rd_kafka_mock_broker_set_up(self._cluster, broker)
+
+    def refuse_groups(self) -> None:
+        """Have them say to whoever asks for a group that there is no right to it."""
+        errors = (ctypes.c_int * _ANSWERS)(*[_NO_RIGHT] * _ANSWERS)
+        self._call.rd_kafka_mock_push_request_errors_array(self._cluster, _FIND_COORDINATOR, _ANSWERS, errors)
 
     def send(self, *values: bytes) -> None:
         """Append records, each in a batch of its own."""

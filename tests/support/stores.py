@@ -282,7 +282,7 @@ class Relay:
     `careless`: it takes conditional puts, and makes them without their condition. `busy`: it refuses so many requests as too many (503);
     `storms`: it does so with each request of such a number. `loses`: of so many replies one is lost, though the store has done what was
     asked. `away`: it hangs up on whoever asks, and the store hears nothing. `refuses`: what it says, and with which status, to requests
-    of a kind: list, get, put, delete.
+    of a kind: list, get, put, delete. `waits_seconds`: how long it is silent about each; `at_a_time`: how many there were at most.
     """
 
     server: StoreServer
@@ -293,13 +293,25 @@ class Relay:
     away: bool = False
     refuses: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     requests: int = 0
+    waits_seconds: float = 0.0
+    at_a_time: int = 0
+    under_way: list[str] = field(default_factory=list)
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._listener.server_address[1]}"
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Pass a request on, and its answer back."""
+        """Pass a request on, and its answer back, not before its time."""
+        self.under_way.append(handler.path)
+        self.at_a_time = max(self.at_a_time, len(self.under_way))
+        time.sleep(self.waits_seconds)
+        try:
+            self._answer(handler)
+        finally:
+            self.under_way.remove(handler.path)
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         self.requests += 1
         if self.away:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.testing import Crashable, CrashDisk, Program, Report, explore
+from penstock.testing import Crashable, CrashDisk, Known, Program, Report, explore
 from penstock.testing.choices import IMAGES_MAX
 from tests.support.effort import effort
 
@@ -18,10 +18,14 @@ def crashed(
     """Crash a program at each call, and again at each call of the recovery; fail with the first complaint.
 
     A gate sees all images of one crash, at each moment; of a crash and one of the recovery from it the two extremes, up to
-    `states_max` that are spread over the run: all that was not synced is lost, or none of it. Returns the report of the latter.
+    `states_max` that are spread over the run: all that was not synced is lost, or none of it. Where a recovery comes to what the
+    first has gone on with, at a rest or behind a crash, it stops. Returns the report of both.
     """
+    known, both = Known(), Report()
     passes = effort(((1, IMAGES_MAX, None), (2, 2, states_max)), ((2, IMAGES_MAX, None),))
     for depth, images_max, limit in passes:
-        report = explore(make(), profile=profile, depth=depth, images_max=images_max, states_max=limit)
+        report = explore(make(), profile=profile, depth=depth, images_max=images_max, states_max=limit, known=known)
         assert not report.complaints, report.first
-    return report
+        both.states += report.states
+        both.futures += report.futures
+    return both

@@ -13,7 +13,7 @@ from penstock.sink import lengths, parttables
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
 from penstock.storage import LocalStorage
-from penstock.testing import Crashable, CrashDisk, CrashHdfs, ObjectStore, Report, explore
+from penstock.testing import Crashable, CrashDisk, CrashHdfs, Known, ObjectStore, Report, explore
 from tests.support.keys import ENCRYPTED, STAGING_KEY, STAGING_VARIABLE
 from tests.testing.crashes import crashed
 from tests.testing.sink_program import SinkProgram, Step
@@ -202,3 +202,16 @@ def test_same_seed_same_run() -> None:
     steps, options = MAIN
     first, second = (explore(SinkProgram(steps, options), seed=7, images_max=4, states_max=1000) for _ in range(2))
     assert (first.states, first.futures, first.complaints) == (second.states, second.futures, second.complaints)
+
+
+@pytest.mark.slow
+def test_what_is_known_is_not_explored_again() -> None:
+    """Behind a look at each single crash, one at crashes of the recoveries goes on with fewer of them."""
+    known = Known()
+    crash = partial(explore, profile=ObjectStore)
+    crash(SinkProgram(*SCRIPTS["members"]), depth=1, known=known)
+    again = crash(SinkProgram(*SCRIPTS["members"]), depth=1, known=known)
+    assert (again.states, again.futures) == (0, 1)
+    alone, behind = (crash(SinkProgram(*SCRIPTS["members"]), images_max=2, known=before) for before in (None, known))
+    assert behind.futures < alone.futures
+    assert not behind.complaints

@@ -26,7 +26,7 @@ from penstock.sink.sink import Batch, Sink
 from penstock.testing import Crashable, Program, compare, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from penstock.options import Options
 
@@ -56,6 +56,9 @@ class Brokers:
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {each: end.offset for each, end in self.ends(partitions).items()}
+
+    def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        return dict(times)
 
     def records(self, partition: Partition, begin: int, end: int) -> list[int]:
         return [at for at in range(begin, end) if (at + partition.number) % 4]

@@ -401,12 +401,27 @@ async def _later(window: int, records: list[bytes]) -> None:
     """Be a coroutine, which nobody would await."""
 
 
-@pytest.mark.parametrize("recover", [None, 3, _later, lambda: None, lambda a, b, c: None])
+def _yielding(window: int, records: list[bytes]) -> Iterator[bytes]:
+    """Be a generator function: called, it has done nothing."""
+    yield from records
+
+
+@pytest.mark.parametrize("recover", [None, 3, _later, _yielding, lambda: None, lambda a, b, c: None])
 def test_a_recover_that_would_restore_nothing(root: str, recover: Any) -> None:
-    """What cannot be called with a window and its records, and a coroutine function, are refused before there is a log."""
+    """What cannot be called with a window and its records, or would be called and do nothing, is refused before there is a log."""
     with pytest.raises(OptionError, match="recover"):
         Manager(root, recover)
     assert not Path(root).exists()
+
+
+def test_a_recover_that_returns_what_it_would_do(root: str) -> None:
+    """A function that hands on a generator has recovered nothing: it is told, not taken for done."""
+    with Manager(root, lambda window, records: None) as manager:
+        manager.append(b"a")
+        manager.end_window(0)
+    lazy = Manager(root, lambda window, records: (record.decode() for record in records))
+    with lazy as manager, pytest.raises(OptionError, match="recover returned a generator, which nobody goes through"):
+        manager.restore()
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,10 @@ def load_told(sink: Mapping[str, str]) -> None:
     """Load the function that the sink's options want told of what is published, as `load_transform` does; `OptionError`."""
     text = next((text for name, text in sink.items() if name.lower() == "onpublish"), None)
     if text is not None:
-        from penstock.session.functions import named
+        from penstock.session.functions import told
 
         importable_by_workers()
-        named(text, "onPublish")
+        told(text)
 
 
 def load_transform(text: str, *, name: str) -> None:

@@ -218,12 +218,8 @@ class DatabaseSink:
     def _state(self, db: Database) -> _SinkRow | None:
         sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - the name is quoted
         rows = db.execute(sql + db.for_update, self._sink_id)
-        if rows and tuple(map(type, rows[0])) != (
-            str,
-            int,
-            str,
-            str,
-        ):  # a column of SQLite holds what anybody puts in it
+        # A column of SQLite holds what anybody puts in it.
+        if rows and [type(value) for value in rows[0]] != [str, int, str, str]:
             raise self._gone()
         return _SinkRow(*rows[0]) if rows else None
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,73 @@ def encrypt(chunks: Iterable[bytes | memoryview], recipients: Sequence[str], wri
         _raise_first(source, target)
         raise
     _raise_first(source, target)
+
+
+class Encrypting:
+    """Text that is encrypted as it comes: `encrypt` for who has it piece by piece. Use `write`, then `end`, or `give_up`.
+
+    The library pulls, and here it is pushed. So it runs in a thread of its own, which works only while the caller waits: in turns, never
+    side by side. What `write_to` raises is raised by the call that it happened in.
+    """
+
+    def __init__(self, recipients: Sequence[str], write_to: Write) -> None:
+        self._chunk: bytes | memoryview | None = None
+        self._given_up = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._theirs, self._ours = threading.Semaphore(0), threading.Semaphore(0)
+        encrypts = partial(self._encrypt, tuple(recipients), write_to)
+        self._thread = threading.Thread(target=encrypts, name="penstock-encrypting", daemon=True)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Take all of `data`, which may change once it is back."""
+        if len(data):
+            self._chunk = data
+            self._take_turns()
+
+    def end(self) -> None:
+        """Complete the file."""
+        self._chunk = None
+        self._take_turns()
+        self._thread.join()
+
+    def give_up(self) -> None:
+        """Let the thread end, in whatever state; what was written is no whole file."""
+        self._given_up, self._chunk = True, None
+        if self._thread.is_alive():
+            self._theirs.release()
+            self._thread.join()
+
+    def _take_turns(self) -> None:
+        if not self._ended:
+            if self._thread.ident is None:
+                self._thread.start()
+            self._theirs.release()
+            self._ours.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def _encrypt(self, recipients: Sequence[str], write_to: Write) -> None:
+        self._theirs.acquire()
+        try:
+            encrypt(self._chunks(), recipients, write_to)
+        except BaseException as error:  # noqa: BLE001 - raised where the caller waits; also a simulated crash
+            self._error = error
+        finally:
+            self._ended = True
+            self._ours.release()
+
+    def _chunks(self) -> Iterator[bytes | memoryview]:
+        while self._chunk is not None:
+            yield self._chunk
+            self._ours.release()
+            self._theirs.acquire()
+        if self._given_up:
+            raise _GivenUp
+
+
+class _GivenUp(Exception):
+    """An encryption that shall not be completed."""
 
 
 class Keys:

@@ -8,20 +8,7 @@ file.
 Everything here follows from one function, `record_at`: the first place at or behind a position where a record begins.
 It depends on the bytes around the position only, not on who asks, so the range [start, end) is the bytes
 [record_at(start), record_at(end)), and for any cuts 0 < a < b < ... < size these pieces lie edge to edge: no record is
-lost, doubled or cut. That holds because
-
-- separators are looked for in bytes, never in characters: a cut inside a UTF-8 sequence is a cut inside a record like
-  any other;
-- with `sep=None` (Spark's default) `\n`, `\r\n` and a lone `\r` each end a record. One byte to the left and one to the
-  right of a position decide it: behind `\r` a record begins, unless `\n` follows, which then belongs to the same
-  separator;
-- with a separator of several bytes, those that begin before the position and end at or behind it are found by looking
-  `len(sep) - 1` bytes to the left. If the separator can overlap itself (`\n\n` in `\n\n\n`), which occurrences count
-  depends on what is further left; then we go left to an occurrence that none overlaps, which counts surely, and from
-  there to the right.
-
-Text whose code units have two or four bytes (`unit`, the NumPy type of one) follows the same rules, unit by unit: each unit
-becomes a byte first, so that there is nothing else to be got right. See `charsets` for which encodings can be searched so.
+lost, doubled or cut. Where a separator lies across a position, and which one counts, is told in `separators`.
 
 Searching is `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is one block,
 or one record if that is longer: records above `record_bytes_max` are refused, not attempted.
@@ -29,12 +16,12 @@ or one record if that is longer: records above `record_bytes_max` are refused, n
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.errors import BadRecord, FileChanged
+from penstock.formats.separators import CR, LF, places, rule_of
 from penstock.units import format_size
 
 if TYPE_CHECKING:
@@ -43,15 +30,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    Read = Callable[[int, int], bytes]
+    from penstock.formats.separators import Read, SeparatorRule
 
 BOM = b"\xef\xbb\xbf"
 BLOCK_BYTES = 8 << 20
 RECORD_BYTES_MAX = 1 << 30
 _PEEK_BYTES = 64 << 10
 _WHITE_STEPS = 16  # bytes at which a record is looked at one by one for something else than white space
-_LF, _CR = 10, 13
-_BYTE_OF_BIT = np.uint64(0x01020304050607)  # times 2 ** (8 * n) it has n in its highest byte
 
 
 def blocks(
@@ -84,7 +69,7 @@ def blocks(
         return
     stop = record_at(read, size, end, size, sep=sep, unit=unit, bom=bom)
     stop = size if stop is None else stop
-    rule = _rule(sep, unit)
+    rule = rule_of(sep, unit)
     if rule.single:
         yield from _measured(read, begin, stop, rule, block_bytes, record_bytes_max)
         return
@@ -93,7 +78,7 @@ def blocks(
 
 
 def _measured(
-    read: Read, begin: int, stop: int, rule: _Rule, block_bytes: int, record_bytes_max: int
+    read: Read, begin: int, stop: int, rule: SeparatorRule, block_bytes: int, record_bytes_max: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the blocks of [begin, stop), both at a record, each read by one call that ends where a record ends.
 
@@ -113,7 +98,7 @@ def _measured(
             wanted = min(2 * wanted, record_bytes_max + 1)
 
 
-def _last_begin(read: Read, begin: int, target: int, rule: _Rule) -> int:
+def _last_begin(read: Read, begin: int, target: int, rule: SeparatorRule) -> int:
     """Return where the last record begins that is seen to begin in (begin, target]; `begin` if there is none."""
     window = _PEEK_BYTES
     while True:
@@ -135,7 +120,7 @@ def ended(read: Read, begin: int, size: int, *, sep: bytes | None, unit: str = "
 
     `begin` is where a record begins, which is returned if none ends. Behind a CR at the very end an LF may follow.
     """
-    rule = _rule(sep, unit)
+    rule = rule_of(sep, unit)
     target = size - (size - begin) % rule.width
     if rule.single:
         return _last_begin(read, begin, target, rule)
@@ -170,7 +155,7 @@ def stream_blocks(
     Raises `BadRecord` for a record above `record_bytes_max`, and what `chunks` raises.
     """
     offset, rest = without_bom(chunks, bom)
-    last = _rule(sep, unit).last
+    last = rule_of(sep, unit).last
     yield from assembled(rest, offset, last, block_bytes=block_bytes, record_bytes_max=record_bytes_max)
 
 
@@ -181,7 +166,7 @@ def record_at(
 
     Behind a byte order mark the record that begins at 0 is found behind it, for `position` 0 only and whatever the limit.
     """
-    rule = _rule(sep, unit)
+    rule = rule_of(sep, unit)
     limit = min(limit, size)
     if position == 0 and limit > 0:
         return _first(read, size, bom)
@@ -210,7 +195,7 @@ def record_starts(block: bytes, *, sep: bytes | None, unit: str = "u1") -> npt.N
     """Return the offset in `block`, which begins a record, of each record in it."""
     if not block:
         return np.zeros(0, np.int64)
-    starts = np.concatenate((np.zeros(1, np.int64), _rule(sep, unit).ends(block)))
+    starts = np.concatenate((np.zeros(1, np.int64), rule_of(sep, unit).ends(block)))
     return starts[starts < len(block)]
 
 
@@ -230,7 +215,7 @@ def value_ends(
         return ends
     begins, behind = starts // width, ends // width
     before = np.where(behind - begins > 1, codes[behind - 2], 0)
-    widths = np.where(codes[behind - 1] == _LF, 1 + (before == _CR), codes[behind - 1] == _CR)
+    widths = np.where(codes[behind - 1] == LF, 1 + (before == CR), codes[behind - 1] == CR)
     widths[-1:] *= whole
     ends -= widths * width
     return ends
@@ -239,21 +224,6 @@ def value_ends(
 def line_feeds(data: bytes | pa.Buffer) -> npt.NDArray[np.int64]:
     """Return where line feeds stand."""
     return places(data, b"\n")
-
-
-def places(data: bytes | pa.Buffer, byte: bytes) -> npt.NDArray[np.int64]:
-    """Return where a byte stands. Where no eight bytes in a row have two of them, that takes two thirds of the time."""
-    hits = np.frombuffer(data, np.uint8) == byte[0]
-    if 24 * np.count_nonzero(hits[:_PEEK_BYTES]) > min(len(hits), _PEEK_BYTES):  # so many that some eight bytes will
-        return np.flatnonzero(hits)
-    even = len(hits) - len(hits) % 8
-    words = hits[:even].view("<u8")  # of a byte 1 for a line feed and others 0
-    places = np.flatnonzero(words != 0)
-    marked = words[places]
-    if (marked & (marked - np.uint64(1))).any():
-        return np.flatnonzero(hits)
-    inside = (marked * _BYTE_OF_BIT >> np.uint64(56)).astype(np.int64)
-    return np.concatenate((places * 8 + inside, np.flatnonzero(hits[even:]) + even))
 
 
 def with_line_feeds(block: bytes, sep: bytes | None) -> bytes:
@@ -366,182 +336,6 @@ def too_long(offset: int, record_bytes_max: int) -> BadRecord:
         "is lineSep (or a quote of csv) what the file has?"
     )
     return BadRecord(msg, offset=offset)
-
-
-class _Rule(Protocol):
-    """Where records end. Positions and data begin at whole code units, and data that is searched at an anchor or a record."""
-
-    width: int
-    """Bytes of a code unit."""
-    kept: int
-    """Bytes at the end of what was searched in vain that the next search needs."""
-    single: bool
-    """Whether any piece of a file shows each separator in it, wherever the piece begins."""
-
-    def anchor(self, read: Read, position: int, /) -> int:
-        """Return where to begin a search for the first record at or behind `position`."""
-
-    def find(self, data: bytes, position: int, *, final: bool) -> int:
-        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
-
-    def last(self, data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
-
-    def ends(self, block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
-
-
-class _Newlines:
-    r"""The rule of `sep=None`: `\n`, `\r\n` and a lone `\r`."""
-
-    width = kept = 1
-    single = True
-
-    @staticmethod
-    def anchor(_read: Read, position: int) -> int:
-        """Return where to begin a search for the first record at or behind `position`."""
-        return position - 1
-
-    @staticmethod
-    def find(data: bytes, position: int, *, final: bool) -> int:
-        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
-        begin = max(position - 1, 0)
-        feed = data.find(b"\n", begin)
-        lone = data.find(b"\r", begin, feed if feed >= 0 else len(data))
-        if lone < 0 or lone + 1 == feed:
-            return feed + 1 if feed >= 0 else -1
-        return -1 if lone + 1 == len(data) and not final else lone + 1
-
-    @staticmethod
-    def last(data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
-        lone = data.rfind(b"\r", 0, len(data) - 1)
-        feed = data.rfind(b"\n", max(lone, 0))
-        return max(lone, feed) + 1
-
-    @staticmethod
-    def ends(block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
-        codes = np.frombuffer(block, np.uint8)
-        hit = codes == _LF
-        if b"\r" in block:
-            lone = codes == _CR
-            lone[:-1] &= codes[1:] != _LF
-            hit |= lone
-        return np.flatnonzero(hit).astype(np.int64) + 1
-
-
-class _Separator:
-    """The rule of a fixed separator: its occurrences from left to right, none overlapping one that counts."""
-
-    width = 1
-
-    def __init__(self, sep: bytes) -> None:
-        self.sep = sep
-        self.kept = len(sep) - 1
-        self.single = len(sep) == 1
-        self._overlaps = any(sep.startswith(sep[length:]) for length in range(1, len(sep)))
-
-    def anchor(self, read: Read, position: int) -> int:
-        """Return a place, far enough in front of `position`, in which no separator lies across."""
-        back = len(self.sep)
-        while self._overlaps and back < position:
-            back = min(64 * back, position)
-            window = read(position - back, back)
-            sure = self._uncrossed(window, back - len(self.sep))
-            if sure >= self.kept:
-                return position - back + sure
-        return max(position - back, 0)
-
-    def find(self, data: bytes, position: int, *, final: bool) -> int:  # noqa: ARG002 - nothing behind decides
-        """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
-        size = len(self.sep)
-        place = data.find(self.sep)
-        while 0 <= place < position - size:
-            place = data.find(self.sep, place + size)
-        return place + size if place >= 0 else -1
-
-    def last(self, data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
-        place = data.rfind(self.sep)
-        if place < 0:
-            return 0
-        if self._overlaps:
-            place = self._last_from(data, self._uncrossed(data, place))
-        return place + len(self.sep)
-
-    def ends(self, block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
-        if self.single:
-            return places(block, self.sep) + 1
-        lengths = np.fromiter(map(len, block.split(self.sep)), np.int64)
-        return np.cumsum(lengths[:-1] + len(self.sep))
-
-    def _uncrossed(self, data: bytes, at: int) -> int:
-        """Return the last place up to `at` that no separator lies across; below `kept`, bytes to the left decide."""
-        while at > 0:
-            crossing = data.find(self.sep, max(at - self.kept, 0), at + self.kept)
-            if crossing < 0:
-                break
-            at = crossing
-        return at
-
-    def _last_from(self, data: bytes, at: int) -> int:
-        place = at
-        while at >= 0:
-            place, at = at, data.find(self.sep, at + len(self.sep))
-        return place
-
-
-class _Units:
-    """The rule of wider code units: another rule on one byte for each, which is 0 for a unit that no separator has."""
-
-    def __init__(self, sep: bytes | None, unit: str) -> None:
-        self._type = np.dtype(unit)
-        self.width = self._type.itemsize
-        units = [_LF, _CR] if sep is None else np.frombuffer(sep, self._type).tolist()
-        marks = (
-            {_LF: _LF, _CR: _CR} if sep is None else {value: mark for mark, value in enumerate(dict.fromkeys(units), 1)}
-        )
-        self._marks = marks
-        self._rule = _Newlines() if sep is None else _Separator(bytes(marks[value] for value in units))
-        self.kept = self._rule.kept * self.width
-        self.single = self._rule.single
-
-    def anchor(self, read: Read, position: int) -> int:
-        """See `_Rule`."""
-
-        def narrow(offset: int, length: int) -> bytes:
-            return self._narrow(read(offset * self.width, length * self.width))
-
-        return self._rule.anchor(narrow, position // self.width) * self.width
-
-    def find(self, data: bytes, position: int, *, final: bool) -> int:
-        """See `_Rule`."""
-        place = self._rule.find(self._narrow(data), position // self.width, final=final)
-        return place * self.width if place >= 0 else -1
-
-    def last(self, data: bytes) -> int:
-        """See `_Rule`."""
-        return self._rule.last(self._narrow(data)) * self.width
-
-    def ends(self, block: bytes) -> npt.NDArray[np.int64]:
-        """See `_Rule`."""
-        return self._rule.ends(self._narrow(block)) * self.width
-
-    def _narrow(self, data: bytes) -> bytes:
-        codes = np.frombuffer(data, self._type, len(data) // self.width)
-        narrow = np.zeros(len(codes), np.uint8)
-        for value, mark in self._marks.items():
-            narrow[codes == value] = mark
-        return narrow.tobytes()
-
-
-@lru_cache(maxsize=8)
-def _rule(sep: bytes | None, unit: str = "u1") -> _Rule:
-    if unit != "u1":
-        return _Units(sep, unit)
-    return _Newlines() if sep is None else _Separator(sep)
 
 
 def _first(read: Read, size: int, bom: bytes) -> int | None:

@@ -30,7 +30,7 @@ from penstock.kafka.values import ValueReader
 from penstock.options import SOURCE, parse
 from penstock.options.formats import VALUES
 from penstock.options.internal import SPLITS
-from penstock.options.kafka import CLIENT, KAFKA, SERVERS, is_topics, of_address, parse_topics
+from penstock.options.kafka import CLIENT, KAFKA, SERVERS, STARTING, is_topics, of_address, parse_topics
 from penstock.session import ddl
 from penstock.source import configured
 from penstock.source.rescue import with_paths
@@ -81,8 +81,7 @@ class Topics:
         address = of_address(src)
         _check_told_once(address, own)
         _check_known(own)
-        written = {name.lower() for name in own}
-        usual = {name: text for name, text in _USUAL.items() if name.lower() not in written} | address
+        usual = _usual(own) | address
         options = parse_topics(usual | own, stream=True, table=TOPICS, what="source of topics")
         client = {CLIENT + name: text for name, text in options["kafka"].items()}
         given = {name: text for name, text in {**options.given, **client}.items() if name not in usual}
@@ -135,6 +134,14 @@ class Topics:
         chosen = {name: text for name, text in self.options.given.items() if name in names}
         client = {CLIENT + name: text for name, text in self.options["kafka"].items()}
         return chosen | client | {"emit": SPLITS, "tasks": str(self.options["minPartitions"] or tasks)}
+
+
+def _usual(own: Mapping[str, str]) -> dict[str, str]:
+    """Return what an ingest says where its user does not, in whatever words: where it begins may be a time."""
+    written = {name.lower() for name in own}
+    begins = any(name.lower() in written for name in STARTING)
+    unsaid = [name for name in _USUAL if name.lower() not in written and not (begins and name in STARTING)]
+    return {name: _USUAL[name] for name in unsaid}
 
 
 def counts_of(offset: Mapping[str, Any]) -> dict[str, int]:

@@ -39,6 +39,11 @@ REFUSED = frozenset(
     }
 )
 
+_NAMES = "see kafka.* in the options, by the names of librdkafka"
+_KERBEROS = (
+    "kafka.sasl.mechanism is GSSAPI, which is Kerberos, unless it is said, and confluent-kafka as it comes in packages has none: set it to "
+    "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, or build confluent-kafka with librdkafka of this machine, which has it"
+)
 _SECRET_CHARACTERS = 4
 _SILENT = 0  # what matters comes as an error; kafka.log_level=7 has librdkafka tell all the rest
 
@@ -143,9 +148,8 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
         reason = error.args[0]
         # What was given is not repeated: librdkafka shows the value, which may be a secret, where it does not like it.
         words = reason.str() if reason.name() != "_INVALID_ARG" else _unnamed(reason.str(), settings)
-        msg = (
-            f"the client of Kafka refuses its settings: {words}; see kafka.* in the options, by the names of librdkafka"
-        )
+        advice = _KERBEROS if "No provider for SASL mechanism" in words else _NAMES
+        msg = f"the client of Kafka refuses its settings: {words}; {advice}"
         raise OptionError(msg) from None
 
 

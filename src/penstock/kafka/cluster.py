@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import wait
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import clock
@@ -13,7 +14,7 @@ from penstock.kafka import client
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from confluent_kafka.admin import AdminClient
 
@@ -62,17 +63,20 @@ class Asked(Protocol):
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the offset behind the last record of each partition, decided or not."""
 
+    def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have none yet."""
+
 
 class Cluster:
     """The brokers that options name. Connects at the first question; one object a process, as it survives no fork.
 
-    `DependencyError` where the library is missing.
+    They may take as long as `timeout` says, and `most_seconds` at most. `DependencyError` where the library is missing.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, most_seconds: float = inf) -> None:
         client.require()
         self._given: Mapping[str, str] = options["kafka"]
-        self._seconds = options["timeout"] / 1_000_000_000
+        self._seconds = min(options["timeout"] / 1_000_000_000, most_seconds)
         self.reads_uncommitted = self._given.get("isolation.level", "").lower() == _READ_UNCOMMITTED
         self._asker: AdminClient | None = None
         self._heard = client.Heard()
@@ -108,36 +112,38 @@ class Cluster:
         """Return the first offset that each partition still has."""
         from confluent_kafka.admin import OffsetSpec
 
-        return {name: end.offset for name, end in self._offsets(partitions, OffsetSpec.earliest()).items()}
+        ends = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
+        return {name: end.offset for name, end in ends.items()}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
         """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the last one."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets(partitions, OffsetSpec.latest())
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the offset behind the last record of each partition, decided or not."""
         from confluent_kafka.admin import OffsetSpec
 
-        ends = self._offsets(partitions, OffsetSpec.latest(), undecided=True)
+        ends = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), undecided=True)
         return {name: end.offset for name, end in ends.items()}
 
-    def _offsets(
-        self,
-        partitions: Collection[Partition],
-        spec: Any,  # noqa: ANN401 - the library's
-        *,
-        undecided: bool = False,
-    ) -> dict[Partition, End]:
+    def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have none yet."""
+        from confluent_kafka.admin import OffsetSpec
+
+        ends = self._offsets({partition: OffsetSpec.for_timestamp(time) for partition, time in times.items()})
+        return {name: end.offset for name, end in ends.items() if end.offset >= 0}
+
+    def _offsets(self, specs: Mapping[Partition, Any], *, undecided: bool = False) -> dict[Partition, End]:
         """Return offsets of partitions, asked again as long as there is somebody missing who knows them.
 
         The client waits for an answer, and not for a leader: where none is known yet, as while a broker comes back, it says so at once.
         """
         until = clock.monotonic() + self._seconds
-        while partitions:
+        while specs:
             try:
-                return self._offsets_now(partitions, spec, undecided=undecided or self.reads_uncommitted)
+                return self._offsets_now(specs, undecided=undecided or self.reads_uncommitted)
             except BrokerAway:
                 if clock.monotonic() >= until:
                     raise
@@ -146,16 +152,10 @@ class Cluster:
             clock.sleep(_AGAIN_SECONDS)
         return {}
 
-    def _offsets_now(
-        self,
-        partitions: Iterable[Partition],
-        spec: Any,  # noqa: ANN401 - the library's
-        *,
-        undecided: bool,
-    ) -> dict[Partition, End]:
+    def _offsets_now(self, specs: Mapping[Partition, Any], *, undecided: bool) -> dict[Partition, End]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
-        asked = {TopicPartition(*partition): spec for partition in partitions}
+        asked = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         level = IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED
         futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
         ends = {}

@@ -11,7 +11,15 @@ from dataclasses import replace
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BrokerError, OptionError, RecordsLost, RecordsReplaced, TopicNotThere, TopicReplaced
+from penstock.errors import (
+    BrokerError,
+    OptionError,
+    RecordsLost,
+    RecordsReplaced,
+    TopicNotThere,
+    TopicReplaced,
+    TransactionOpen,
+)
 from penstock.kafka.cluster import End
 from penstock.kafka.offset import OffsetCounts, Partition, Positions
 from penstock.options.internal import SPLITS
@@ -24,6 +32,9 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 _TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
+_TOLD_MISTAKES = 10
+_TIME = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
+_TIMES = {"startingOffsets": "startingOffsetsByTimestamp", "endingOffsets": "endingOffsetsByTimestamp"}
 _log = logging.getLogger("penstock.kafka")
 _HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
 
@@ -200,20 +211,49 @@ class TopicPlanner:
         """Return the positions that an option says, for every partition there is."""
         topics, partitions = self._selected(())
         ids = {name: topic.id for name, topic in topics.items()}
+        times = self._options[_TIMES[option]] if self._options[_TIME[option]] is None else self._options[_TIME[option]]
+        if times is not None:
+            return self._at_times(option, times, partitions, ids)
         word = self._options[option]
         if word == "earliest":
             return Positions(self._cluster.firsts(partitions), ids)
         if word == "latest":
             return _at_ends(self._cluster.ends(partitions), ids)
-        given = {Partition(topic, int(number)): at for topic, numbers in word.items() for number, at in numbers.items()}
-        if set(given) != partitions:
-            names = ", ".join(str(partition) for partition in sorted(partitions ^ set(given)))
-            msg = f"{option} has to name the partitions that are read, all of them and no other; mend {names}"
-            raise OptionError(msg)
+        given = _named(option, word, partitions)
         firsts = self._cluster.firsts({partition for partition, at in given.items() if at == EARLIEST})
         ends = self._cluster.ends({partition for partition, at in given.items() if at == LATEST})
         latest = _at_ends(ends, ids)
         return replace(latest, next={**given, **firsts, **latest.next})
+
+    def _at_times(
+        self, option: str, times: int | Mapping[str, Any], partitions: set[Partition], ids: Mapping[str, str]
+    ) -> Positions:
+        """Return the positions of the first records of a time or later; where there is none yet, that is an end, as Spark has it."""
+        given = (
+            dict.fromkeys(partitions, times) if isinstance(times, int) else _named(_TIMES[option], times, partitions)
+        )
+        first = self._cluster.since(given)
+        without = sorted(partitions - set(first))
+        if without and option == "startingOffsets" and self._options["startingOffsetsByTimestampStrategy"] == "error":
+            msg = (
+                f"partition {without[0]} has no record of {given[without[0]]} ms since 1970 or later; expected one in each partition: say "
+                "an earlier time, or set startingOffsetsByTimestampStrategy=latest, which begins such a partition with its next record"
+            )
+            raise OptionError(msg)
+        latest = _at_ends(self._cluster.ends(without), ids)
+        return replace(latest, next={**first, **latest.next})
+
+
+def _named(option: str, form: Mapping[str, Any], partitions: set[Partition]) -> dict[Partition, int]:
+    """Return what an option says of each partition; `OptionError` unless these are all that are read."""
+    given = {Partition(topic, int(number)): at for topic, numbers in form.items() for number, at in numbers.items()}
+    if set(given) != partitions:
+        wrong = sorted(partitions ^ set(given))
+        names = ", ".join(map(str, wrong[:_TOLD_MISTAKES]))
+        more = f", and {len(wrong) - _TOLD_MISTAKES} more" if wrong[_TOLD_MISTAKES:] else ""
+        msg = f"{option} has to name the partitions that are read, all of them and no other; mend {names}{more}"
+        raise OptionError(msg)
+    return given
 
 
 def _counted(
@@ -276,6 +316,20 @@ def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
         f"in front of the cut, {_HOW}"
     )
     return RecordsReplaced(msg, topic=partition.topic, partition=partition.number, offset=at, epoch=epoch)
+
+
+def undecided(partition: Partition, end: int, stable: int, seconds: float, given: Mapping[str, str]) -> TransactionOpen:
+    """Return the error of a range that a transaction keeps from being read, which is open from offset `stable` on."""
+    place = f"--topic {partition.topic} --partition {partition.number}"
+    tool = f"kafka-transactions.sh --bootstrap-server {given['bootstrap.servers']}"
+    msg = (
+        f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open since offset {stable}, and was for "
+        f"{seconds:g} s; expected it to end, as what is behind it, up to {end}, was planned and cannot be read before: wait for its "
+        "producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
+        f"timeout; `{tool} describe-producers {place}` says whose it is, and `{tool} abort {place} --start-offset {stable}` ends one that "
+        "hangs"
+    )
+    return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)
 
 
 def replaced(name: str, known: str, found: str) -> TopicReplaced:

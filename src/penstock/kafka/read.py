@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from functools import lru_cache
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from penstock.errors import BadRecord, BrokerAway, BrokerError, RecordsLost, Rec
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import UNKNOWN_EPOCH
+from penstock.processes import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -43,6 +45,7 @@ _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20  # of keys and values, about
 _POLL_SECONDS = 0.5
 _LEAVING_SECONDS = 0.005
+_LOOK_SECONDS = 5.0  # at most, for why a partition has given nothing
 _LEAVING = frozenset({"_STATE", "_PREV_IN_PROGRESS"})  # what the client says to a seek meanwhile
 _MICROSECONDS = 1000  # in a millisecond
 _MOST_MILLISECONDS = ((1 << 63) - 1) // _MICROSECONDS
@@ -58,8 +61,8 @@ def schema(options: Options) -> pa.Schema:
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order.
 
-    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `BrokerAway`, `BrokerError`; `BadRecord` for a time, or
-    the name of a header, that is none.
+    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `TransactionOpen`, `BrokerAway`, `BrokerError`; `BadRecord`
+    for a time, or the name of a header, that is none.
 
     Where a loss is no failure, what is left of the range; each loss is told.
     """
@@ -105,9 +108,8 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _U
     from confluent_kafka import Message
 
     count = len(messages)
-    kinds, milliseconds = (
-        np.fromiter(map(Message.timestamp, messages), dtype=_TIMES, count=count).view(np.int64).reshape(-1, 2).T
-    )
+    times = chain.from_iterable(map(Message.timestamp, messages))
+    kinds, milliseconds = np.fromiter(times, np.int64, 2 * count).reshape(-1, 2).T
     arrays = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
@@ -121,9 +123,6 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _U
     if len(columns) > len(arrays):
         arrays.append(pa.array(_headers(messages, unheld), HEADERS))
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
-
-
-_TIMES = np.dtype([("kind", np.int64), ("milliseconds", np.int64)])
 
 
 def _offsets(messages: list[Message]) -> Any:  # noqa: ANN401 - numpy's
@@ -195,7 +194,7 @@ class _Reader:
         self._given: Mapping[str, str] = options["kafka"]
         self._seconds = options["timeout"] / 1_000_000_000
         self._lossy = not options["failOnDataLoss"]
-        self._cluster = Cluster(options)
+        self._options, self._cluster = options, Cluster(options)
         self._consumer: Consumer | None = None
         self._ids: dict[str, str] = {}  # of the topics that the consumer has read
         self._heard = client.Heard()
@@ -264,8 +263,6 @@ class _Reader:
         since = clock.monotonic()
         while at < wanted.end:
             messages = self._next(consumer, wanted)
-            if not messages and clock.monotonic() - since > self._seconds:
-                raise self._silent(wanted, at)
             records = list(filterfalse(Message.error, messages))
             if records:
                 reached = _offsets(records)
@@ -278,6 +275,9 @@ class _Reader:
             for message in filter(Message.error, messages):
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
+            if not records and clock.monotonic() - since > self._seconds:
+                self._check_open(wanted)
+                raise self._silent(wanted, at)
         return None
 
     def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
@@ -306,7 +306,8 @@ class _Reader:
         try:
             messages: list[Message] = consumer.consume(1, _POLL_SECONDS)
             if messages:
-                messages += consumer.consume(_BATCH_ROWS, 0)
+                with no_collection():
+                    messages += consumer.consume(_BATCH_ROWS, 0)
                 self._heard.forget()
         except KafkaException as error:
             raise self._told(error.args[0], wanted) from error
@@ -322,7 +323,7 @@ class _Reader:
             return reached if reached >= wanted.end else self._short_of(wanted)
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(error, at, wanted)
-        if client.is_away(error):
+        if client.is_away(error) or message.topic() is None:  # of no partition: of a group, which is asked for nothing
             self._heard.hear(error)
             return None
         raise self._told(error, wanted)
@@ -338,6 +339,17 @@ class _Reader:
             return None
         self._accept(plan.cut_off(wanted.partition, wanted.end, end))
         return wanted.end
+
+    def _check_open(self, wanted: Range) -> None:
+        """Raise `TransactionOpen` where the partition has all of the range, and what is in front of its end is not decided.
+
+        Brokers that are away say nothing, and were waited for already.
+        """
+        asked = Cluster(self._options, most_seconds=_LOOK_SECONDS)
+        with suppress(BrokerAway):
+            stable = asked.ends([wanted.partition])[wanted.partition].offset
+            if stable < wanted.end <= asked.written([wanted.partition])[wanted.partition]:
+                raise plan.undecided(wanted.partition, wanted.end, stable, self._seconds, self._given)
 
     def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
         """Return the offset to go on at, the end if nothing is there; `RecordsLost`, `RecordsReplaced` where a loss is a failure."""

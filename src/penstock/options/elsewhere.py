@@ -173,16 +173,10 @@ _JDBC = {
     "sessionInitStatement": _SETTING,
 }
 
-_BY_TIME = "startingOffsets says offsets, earliest or latest; a consumer's offsets_for_times finds those of a time"
 _AS_SOON = "there is nothing to set: a batch begins as soon as there is something; trigger(processingTime=...) says how often is looked"
 _CLIENT_ASKS = "here it is timeout: for so long the client asks again by itself"
 _KAFKA = {
     "path": "topics have no path: .load() without one, and subscribe, subscribePattern or assign",
-    "startingTimestamp": _BY_TIME,
-    "startingOffsetsByTimestamp": _BY_TIME,
-    "startingOffsetsByTimestampStrategy": _BY_TIME,
-    "endingTimestamp": _BY_TIME,
-    "endingOffsetsByTimestamp": _BY_TIME,
     "minOffsetsPerTrigger": _AS_SOON,
     "maxTriggerDelay": _AS_SOON,
     "kafkaConsumer.pollTimeoutMs": _CLIENT_ASKS,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import OptionError, without_credentials
 from penstock.options.checked import parse
 from penstock.options.option import Option, Options
-from penstock.options.parsers import count, duration_ns, flag, pattern, reference
+from penstock.options.parsers import choice, count, duration_ns, flag, reference, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,11 @@ _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config")
 _REFERENCE = re.compile(r"(env|file):")
 _ADDRESS = re.compile(r"kafka://([^/@\s]+)(?:/([^/\s]*))?/?", re.IGNORECASE)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")  # one way to write each number: of two of a partition one would be lost
+_MOMENT = re.compile(r"[0-9]{1,15}")
 _OFFSET_MAX = (1 << 63) - 1
 _LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds of a question's time
+STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SELECTING = ("subscribe", "subscribePattern", "assign")
 
 # What this source says itself, and why.
@@ -64,6 +67,16 @@ def names_of_topics(value: str, name: str) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+def pattern_of_topics(value: str, name: str) -> str:
+    """Return a regular expression of Python."""
+    try:
+        re.compile(text(value, name))
+    except re.error as error:
+        msg = f"{name}={value!r} is no regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
+        raise OptionError(msg) from error
+    return value
+
+
 def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
     """Return the partitions of each topic."""
     form = _json(value)
@@ -95,6 +108,26 @@ def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str |
         )
         raise OptionError(msg)
     return topics
+
+
+def moment(value: str, name: str) -> int:
+    """Return a time, in milliseconds since 1970."""
+    if not _MOMENT.fullmatch(value.strip()):
+        msg = f"{name}={value!r}: expected milliseconds since 1970, such as 1700000000000"
+        raise OptionError(msg)
+    return int(value)
+
+
+def moments(value: str, name: str) -> dict[str, Any]:
+    """Return the form of JSON with a time for each partition, in milliseconds since 1970."""
+    form = _json(value)
+    if not isinstance(form, dict) or not form or not all(_is_offsets_of_partitions(item, 0) for item in form.items()):
+        msg = (
+            f"{name}={value!r}: expected JSON with milliseconds since 1970 for each partition, each once, such as "
+            '{"orders": {"0": 1700000000000}}'
+        )
+        raise OptionError(msg)
+    return form
 
 
 def patience_ns(value: str, name: str) -> int:
@@ -139,10 +172,17 @@ def _is_offsets_of_partitions(item: tuple[str, Any], least: int) -> bool:
 
 KAFKA = (
     Option("subscribe", None, names_of_topics, "topics, separated by commas"),
-    Option("subscribePattern", None, pattern, "a regular expression that the whole name of a topic matches"),
+    Option("subscribePattern", None, pattern_of_topics, "a regular expression that the whole name of a topic matches"),
     Option("assign", None, assigned, "single partitions, as JSON"),
     Option("startingOffsets", None, starting_offsets, "where a new query begins; unset: latest, of a batch earliest"),
     Option("endingOffsets", None, ending_offsets, "where a batch ends; unset: latest"),
+    Option("startingTimestamp", None, moment, "a new query begins with the first records of this time or later"),
+    Option("startingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
+    Option(
+        "startingOffsetsByTimestampStrategy", "error", choice("error", "latest"), "of a partition without such a record"
+    ),
+    Option("endingTimestamp", None, moment, "a batch ends in front of the first records of this time or later"),
+    Option("endingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
     Option("maxOffsetsPerTrigger", None, count, "at most that many offsets a batch, over all partitions"),
     Option("minPartitions", None, count, "tasks of a batch at least, as far as it has that many offsets"),
     Option("failOnDataLoss", "true", flag, "fail where records are gone, or go on behind them with a warning"),
@@ -195,10 +235,21 @@ def _check_selection(options: Options) -> None:
         raise OptionError(msg)
 
 
+def _once(options: Options, names: tuple[str, ...]) -> str | None:
+    """Return the one of some options that is given, if any is; `OptionError` for more, of which one would be passed over."""
+    chosen = [name for name in names if options[name] is not None]
+    if len(chosen) > 1:
+        msg = f"{' and '.join(chosen)} say the same in two ways: expected one of them"
+        raise OptionError(msg)
+    return chosen[0] if chosen else None
+
+
 def _check_mode(options: Options, *, stream: bool | None) -> None:
     """Raise `OptionError` for what a stream, or a batch, cannot have."""
-    if stream is True and options["endingOffsets"] is not None:
-        msg = "endingOffsets is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
+    _once(options, STARTING)
+    ending = _once(options, _ENDING)
+    if stream is True and ending is not None:
+        msg = f"{ending} is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
     starting = options["startingOffsets"]
     latest = starting == "latest" or (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.arguments import check_doing
 from penstock.errors import OptionError
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def named(text: str, option: str) -> Callable[..., Any]:
         raise OptionError(msg)
     called: Callable[..., Any] = function
     return called
+
+
+def told(text: str) -> Callable[[list[dict[str, Any]]], object]:
+    """Return the function that `onPublish` names; `OptionError` if there is none, or one that would be told and do nothing."""
+    function = named(text, "onPublish")
+    check_doing(f"onPublish={text!r}", function, "events")
+    return function
 
 
 def digest(function: Any) -> str:  # noqa: ANN401 - what users gave

@@ -46,7 +46,9 @@ class BytePart(Part[Encoded]):
     @property
     def is_to_be_staged(self) -> bool:
         """Whether more of the part is in memory than should be."""
-        return self.buffered >= self.stage_bytes * (_HELD_LONGER if self.opened.kind.recipients else 1)
+        if self.buffered < self.stage_bytes:
+            return False
+        return self.buffered >= self.stage_bytes * (1 if self._has_own_file else _HELD_LONGER)
 
     def add(self, payload: Encoded) -> None:
         """Take the rows; a full member is compressed at once."""
@@ -100,8 +102,14 @@ class BytePart(Part[Encoded]):
         return payload.fitting(room, room_rows)
 
     def _begin_own(self) -> None:
-        """Begin the own file, which may become the finished one."""
-        required(self._own).begin(self._header)
+        """Begin the own file, which may become the finished one; an encrypted one will, and begins with all that is staged."""
+        own, staging = required(self._own), self._desk.staging
+        own.begin(self._header)
+        if self.is_encrypted_now:
+            for data in (data for segment in self._segments for data in staging.read(segment)):
+                own.write(data)
+            self._own_rows = sum(segment.rows for segment in self._segments)
+            self._segments = []
 
     def _write_own(self) -> int:
         for held in self._held:
@@ -114,6 +122,10 @@ class BytePart(Part[Encoded]):
         whole = b"".join(data)
         rows = sum(s.rows for s in absorbed) + sum(held.rows for held in self._held)
         return staging.pack(whole, rows, BYTES, len(whole))
+
+    def _end_own(self) -> int:
+        required(self._own).end()
+        return 0
 
     def _own_segments(self, own: Output) -> list[Segment]:
         return [own.segment(self._own_rows, BYTES)]

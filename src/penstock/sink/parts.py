@@ -11,9 +11,10 @@ Three ways lead from a row to disk, and the choice is only about cost:
   batch, in one pass. Bytes where files are records (compressed members too, since members concatenate); decoded and
   encoded in groups of a proper size where they are tables.
 
-What is encrypted is so once, in one piece, when the part is complete: such a part has no file of its own. Its rows wait in the pack,
-also those of a large batch, clear or under the staging key, and are assembled when it is closed. What is complete before
-that much of it waits in memory goes straight into its file, so of bytes more is held.
+What is encrypted is so once, in one piece. Of a part that is known to end with this batch, and in this task, that is done as its rows
+come, in a file of its own. Any other part has none: its rows wait in the pack, also those of a large batch, clear or under the
+staging key, and are assembled when it is closed. What is complete before that much of it waits in memory goes straight into its file, so
+of bytes more is held.
 
 A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one
 with the new rows, as a log-structured merge tree does: their number stays logarithmic, and no byte is copied more than
@@ -74,6 +75,10 @@ class Desk:
     limits: Limits
     ratio: float
     root: str  # of the output, for messages
+    final: bool = False  # the query ends with this batch
+    merge_below: int = (
+        0  # bytes: smaller parts that end with this batch are left to the driver, which merges those of several writers
+    )
     as_text: bool = False  # columns that the format cannot hold
     growing: bool = False  # files of rows, which no limit closes
     own_files: int = 0
@@ -83,6 +88,10 @@ class Desk:
     def limits_of(self, bucket: str) -> Limits:
         """Return what closes a part of this bucket."""
         return Limits.never() if self.growing and not is_aside(bucket) else self.limits
+
+    def ends(self, part: OpenPart) -> bool:
+        """Tell whether a part ends with this batch, whatever more comes."""
+        return self.final or self.limits_of(part.bucket).ends_with(part.first_batch, self.origin.batch)
 
     def own_file(self) -> Output | None:
         """Return a new file of its own for a part, `None` if the task has enough of them."""
@@ -151,11 +160,24 @@ class Part(ABC, Generic[Payload]):
         self.buffered += size
         self._desk.buffered += size
 
+    @property
+    def is_encrypted_now(self) -> bool:
+        """Whether its rows are encrypted as they come: then it can neither be left open, nor be left to the driver."""
+        return self._own is not None and bool(self.opened.kind.recipients)
+
+    @property
+    def _has_own_file(self) -> bool:
+        """Whether it has a file of its own, or may: an encrypted one only if nothing can leave it open, nor to the driver."""
+        if self._own is not None or not self.opened.kind.recipients:
+            return True
+        return self.size >= self._desk.merge_below and self._desk.ends(self.opened)
+
     def relieve(self) -> None:
         """Move what is in memory to disk: into the part's own file, or the pack when there are too many of those."""
-        if self._own is None and not self.opened.kind.recipients:
+        if self._own is None and self._has_own_file:
             self._own = self._desk.own_file()
             if self._own is not None:
+                self._own.encrypt_to(self.opened.kind.recipients)
                 self._begin_own()
         if self._own is not None:
             self._own_rows += self._write_own()

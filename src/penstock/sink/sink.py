@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
@@ -49,7 +48,6 @@ from penstock.errors import (
     Fenced,
     OptionError,
     PublishConflict,
-    TemplateError,
     UsageError,
 )
 from penstock.formats import encoder, file_extension
@@ -72,6 +70,7 @@ from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.ready import Progress
 from penstock.sink.rolling import Limits
+from penstock.sink.room import room
 from penstock.sink.sparklog import check_apart, check_no_log
 from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
@@ -90,9 +89,6 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-_NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
-_KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
-_PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
 KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
 _log = logging.getLogger("penstock.sink")
 _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
@@ -251,7 +247,7 @@ class Sink:
                         aside.hand_on()
                         count += _fed(task, piece)
                     aside.hand_on()
-                    closed, left, consumed = task.finish(final=begun.final, merge_below=self._merge_below)
+                    closed, left, consumed = task.finish()
             except BeginAgain:
                 task.discard()
                 if account is not None:
@@ -274,7 +270,16 @@ class Sink:
         staging = Staging(
             self.storage, self.staging, base=begun.base, batch=batch, writer=writer, keys=self.cipher.keys()
         )
-        desk = Desk(staging, origin, self.limits, begun.ratio, self.root, growing=self.options["growing"])
+        desk = Desk(
+            staging,
+            origin,
+            self.limits,
+            begun.ratio,
+            self.root,
+            begun.final,
+            self._merge_below,
+            growing=self.options["growing"],
+        )
         to = begun.recipients
         kind, aside = self.layout.kind(data_schema, to), _aside_parts(self.sink_id, to)
         return TaskWriter(
@@ -382,7 +387,7 @@ class Sink:
         origin = Origin(DRIVER, batch, base, clock.now_ns(), socket.gethostname(), os.getpid())
         keys = self.cipher.keys()
         staging = Staging(self.storage, self.staging, base=base, batch=batch, writer=DRIVER, keys=keys)
-        desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text)
+        desk = Desk(staging, origin, self.limits, head.ratio, self.root, as_text=as_text)
         try:
             with self.committer.reading_of(head.n, head.epoch), self.storage.workers(_ASSEMBLERS) as pool:
                 for _ in pool.map(lambda g: new_part(desk, g.place, g.kind, g).close(), groups(parts, self.limits)):
@@ -515,31 +520,7 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
 
 
 def _room(sink: Sink, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
-    """Return what raises `TemplateError` if a part there would have a name or a path that no file can have, whatever its number.
-
-    It is asked for each new part, before anything of it is committed: thousands in buckets have one name, which is made once.
-    """
-    opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
-    opener |= {"seq": _NUMBER_MAX, "attempt": origin.attempt, "time": origin.time_ns}
-    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", sink.root)
-    root, most = (sink.root, _PATH_BYTES_MAX) if sink.storage.has_directories else (key, _KEY_BYTES_MAX)
-    most -= len(os.fsencode(root)) + len("/")
-
-    @lru_cache(maxsize=1)
-    def longest(name: str) -> str:
-        return sink.rules.path(Destination("", name), kind, **opener)
-
-    def check(place: Destination) -> None:
-        path = f"{place.bucket}/{longest(place.name)}"
-        size = len(path.encode())
-        if size > most:
-            msg = (
-                f"bucketBy and fileName make a path of {size} bytes ({path[:60]!r}...), and below {sink.root[:60]!r} at most {most} are "
-                "possible; bucket and name by something shorter"
-            )
-            raise TemplateError(msg)
-
-    return check
+    return room(sink.root, sink.rules, origin, kind, has_directories=sink.storage.has_directories)
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:

@@ -43,6 +43,13 @@ class Output:
         self._hash = xxhash.xxh3_128()
         self._rows_hash = self._hash
         self._discarded = False
+        self._encrypting: encryption.Encrypting | None = None
+        self._taken = 0  # bytes that were encrypted
+
+    def encrypt_to(self, recipients: Sequence[str]) -> None:
+        """Have all that is written be encrypted, until `end`, if there are recipients. Called before anything is written."""
+        if recipients:
+            self._encrypting = encryption.Encrypting(recipients, self._append)
 
     def begin(self, header: bytes) -> None:
         """Write what is in front of the rows, first of all."""
@@ -53,6 +60,13 @@ class Output:
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Append all of `data`; once discarded do nothing, for Arrow completes a file that was given up, later."""
+        if self._encrypting is None:
+            self._append(data)
+        elif not self._discarded:
+            self._taken += len(data)
+            self._encrypting.write(memoryview(data))
+
+    def _append(self, data: bytes | memoryview | pa.Buffer) -> None:
         if not self._discarded:
             self._hash.update(memoryview(data))
             if self._rows_hash is not self._hash:
@@ -62,14 +76,19 @@ class Output:
     def fill(self, chunks: Iterable[bytes | memoryview], recipients: Sequence[str] = ()) -> None:
         """Write all that the chunks hold, encrypted if there are recipients: then it is the whole file."""
         if recipients:
-            encryption.encrypt(chunks, recipients, self.write)
+            encryption.encrypt(chunks, recipients, self._append)
             return
         for data in chunks:
             self.write(data)
 
+    def end(self) -> None:
+        """Complete what is encrypted, if it is; then it is the whole file."""
+        if self._encrypting is not None:
+            self._encrypting.end()
+
     def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self._handle.tell()
+        """Return the bytes written so far, as they were given."""
+        return self._handle.tell() if self._encrypting is None else self._taken
 
     def segment(self, rows: int, form: str) -> Segment:
         """Return all that was written so far behind the header as a segment of `rows` rows."""
@@ -92,6 +111,8 @@ class Output:
     def discard(self) -> None:
         """Close without syncing, whatever state it is in."""
         self._discarded = True
+        if self._encrypting is not None:
+            self._encrypting.give_up()
         with suppress(StorageError):
             self._handle.close()
 

@@ -68,9 +68,9 @@ class ArrowPart(Part[ArrowRows]):
         return fit if room_rows is None else min(fit, room_rows)
 
     def _begin_own(self) -> None:
-        """Begin the own file; earlier segments that are no larger than what is in memory are written first."""
+        """Begin the own file; earlier segments that are no larger than what is in memory are written first, and all if it is encrypted."""
         self._writer = self._new_writer(required(self._own))
-        if sum(s.size for s in self._segments) <= self._held_size():
+        if self.is_encrypted_now or sum(s.size for s in self._segments) <= self._held_size():
             self._own_rows += self._copy(self._segments, self._writer)
             self._segments = []
 
@@ -82,6 +82,7 @@ class ArrowPart(Part[ArrowRows]):
 
     def _end_own(self) -> int:
         required(self._writer).close()
+        required(self._own).end()
         return 0 if self.opened.segments else self._arrow_bytes
 
     def _packed(self, absorbed: list[Segment]) -> Segment:

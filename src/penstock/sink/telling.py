@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
+from penstock.arguments import check_done
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
 from penstock.query.records import checked, signed
 from penstock.sink import eventrows
@@ -80,7 +81,8 @@ class Telling:
         facts = [eventrows.facts(event, self._sink.root) | {"number": event.number} for event in events]
         try:
             wanted = self._load()(facts)
-        except Exception as error:  # what a user's function raises
+            check_done("it", wanted)
+        except (Exception, SystemExit) as error:  # what a user's function raises; it ends no process of ours
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
                 f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "

@@ -162,17 +162,17 @@ class TaskWriter:
             self._parts[place] = new_part(self._desk, place, self._kind_of(place), before)
         return self._parts[place]
 
-    def finish(self, *, final: bool, merge_below: int) -> tuple[list[ClosedPart], list[OpenPart], list[Destination]]:
+    def finish(self) -> tuple[list[ClosedPart], list[OpenPart], list[Destination]]:
         """Bring everything to disk; return (closed parts, parts left open, places whose earlier part they continue).
 
-        `final`: the query ends with this batch. Parts whose end has come are closed here if they have `merge_below`
-        bytes; smaller ones are left as they are: the driver merges those of several writers.
+        Parts whose end has come are closed here if they have `merge_below` bytes; smaller ones are left as they are: the driver
+        merges those of several writers.
         """
-        self._close_untouched(final=final, merge_below=merge_below)
+        self._close_untouched()
         left, stays = [], False
         for part in self._parts.values():
-            ends = self._ends(part.opened, final=final)
-            if ends and part.size >= merge_below:
+            ends = self._desk.ends(part.opened)
+            if part.is_encrypted_now or (ends and part.size >= self._desk.merge_below):
                 part.close()
             else:
                 left.append(part.leave(durable=not ends))
@@ -181,14 +181,11 @@ class TaskWriter:
         self._desk.staging.finish(durable=stays)
         return [describe() for describe in self._desk.closed], left, self._consumed
 
-    def _ends(self, part: OpenPart, *, final: bool) -> bool:
-        return final or self._desk.limits_of(part.bucket).ends_with(part.first_batch, self._desk.origin.batch)
-
-    def _close_untouched(self, *, final: bool, merge_below: int) -> None:
+    def _close_untouched(self) -> None:
         """Close the large ones of those parts that end with this batch but had no rows in it."""
-        ending = [part for part in self._before.values() if self._ends(part, final=final)]
+        ending = [part for part in self._before.values() if self._desk.ends(part)]
         for part in self._expired + ending:
-            if part.size >= merge_below:
+            if part.size >= self._desk.merge_below:
                 new_part(self._desk, part.place, part.kind, part).close()
                 self._consumed.append(part.place)
 

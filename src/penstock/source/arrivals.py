@@ -14,13 +14,14 @@ import xxhash
 
 from penstock import clock
 from penstock.clock import SECOND_NS
+from penstock.processes import no_collection
 from penstock.source import late
 from penstock.source.backlog import Backlog
 from penstock.source.hints import HINT_NS
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.notices import FUTURE_NS, LATE, UNSURE, Notices
 from penstock.source.recent import NEVER_NS, Recent, recall
-from penstock.source.scan import Scan, no_collection
+from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     Failure: TypeAlias = BadFile | BadRecord | FileChanged
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):", re.IGNORECASE)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):/", re.IGNORECASE)
+_LOOKS = 32  # at a time, where a server is asked
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|/")
 
 
@@ -113,9 +115,7 @@ class _Looking:
 
     def _seen(self, rows: list[_Row]) -> dict[str, _Seen | Failure]:
         """Return what is at each path; what this batch first found there, if that is noted."""
-        seen: dict[str, _Seen | Failure] = {
-            path: self._look(path) for path in dict.fromkeys(row.path for row in rows) if path is not None
-        }
+        seen = self._looked(dict.fromkeys(row.path for row in rows if row.path is not None))
         for row in rows:  # what fails the batch is not noted, so whoever mends it can go on
             if isinstance(error := self._outcome(row, seen), Exception):
                 self._check_set_aside(error)
@@ -174,17 +174,33 @@ class _Looking:
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def _look(self, path: str) -> _Seen | BadFile:
-        """Return what is at a path that a row names, or why there is no file to read. Raises `StorageError`."""
-        try:
-            root, below = self._placed(path)
+    def _looked(self, paths: Iterable[str]) -> dict[str, _Seen | Failure]:
+        """Return what is at each of these paths; a server is asked for many at a time. Raises `StorageError`."""
+        seen: dict[str, _Seen | Failure] = {}
+        by_root: dict[str, dict[str, str]] = {}
+        for path in paths:
+            place = self._place(path)
+            if isinstance(place, BadFile):
+                seen[path] = place
+            else:
+                by_root.setdefault(place[0], {})[path] = place[1]
+        for root, places in by_root.items():
             reading = self._on(root)
-            full = f"{root.rstrip('/')}/{below}"
+            looks = partial(self._look, reading, root)
+            if reading.storage.of_this_host:
+                seen |= {path: looks(path, below) for path, below in places.items()}
+                continue
+            with reading.storage.workers(_LOOKS) as workers:
+                seen |= zip(places, workers.map(looks, places, places.values()), strict=True)
+        return seen
+
+    def _look(self, reading: Reading, root: str, path: str, below: str) -> _Seen | BadFile:
+        """Return what is at a path that a row names, or why there is no file to read. Raises `StorageError`."""
+        full = f"{root.rstrip('/')}/{below}"
+        try:
             entry = reading.storage.stat(full)
         except NotThere:
             return self._no_file(path, "does not exist", "expected a file to read; have it come before its name")
-        except BadFile as error:
-            return error
         if not entry.is_file:
             kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
             return self._no_file(path, f"is {kind}", "expected a file to read")
@@ -196,6 +212,13 @@ class _Looking:
 
     def _no_file(self, path: str, reason: str, expected: str) -> BadFile:
         return BadFile(f"{path!r} {reason}: {expected}; mend what names it, {self._reading.again}")
+
+    def _place(self, path: str) -> tuple[str, str] | BadFile:
+        """Return where a path leads, as `_placed` does, or what is wrong with it."""
+        try:
+            return self._placed(path)
+        except BadFile as error:
+            return error
 
     def _placed(self, path: str) -> tuple[str, str]:
         """Return where a path that a row has leads: a root, and the path below. Raises `BadFile` for one that leads nowhere, or out."""
@@ -265,7 +288,7 @@ class _Looking:
             raise BadFile(msg)
         if span == (0, file.size):
             return span
-        if not reading.form.divisible(reading.format, file.path):
+        if reading.files.decrypts(file.path) or not reading.form.divisible(reading.format, file.path):
             msg = (
                 f"{row.path!r}: a row names the bytes {span[0]} to {span[1]} of {file.size}, and such a file can only be read whole; "
                 f"leave start and end null; mend the row {self._reading.again}"

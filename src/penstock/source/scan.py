@@ -35,9 +35,7 @@ never move the cursor.
 
 from __future__ import annotations
 
-import gc
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
 from itertools import chain, compress, filterfalse, islice
@@ -47,6 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import NotThere, StorageError
+from penstock.processes import no_collection
 from penstock.source.cursor import FileVersion
 from penstock.source.globs import check_names, expression
 from penstock.source.hints import Hints
@@ -95,18 +94,6 @@ def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
         check_names(glob)
     tests = [re.compile(text, re.DOTALL) for text in (pattern, glob and expression(glob)) if text]
     return (lambda name: all(test.fullmatch(name) for test in tests)) if tests else (lambda _: True)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Look for no garbage within the block: a look at a directory may make 100,000 objects that stay, and takes a third longer so."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _MetError(Exception):

@@ -7,6 +7,7 @@ is an Arrow stream in the store; a task reads it from there and yields its batch
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from penstock import clock
 from penstock.aio.function import outputs_of
-from penstock.arguments import check_done, check_plain, named
+from penstock.arguments import check_doing, check_done, check_plain, named
 from penstock.errors import Locked, OptionError
 from penstock.formats.conforming import conform
 from penstock.formats.pythonvalues import of_values
@@ -79,7 +80,7 @@ def replayable(
         if not callable(given):
             msg = f"{name}={given!r} is no function: expected one of a table"
             raise OptionError(msg)
-        check_plain(name, given, parameter)
+        (check_plain if name == "read" else check_doing)(name, given, parameter)
     session: Any = spark or SparkSession.getActiveSession()
     if not is_remote(session) and not isinstance(session, SparkSession):
         msg = f"spark={spark!r}: there is no active Spark session; give one: replayable(..., spark=session)"
@@ -168,7 +169,8 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
         """Return what `read` returned as an Arrow stream; `OptionError` if it does not fit the schema."""
-        check_done("read", returned)
+        if not inspect.isgenerator(returned):
+            check_done("read", returned)
         batches = [] if returned is None else self._batches(returned)
         if not any(batch.num_rows for batch in batches):
             return None

@@ -35,7 +35,7 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, sink_id)
     name = options["onPublish"]
-    telling = Telling(sink, name, partial(functions.named, name, "onPublish")) if name else None
+    telling = Telling(sink, name, partial(functions.told, name)) if name else None
     if not stage:
         if options["quarantineLocation"]:
             msg = "quarantineLocation is for an ingest: what a query of your own sets aside is in its badRecordColumn"

@@ -1,9 +1,9 @@
 """The one seam between Penstock and file systems.
 
 *What lives here.* The verbs of a `Storage` with their promises (`_base`); one file for each back end (`_local`; `_hdfs` with its
-library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`); how the address that a user writes
-leads to one of them (`_locate`); how it is found out what a back end can do (`_probe`); and the few facts of this host that are
-kept in files (`_host`).
+library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`, beside where they are and what they
+answer); how the address that a user writes leads to one of them (`_locate`); how it is found out what a back end can do (`_probe`);
+and the few facts of this host that are kept in files (`_host`).
 
 *What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
 file itself, and nothing asks which back end it has. `tests/support/storage_contract.py` is the suite that each passes.

@@ -14,6 +14,8 @@ from penstock.storage._local import LocalStorage
 from penstock.storage._objects import ObjectStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.storage._base import Storage
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -45,17 +47,9 @@ def locate(
     scheme = _SCHEME.match(location)
     if scheme is None or os.path.exists(location):
         return LocalStorage(), os.path.abspath(location)
-    if scheme[0].lower() == "file:":
-        return LocalStorage(), os.path.abspath(unquote(_of_this_host(location[len(scheme[0]) :], name)))
-    if match := _HDFS.fullmatch(location):
-        authority, path = match.groups(default="")
-        if "@" in authority:
-            msg = f"{name}={without_credentials(location)!r}: HDFS takes no user in an address; set HADOOP_USER_NAME"
-            raise OptionError(msg)
-        path = posixpath.normpath("/" + path.lstrip("/"))
-        return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
-    if match := _OBJECTS.fullmatch(location):
-        return _object(location, *match.groups(default=""), name=name)
+    make = BY_SCHEME.get(scheme[0].lower())
+    if located := make and make(location, name):
+        return located
     msg = (
         f"{name}={without_credentials(location)!r}: {scheme[0]} is not a file system this version knows; expected a plain "
         "path, file:, hdfs://, s3://, az:// or gs://"
@@ -63,8 +57,30 @@ def locate(
     raise OptionError(msg)
 
 
-def _object(location: str, scheme: str, bucket: str, key: str, *, name: str) -> tuple[Storage, str]:
+def _file(location: str, name: str) -> tuple[Storage, str]:
+    """Return what a `file:` URL says, unquoted."""
+    return LocalStorage(), os.path.abspath(unquote(_of_this_host(location[len("file:") :], name)))
+
+
+def _hdfs(location: str, name: str) -> tuple[Storage, str] | None:
+    """Return the HDFS of an address, and the whole URL without what means nothing in it."""
+    match = _HDFS.fullmatch(location)
+    if match is None:
+        return None
+    authority, path = match.groups(default="")
+    if "@" in authority:
+        msg = f"{name}={without_credentials(location)!r}: HDFS takes no user in an address; set HADOOP_USER_NAME"
+        raise OptionError(msg)
+    path = posixpath.normpath("/" + path.lstrip("/"))
+    return HdfsStorage(authority), f"hdfs://{authority}{'' if path == '/' else path}"
+
+
+def _objects(location: str, name: str) -> tuple[Storage, str] | None:
     """Return the bucket of an address, and its path there; `s3a` is what Hadoop calls `s3`."""
+    match = _OBJECTS.fullmatch(location)
+    if match is None:
+        return None
+    scheme, bucket, key = match.groups(default="")
     if not bucket or "@" in bucket or ":" in bucket:
         msg = (
             f"{name}={without_credentials(location)!r}: expected a bucket and a path, such as s3://bucket/data/in; keys and "
@@ -74,6 +90,14 @@ def _object(location: str, scheme: str, bucket: str, key: str, *, name: str) -> 
     place = f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{bucket}"
     path = posixpath.normpath("/" + key.lstrip("/"))
     return ObjectStorage(place), f"{place}{'' if path == '/' else path}"
+
+
+# A storage has a line here; what it returns `None` for is no address of it.
+BY_SCHEME: dict[str, Callable[[str, str], tuple[Storage, str] | None]] = {
+    "file:": _file,
+    "hdfs:": _hdfs,
+    **dict.fromkeys(("s3:", "s3a:", "az:", "gs:"), _objects),
+}
 
 
 def _check_path(location: str, name: str) -> None:

@@ -46,6 +46,7 @@ from penstock.errors import AccessRefused, NotSupported, NotThere, StorageError
 from penstock.storage import _objects_native
 from penstock.storage._base import TEMPORARY, Entry
 from penstock.storage._in_turn import InTurn
+from penstock.storage._objects_errors import way_in
 from penstock.storage._refusal import refuse
 from penstock.tally import synced
 
@@ -73,7 +74,7 @@ def _doing(call: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.EACCES:
             refuse(error, call, path)
-        msg = f"cannot {call} {path!r}: {error.strerror}; {_objects_native.way_in(error.strerror)}"
+        msg = f"cannot {call} {path!r}: {error.strerror}; {way_in(error.strerror)}"
         raise AccessRefused(msg) from error
 
 
@@ -242,7 +243,7 @@ class ObjectStorage:
     """One bucket: `s3://name`, `az://name`, `gs://name`. See the module for how the promises are kept.
 
     Paths are `s3://name/a/b`, or `/a/b` for short. It holds no keys and no connection: each process finds its own when it first
-    needs them, as `_objects_native` says. `system` is for tests: see `_objects_calls`.
+    needs them, as `_objects_place` says. `system` is for tests: see `_objects_calls`.
     """
 
     goes_on = False

@@ -1,10 +1,10 @@
 """What `_objects` calls of a store of objects, and nothing else: the place where a simulated store stands in for a real one.
 
 `_objects_native` is the real one. Keys are text without a slash at either end. Every call raises `OSError` with a number: ENOENT
-(no such object), EEXIST (the key is taken), ESTALE (there is another object), EACCES (the store does not let us), EFBIG (too long for
-one request), ENOSPC, EILSEQ (no key of this store), EIO (all else). An error may also mean a *lost reply*: the store has done
-what was asked, and the answer is gone. EEXIST may be one, too: whoever repeats a put by itself, because the reply was lost,
-then meets its own object; and a store says so of a put that met another one under way, of which nothing is left.
+(no such object), EEXIST (the key is taken), ESTALE (there is another object), EACCES (the store does not let us), ENOSPC, EILSEQ (no
+key of this store), EIO (all else). An error may also mean a *lost reply*: the store has done what was asked, and the answer is gone.
+EEXIST may be one, too: whoever repeats a put by itself, because the reply was lost, then meets its own object; and a store says so of
+a put that met another one under way, of which nothing is left.
 
 Each call is atomic and durable when it happens: a crash lies between two of them.
 """

@@ -11,7 +11,7 @@ fail); simulators of time (`clock`, `virtual`); and what judges a program that r
 from penstock.testing.check import Verdict, compare, visible
 from penstock.testing.clock import FakeClock
 from penstock.testing.disk import CrashDisk, Image, SimulatedCrash
-from penstock.testing.explore import Crashable, Program, Report, explore
+from penstock.testing.explore import Crashable, Known, Program, Report, explore
 from penstock.testing.faults import Fault, FaultySystem
 from penstock.testing.hdfs import CrashHdfs
 from penstock.testing.objects import ObjectStore
@@ -25,6 +25,7 @@ __all__ = [
     "Fault",
     "FaultySystem",
     "Image",
+    "Known",
     "ObjectStore",
     "Program",
     "Report",

@@ -6,8 +6,8 @@ it is, starts the program on it, and so on, to a depth of crashes within the rec
 
 States are many and different futures few. Two states with the same image, the same memory and the same crashes left have
 the same future, because the program is deterministic: time stands still (`FakeClock`) and `penstock.unique` counts. So a
-future is explored once. A program can also say that it is at rest (`Memory.rest`): then two runs whose disks and memories
-agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
+future is explored once. A program can also say that it is at rest (by `rest`, which `run` is given): then two runs whose disks
+and memories agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
 in a minute, and it is the only thing it relies on.
 
     report = explore(MyProgram(), depth=2)
@@ -89,6 +89,14 @@ class Report:
 
 
 @dataclass
+class Known:
+    """What has been gone on with: images of crashes, and rests, each with the memory and the crashes that were left."""
+
+    images: set[Hashable] = field(default_factory=set)
+    rests: set[Hashable] = field(default_factory=set)
+
+
+@dataclass
 class _Explorer:
     program: Program
     profile: Callable[..., Crashable]
@@ -98,9 +106,8 @@ class _Explorer:
     complaints_max: int
     states_max: int | None
     omit: Callable[[str], bool] | None
+    known: Known
     report: Report = field(default_factory=Report)
-    _seen: set[Hashable] = field(default_factory=set)
-    _rests: set[Hashable] = field(default_factory=set)
 
     def explore(self, image: Any, memory: Hashable, crashes: int, way: tuple[str, ...]) -> None:  # noqa: ANN401 - the profile's
         """Run the program on the image; explore each crash on the way if there are crashes left; check the end."""
@@ -115,9 +122,9 @@ class _Explorer:
 
         def rest() -> None:
             key = disk.state(), program.memory, crashes
-            if key in self._rests:
+            if key in self.known.rests:
                 raise SimulatedCrash
-            self._rests.add(key)
+            self.known.rests.add(key)
 
         program.memory = memory
         disk = self.profile(image, watch=watch, omit=self.omit)
@@ -147,9 +154,9 @@ class _Explorer:
         for image in disk.images(f"{self.seed} {len(way)} {disk.calls}", limit=self.images_max):
             self.report.states += 1
             key = image.key(), memory, crashes
-            if key in self._seen:
+            if key in self.known.images:
                 continue
-            self._seen.add(key)
+            self.known.images.add(key)
             self._note(self.program.check(self.profile(image), final=False), (*way, "crash"))
             waiting.append((image, memory, (*way, "crash")))
         if self._over():
@@ -173,15 +180,17 @@ def explore(
     complaints_max: int = 1,
     states_max: int | None = None,
     omit: Callable[[str], bool] | None = None,
+    known: Known | None = None,
 ) -> Report:
     """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
 
     `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment: where
     there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states, which are of recoveries
     from crashes all over the run. `omit` leaves out syncs, to see whether they are needed: it is asked with the place of each
-    (`disk.call_site`).
+    (`disk.call_site`). `known` is what explorations of the same program have gone on with, and this one adds to it: what was
+    explored less deep is not explored again. Only for such as came to their end, and with no fewer images of a moment.
     """
-    explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit)
+    explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit, known or Known())
     with suppress(SimulatedCrash):
         explorer.explore(None, program.memory, depth, ())
     return explorer.report

@@ -35,7 +35,7 @@ import inspect
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.arguments import check_arguments, check_done, check_plain, named, signature_of, whole
+from penstock.arguments import check_arguments, check_doing, check_done, named, signature_of, whole
 from penstock.errors import DamagedState, OptionError, PositionError, UsageError
 from penstock.storage import locate
 from penstock.wal.form import checked_position
@@ -380,9 +380,9 @@ def _takes_a_record(recover: Any) -> bool:  # noqa: ANN401 - it is what is check
     if signature is not None and _binds(signature, "record"):
         needed = [p for p in signature.parameters.values() if p.default is p.empty and p.kind in _POSITIONAL]
         if needed or not _binds(signature, "window", "records"):
-            check_plain("recover", recover, "record")
+            check_doing("recover", recover, "record")
             return True
-    check_plain("recover", recover, "window", "records")
+    check_doing("recover", recover, "window", "records")
     return False
 
 

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from penstock.formats.charsets import is_utf8
+from penstock.formats.json.dense import DenseReader, is_text
 from penstock.formats.json.doubt import Most
 from penstock.formats.malformed import MalformedError, of_records, unreadable
 from penstock.formats.misfits import PROBE_ROWS, strange_of
@@ -108,6 +109,7 @@ class FrameReader:
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
         self._times = times
+        self._is_utf8 = is_text if DenseReader.takes(schema) else is_utf8  # that reader has loaded polars anyway
         self._frame: _Frame | None = None
         self._away = 0  # blocks that are not tried
         self._misfits: set[str] = set()  # columns in which a block before had texts that are none of them
@@ -127,7 +129,7 @@ class FrameReader:
         if self._away:
             self._away -= 1
             return None
-        others = _uncuttable(data, starts)
+        others = _uncuttable(data, starts, whole=self._is_utf8(data))
         most = self._most_without(others, data, starts()) if len(others) else self._most(data, starts)
         self._away = _BLOCKS_AFTER_A_MISS if most is None else 0
         return most
@@ -157,18 +159,17 @@ class FrameReader:
             if frame is None or frame in tried or not frame.fits(self._schema):
                 continue
             tried.append(frame)
-            cut = _cut(probe, frame, probe.count(b"\n") + 1)
+            cut = _cut(probe, frame)
             if cut is not None and cut.are_few(int(np.count_nonzero(_alike(cut.table, frame)))):
                 return frame
         return None
 
     def _read(self, frame: _Frame, data: bytes, starts: Callable[[], Positions]) -> Most | None:
-        lines = data.count(b"\n") + (not data.endswith(b"\n"))
-        cut = _cut(data, frame, lines)
+        cut = _cut(data, frame)
         if cut is None:
             return None
         good = _alike(cut.table, frame)
-        odd = _odd(data, starts)
+        odd = _odd(data, starts, cut.lines)
         if len(odd):
             good[np.isin(cut.kept, odd)] = False
         texts = {name: _piece(cut.table, place) for name, place in frame.strings.items()}
@@ -285,12 +286,15 @@ class _Cut(NamedTuple):
         return (self.lines - good) * _FEW <= self.lines
 
 
-def _cut(data: bytes, frame: _Frame, lines: int) -> _Cut | None:
+def _cut(data: bytes, frame: _Frame) -> _Cut | None:
     refused: list[int] = []
+    most: list[int] = []  # how many may be refused: to count lines takes as long as half of a look at all
 
     def skip(row: csv.InvalidRow) -> str:
+        if not refused:
+            most.append((data.count(b"\n") + 1) // _FEW)
         refused.append(row.number - 1)
-        return "skip" if len(refused) * _FEW <= lines else "error"
+        return "skip" if len(refused) <= most[0] else "error"
 
     names = [str(place) for place in range(frame.pieces)]
     inside = {str(literal.place) for literal in frame.literals.values()}
@@ -340,13 +344,13 @@ def _keep(good: Flags, right: pa.Array) -> None:
         good &= _flags(right)
 
 
-def _uncuttable(data: bytes, starts: Callable[[], Positions]) -> Positions:
-    """Return which lines are not for Arrow: those that it would end at a carriage return, and those that are no UTF-8.
+def _uncuttable(data: bytes, starts: Callable[[], Positions], *, whole: bool) -> Positions:
+    """Return which lines are not for Arrow: those that it would end at a carriage return, and those that are no UTF-8, unless all are.
 
     Of these it cannot tell that they have too few quotes, or too many.
     """
     lines = np.zeros(0, np.int64)
-    if not is_utf8(data):
+    if not whole:
         lines, _ = unreadable(data, starts())
     if b"\r" in data:
         codes = np.frombuffer(data, np.uint8)
@@ -357,9 +361,12 @@ def _uncuttable(data: bytes, starts: Callable[[], Positions]) -> Positions:
     return lines
 
 
-def _odd(data: bytes, starts: Callable[[], Positions]) -> Positions:
-    """Return which lines have a backslash or a control character in them."""
+def _odd(data: bytes, starts: Callable[[], Positions], lines: int) -> Positions:
+    """Return which lines have a backslash or a control character in them; there are so many lines that are not blank."""
     codes = np.frombuffer(data, np.uint8)
+    # Each line but the last is ended by a line feed: if there are no more controls than that, there are no others.
+    if b"\\" not in data and _controls(codes) == lines - (not data.endswith(b"\n")):
+        return np.zeros(0, np.int64)
     places = []
     for begin in range(0, len(codes), _SCAN_BYTES):
         piece = codes[begin : begin + _SCAN_BYTES]
@@ -370,6 +377,14 @@ def _odd(data: bytes, starts: Callable[[], Positions]) -> Positions:
     if places:
         odd = np.unique(np.searchsorted(starts(), np.concatenate(places), side="right") - 1)
     return odd
+
+
+def _controls(codes: npt.NDArray[np.uint8]) -> int:
+    """Return how many control characters there are."""
+    return sum(
+        int(np.count_nonzero(codes[begin : begin + _SCAN_BYTES] < ord(" ")))
+        for begin in range(0, len(codes), _SCAN_BYTES)
+    )
 
 
 def _inside(table: pa.Table, literal: _Literal) -> pa.Array:

@@ -12,7 +12,10 @@ accepted, and none of what is not; `refused` only knows better advice.
     expression a typed tree that answers for a batch
     coercion   types side by side
     casts      `cast` and `try_cast`
-    times, strings, matching, functions   each name with its types and its kernel
+    times, strings, matching   kernels on columns
+    given      the operands of a call
+    conditions, choices, numbers, texts, dates   functions and operators: each with its types and its kernel
+    functions  all of them by their names
     columns    what the rows have
     refused    what to write instead
     select     a tree over the columns of some rows, ready to answer

@@ -1,0 +1,58 @@
+"""A storage that is one file, `toy.py`, and one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from penstock.options import SINK, parse
+from penstock.query.batch import Batch
+from penstock.sink.sink import Sink
+from penstock.storage import Storage, _locate, locate
+from tests.storage import toy
+from tests.support.driven import TEXT, DrivenSource
+from tests.support.storage_contract import InTurnContract, StorageContract
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have addresses of the toy located, as the line of a storage does."""
+    monkeypatch.setitem(_locate.BY_SCHEME, "toy:", toy.located)
+    yield
+    toy.FILES.clear()
+
+
+class TestToyStorage(InTurnContract, StorageContract):
+    """The promises that all storages keep."""
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        return toy.ToyStorage()
+
+    @pytest.fixture
+    def root(self) -> str:
+        return "toy:/root"
+
+
+def test_a_stream_reads_and_writes_a_storage_that_is_one_file_and_one_line() -> None:
+    """Lines of a toy address are read by a source, written by a sink to another one, and read again from there, in batches."""
+    storage, _ = locate("toy:/in")
+    storage.put_if_absent("toy:/in/0.log", b"0 one\n0 two\n")
+    source = DrivenSource(TEXT, path="toy:/in", format="text", settle="0s")
+    sink = Sink(storage, "toy:/out", parse(SINK, {"path": "toy:/out", "format": "text"}, what="sink"), "s")
+    schema = pa.schema([("value", pa.string())])
+    for number in range(2):
+        assert source.plan()
+        batch = Batch("q", number)
+        begun = sink.begin("driver", batch)
+        rows = (each.cast(schema) for each in source.batches())
+        sink.commit(batch, [sink.write(begun, "q", number, 0, schema, rows)])
+        storage.put_if_absent(f"toy:/in/{number + 1}.log", f"{number + 1} one\n{number + 1} two\n".encode())
+    sink.finish("driver")
+    read = DrivenSource(TEXT, path="toy:/out", format="text", settle="0s").run()
+    assert sorted(read) == ["0 one", "0 two", "1 one", "1 two"]
