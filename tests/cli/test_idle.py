@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock as public
+from penstock.ingestion import newer
 from penstock.ingestion.ingest import idle
 from penstock.ingestion.job import Job
 from penstock.ingestion.newer import has_newer
+from penstock.storage import LocalStorage
 from tests.support.stage import Stage
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ingestion.ingested import Ingested
+    from penstock.storage import Entry
     from tests.cli.conftest import Pipeline
 
 
@@ -238,3 +241,29 @@ def test_a_first_look_needs_no_arrow() -> None:
     code = "import sys, penstock.cli.early, penstock.ingestion.newer; print({'pyarrow', 'numpy', 'pyspark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_first_look_asks_for_few_files(pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it finds nothing a whole look follows: so it asks for some of many files, and for none in a directory that rests."""
+    query = pipeline(source={"settle": "10s"})
+    for number in range(900):
+        dated(query.put(f"f{number:04}", "one"), 60)
+    query.run()
+    asked: list[str] = []
+    stat = LocalStorage.stat
+
+    def noted(self: LocalStorage, path: str) -> Entry:
+        asked.append(path)
+        return stat(self, path)
+
+    monkeypatch.setattr(LocalStorage, "stat", noted)
+    assert not sees(query)
+    assert len(asked) < 600
+    monkeypatch.setattr(newer, "_COARSE_NS", 0)  # nothing has come since it was listed, however short ago
+    asked.clear()
+    assert not sees(query)
+    assert asked == [str(query.src)]
+    query.put("new", "two")
+    dated(query.src / "new", 20)
+    assert sees(query)

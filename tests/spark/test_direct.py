@@ -91,6 +91,7 @@ def test_a_jvm_that_does_not_come_up_is_left_to_spark(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("plain")
 def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable is set behind its begin, as a user's module may do: it ends, and another one is started, which has it."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
     launch.begin_jvm({}, [], apart=True, output=None)
     assert launch._begun is not None

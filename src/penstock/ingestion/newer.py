@@ -1,16 +1,19 @@
 """Whether an ingest surely has something to do, by a first look: for whoever can begin what only an ingest with work needs.
 
-The look is a hint and nothing else. It sees the names of a directory on this host, and asks only until one file is newer than all
-that was planned; it needs no Arrow and no Spark, so its answer comes before either is imported. "No" stands for "nobody knows": then
-`ingest.idle` looks. After a "yes" Spark looks for itself, as ever: where the file went meanwhile, that run finds nothing, and ends.
+The look is a hint and nothing else. It sees the names of a directory on this host, and asks for some files, those with the greatest
+names, until one is newer than all that was planned; a directory that rests is not listed. It needs no Arrow and no Spark, so its answer
+comes before either is imported. "No" stands for "nobody knows": then `ingest.idle` looks, which this costs next to nothing. After a
+"yes" Spark looks for itself, as ever: where the file went meanwhile, that run finds nothing, and ends.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from penstock import errors
+from penstock.clock import SECOND_NS
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
 from penstock.source.cursor import Cursor
@@ -21,6 +24,18 @@ from penstock.storage import locate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.options import Options
+    from penstock.source.cursor import FileVersion
+    from penstock.storage import Entry
+
+
+_ASKED = 500  # so many are in front that are likely
+_COARSE_NS = 2 * SECOND_NS  # time stamps of file systems
+
+
+class _EnoughError(Exception):
+    """None of the files that are likely to be newer is."""
+
 
 def has_newer(
     src: Sequence[str], dst: str, *, source: Mapping[str, str], checkpoint: str | None, watch: bool = False
@@ -28,7 +43,7 @@ def has_newer(
     """Tell whether an ingest that has planned before will certainly have work; a `watch` always has. Raises nothing of its own."""
     if src[1:] or {"files", "follow", "paths", "basepath"} & {name.lower() for name in source}:
         return False
-    with suppress(errors.PenstockError, OSError):
+    with suppress(errors.PenstockError, OSError, _EnoughError):
         return _has_newer(src[0], dst, source, checkpoint, watch=watch)
     return False
 
@@ -47,8 +62,26 @@ def _has_newer(src: str, dst: str, source: Mapping[str, str], checkpoint: str | 
     if len(offsets) != 1 or offsets[0] is None or "cursor" not in offsets[0]:
         return False
     given = {name: text for name, text in source.items() if name.lower() != "schema"}
-    options = parse(SOURCE, {**given, "path": locate(src)[1]}, what="source")
+    return _shows_newer(parse(SOURCE, {**given, "path": locate(src)[1]}, what="source"), offsets[0])
+
+
+def _shows_newer(options: Options, offset: Mapping[str, Any]) -> bool:
+    """Tell whether a file is newer than all that was planned up to an offset, of those in which that is likely."""
     at = where(options)
-    cursor, settled_ns = Cursor.from_json(offsets[0]), at.storage.now_ns() - options["settle"]
-    scan = Scan.of(at.storage, at.root, options)
-    return scan.refresh_unless(cursor.newer(settled_ns)) is None
+    if _rests(at.storage.stat(at.root), offset["listed"]):
+        return False
+    is_newer = Cursor.from_json(dict(offset)).newer(at.storage.now_ns() - options["settle"])
+    left = count(_ASKED, -1)
+
+    def sought(file: FileVersion) -> bool:
+        if not next(left):
+            raise _EnoughError
+        return is_newer(file)
+
+    return Scan.of(at.storage, at.root, options).refresh_unless(sought) is None
+
+
+def _rests(directory: Entry, listed_ns: int) -> bool:
+    """Tell whether no name has come to a directory since that time, by what the directory says."""
+    changed_ns = max(directory.modified_ns, directory.arrived_ns or directory.modified_ns)
+    return directory.is_directory and changed_ns < listed_ns - _COARSE_NS
