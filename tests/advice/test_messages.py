@@ -34,6 +34,7 @@ OF_SPARK = {"availableNow", "processingTime", "datetimeRebaseModeInWrite"}
 OTHERS = OF_SPARK | {"options", "dt", "country", "hour", "width", "all"}
 
 OF_KAFKA = {"--bootstrap-server", "--partition", "--start-offset", "--topic"}  # flags of kafka-transactions.sh
+OF_SUBMIT = {"--conf"}  # of the command that starts it
 
 
 class Text(NamedTuple):
@@ -120,7 +121,7 @@ def flags(said: str) -> list[str]:
 def unknown_flags(said: str) -> Iterator[str]:
     """Yield flags that no command has."""
     every = set().union(*commands().values())
-    yield from (flag for flag in flags(said) if flag not in every | OF_KAFKA)
+    yield from (flag for flag in flags(said) if flag not in every | OF_KAFKA | OF_SUBMIT)
 
 
 def unknown_options(said: str) -> Iterator[str]:

@@ -122,7 +122,9 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
         "format": to, "compression": compression, "bucketBy": bucket_by, "rollSize": roll_size, "rollRows": roll_rows,
         "rollInterval": roll_interval, "rollInactivity": roll_inactivity,
     }  # fmt: skip
-    has_functions = transform is not None or any(pair.lower().startswith("onpublish=") for pair in sink_option or [])
+    has_functions = transform is not None or any(
+        pair.partition("=")[0].lower() == "onpublish" for pair in sink_option or []
+    )
     kind = {"watch": watch, "dry": dry_run, "has_functions": has_functions}
     look = begun(src, dst, (flags, source_option or []), checkpoint, master, **kind)
     with jsonable_stdout(as_json) as write, look as has_work:
