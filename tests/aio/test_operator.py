@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import Any
 
@@ -157,6 +157,8 @@ def test_a_result_is_one_output_or_many(result: Any, outs: list[Any]) -> None:
         (7, "returned a int"),
         ({"other": 1}, "has the columns other; expected out"),
         ({"out": 1, "more": 2}, "has the columns out, more; expected out"),
+        (defaultdict(int, other=1), "has the columns other; expected out"),
+        (Counter(other=1), "has the columns other; expected out"),
         ((1, 2), "has 2 values; expected 1: out"),
         ([None], "an output is None"),
         ([1], "an output is a int"),
@@ -549,6 +551,65 @@ def test_an_async_function_may_complete_its_call(ending: str, batch_size: int) -
     assert told.outcomes[1].failure is not None
     assert "said" in told.outcomes[1].failure.message
     assert told.counts.late == (3 if ending == "returns None" else 6)
+
+
+@pytest.mark.parametrize("limit", [{"timeout": 5.0}, {"attempt_timeout": 5.0, "retry": Retry(3)}])
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_call_that_was_completed_in_time_does_not_time_out(limit: dict[str, Any], batch_size: int) -> None:
+    """Its function goes on, and is stopped at the end of the time: the row was a time-out, or was called again (FLINK-22573)."""
+
+    async def one(row: int, call: Call) -> None:
+        if row:
+            call.fail(LookupError("said"))
+        else:
+            call.collect([(row,)])
+        await asyncio.sleep(60)
+
+    async def several(rows: list[int], calls: list[Call]) -> None:
+        for row, call in zip(rows, calls, strict=True):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(one(row, call), 0.1)
+        await asyncio.sleep(60)
+
+    fn = one if batch_size == 1 else several
+    retry = {"retry": Retry(3, on=ZeroDivisionError)} if "retry" in limit else {}
+    told = drive(fn, [0, 1], batch_size=batch_size, on_error="column", **(limit | retry))
+    assert (told.outs, told.kinds, told.counts.timeouts, told.ended) == ([0], {1: "error"}, 0, 5.0)
+    assert told.counts.calls == 2 // batch_size
+
+
+def test_rows_that_share_a_call_that_was_completed_in_time_have_its_result() -> None:
+    """Their time is over in the same moment, and each has one outcome."""
+
+    async def call(row: int, call: Call) -> None:
+        call.collect([(row,)])
+        await asyncio.sleep(60)
+
+    told = drive(call, [7, 7, 7], timeout=5.0, share=lambda row: row)
+    assert (told.outs, told.counts.calls, told.counts.shared) == ([7, 7, 7], 1, 2)
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, BaseException])
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_what_is_raised_behind_a_completion_is_late(
+    error: type[BaseException], is_async: bool, batch_size: int
+) -> None:
+    """Whatever it is, and whichever kind of function raises it: what the call was completed with came first."""
+
+    def begun(row: Any, call: Any) -> None:
+        if batch_size == 1:
+            row, call = [row], [call]
+        for each, completed in zip(row, call, strict=True):
+            completed.collect([(each,)])
+        raise error
+
+    async def awaited(row: Any, call: Any) -> None:
+        begun(row, call)
+
+    told = drive(awaited if is_async else begun, [1, 2], batch_size=batch_size)
+    assert (told.outs, told.failure) == ([1, 2], None)
+    assert told.counts.late
 
 
 def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:

@@ -64,19 +64,30 @@ class Calling:
         if not function.takes_call:
             answer = function.call(element.row)
         elif function.is_async:
-            call = self.call(element)
+            call = element.call = self.call(element)
             answer = self._first_of(function.call(element.row, call), call)
         else:
-            call = self.call(element)
+            call = element.call = self.call(element)
             answer = call.expect()
-            _refuse_output(function.call(element.row, call))
+            self._begin(element.row, call, [call])
         return answer
+
+    def _begin(self, row: Any, call: Any, calls: list[Call]) -> None:  # noqa: ANN401 - the user's, or a list of them
+        """Call a plain function; what it raises behind the completion of its calls is late."""
+        try:
+            _refuse_output(self._function.call(row, call))
+        except BaseException:  # whatever the user's function raises
+            if not all(each.is_completed for each in calls):
+                raise
+            self._late()
 
     async def _first_of(self, answer: Awaitable[Any], call: Call) -> Any:  # noqa: ANN401 - the user's
         """Return what an `async def` returns; where it has completed its call by then, that came first."""
         try:
             result = await answer
-        except Exception:  # whatever the user's function raises, its row may have its outcome already
+        except (asyncio.CancelledError, GeneratorExit):  # nothing can be awaited any more: see `Call.said`
+            raise
+        except BaseException:  # whatever the user's function raises, its row may have its outcome already
             if not call.ended_without():
                 self._late()
                 return await call.completion()
@@ -89,10 +100,12 @@ class Calling:
 
     async def _first_of_each(self, answers: Awaitable[Any], calls: list[Call]) -> Any:  # noqa: ANN401 - the user's
         """Return what an `async def` returns or raises for a batch; of rows whose calls it has completed by then, what came first."""
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             given = results_of(await answers, len(calls))
-        except Exception as error:  # noqa: BLE001 - whatever the user's function raises, some rows may have their outcomes already
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the user's function raises, some rows may have their outcomes already
             failure, given = error, [error] * len(calls)
         completed = [not call.ended_without() for call in calls]
         if failure is not None and not any(completed):
@@ -117,14 +130,20 @@ class Calling:
         if not function.takes_call:
             answers = function.call(rows)
         elif function.is_async:
-            calls = [self.call(element) for element in flight]
+            calls = self._calls(flight)
             answers = self._first_of_each(function.call(rows, calls), calls)
         else:
-            calls = [self.call(element) for element in flight]
+            calls = self._calls(flight)
             waiting = [call.expect() for call in calls]
-            _refuse_output(function.call(rows, calls))
+            self._begin(rows, calls, calls)
             answers = asyncio.gather(*waiting, return_exceptions=True)
         return answers
+
+    def _calls(self, flight: list[Element]) -> list[Call]:
+        """Return what the function is told of the calls of a batch."""
+        for element in flight:
+            element.call = self.call(element)
+        return [element.call for element in flight if element.call is not None]
 
     def _late(self) -> None:
         self._state.counts.late += 1

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable
 
+    from penstock.aio.function import Call
+
 
 class Element(RowOutcome):
     """A row on its way, and once it is `settled` its outcome.
@@ -17,7 +19,7 @@ class Element(RowOutcome):
     It holds its place until it is emitted and nothing of it is on the wire.
     """
 
-    __slots__ = ("began", "decided", "error", "holds", "key", "settled", "share", "slot")
+    __slots__ = ("began", "call", "decided", "error", "holds", "key", "settled", "share", "slot")
 
     __eq__ = object.__eq__  # one of a kind
     __hash__ = object.__hash__
@@ -35,6 +37,7 @@ class Element(RowOutcome):
         self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
         self.share: Hashable = None  # that others take the result of this one for, not one that it takes
         self.slot: Slot | None = None  # while it runs
+        self.call: Call | None = None  # of its last attempt, if the function is given one
 
 
 class Slot:

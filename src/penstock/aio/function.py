@@ -88,6 +88,14 @@ class Call:
             self._first = None, None
         return without
 
+    def said(self) -> tuple[Any, BaseException | None] | None:
+        """Return what the call was completed with, None if it was not. On the loop; what is on its way there may be missed."""
+        waiter = self._waiter
+        if waiter is not None and waiter.done() and not waiter.cancelled():
+            error = waiter.exception()
+            return (None, error) if error is not None else (waiter.result(), None)
+        return self._first if self._is_completed else None
+
     async def completion(self) -> Any:  # noqa: ANN401 - the function's results
         """Return what the call was completed with, before anybody expected it, or raise it."""
         if self._first is None:
@@ -286,8 +294,10 @@ def _output(output: Any, names: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: AN
         return output if type(output) is tuple and len(output) == len(names) else _of_tuple(output, names)
     columns = output if isinstance(output, (dict, Mapping)) else _as_mapping(output)
     if len(columns) == len(names):
+        # One that makes up what it does not have (a `defaultdict`, a `Counter`) is asked what it has.
         try:
-            return tuple(map(columns.__getitem__, names))
+            if type(columns) is dict or all(name in columns for name in names):
+                return tuple(map(columns.__getitem__, names))
         except KeyError:
             pass
     msg = f"an output has the columns {', '.join(map(str, columns)) or 'none'}; expected {', '.join(names)}"

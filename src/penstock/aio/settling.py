@@ -65,9 +65,18 @@ class Settling:
 
     # -- after an attempt ------------------------------------------------------------------------------------------
 
-    def failed(self, flight: list[Element], error: BaseException) -> list[Element]:
-        """Decide what a failed attempt means for its rows; return those that are called again."""
-        return self._paid([element for element in flight if not element.decided and self._comes_again(element, error)])
+    def broken_off(self, flight: list[Element], error: BaseException) -> list[Element]:
+        """Decide what an attempt that failed means for its rows, unless their calls were completed; return those that are called again."""
+        return self._paid([element for element in flight if not element.decided and self._breaks_off(element, error)])
+
+    def _breaks_off(self, element: Element, error: BaseException) -> bool:
+        completion = element.call and element.call.said()
+        if not completion:
+            return self._comes_again(element, error)
+        outputs, failure = completion
+        if isinstance(failure, asyncio.CancelledError):
+            failure = error  # which says more
+        return self._again(element, outputs if failure is None else failure)
 
     def answered(self, flight: list[Element], results: Any) -> list[Element]:  # noqa: ANN401 - the user's
         """Give the rows their results; return those that are called again."""
@@ -131,24 +140,46 @@ class Settling:
 
     def expired(self, element: Element) -> None:
         """Decide a row whose time is over; its call is cancelled when it has no other row to go on for."""
-        self._state.counts.timeouts += 1
-        element.decided = True
-        error = TimeoutError(f"no outcome within timeout={self._settings.timeout:g} s")
-        if self._function.timed_out is None:
-            self._outcome(element, [], error)
-        else:
-            task = self._loop.create_task(self._fall_back(element, error))
-            self.fallbacks.add(task)
-            task.add_done_callback(self.fallbacks.discard)
+        if element.decided:
+            return  # by one that it waited for, whose time was over in the same moment
         slot = element.slot
+        completion = element.call and slot and slot.calling and element.call.said()
+        element.decided = True
+        if completion:  # in time, and the function goes on
+            self._outcome(element, *self._outputs_of(*completion))
+        else:
+            self._timed_out(element)
         if slot is None:
             self._queues.ended(element)  # it was waiting for its turn
         elif all(other.decided for other in slot.flight):
             slot.cancel()
 
+    def _timed_out(self, element: Element) -> None:
+        self._state.counts.timeouts += 1
+        error = TimeoutError(f"no outcome within timeout={self._settings.timeout:g} s")
+        if self._function.timed_out is None:
+            self._outcome(element, [], error)
+            return
+        task = self._loop.create_task(self._fall_back(element, error))
+        self.fallbacks.add(task)
+        task.add_done_callback(self.fallbacks.discard)
+
+    def _outputs_of(
+        self,
+        result: Any,  # noqa: ANN401 - the user's
+        failure: BaseException | None,
+    ) -> tuple[list[tuple[Any, ...]], BaseException | None]:
+        """Return a result as outputs, or why there are none."""
+        if failure is not None:
+            return [], failure
+        try:
+            return outputs_of(result, self._names), None
+        except BaseException as misfit:  # noqa: BLE001 - also what an iterator of the user's raises, exits among it
+            return [], Misfit(str(misfit))
+
     async def _fall_back(self, element: Element, error: BaseException) -> None:
         """Let the function say what a row that timed out becomes; it has as long again. Never another attempt."""
-        outputs: list[tuple[Any, ...]] = []
+        result: Any = None
         failure: BaseException | None = None
         try:
             result, failure = await asyncio.wait_for(self._asked(element), self._settings.timeout)
@@ -158,12 +189,7 @@ class Settling:
             if self._state.closed:
                 raise
             failure = FallbackError(f"timed_out: {described(own)}")
-        if failure is None:
-            try:
-                outputs = outputs_of(result, self._names)
-            except Exception as misfit:  # noqa: BLE001 - also what an iterator of the user's raises
-                failure = Misfit(str(misfit))
-        self._outcome(element, outputs, failure, own=True)
+        self._outcome(element, *self._outputs_of(result, failure), own=True)
 
     async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
         """Return what `timed_out` returned for a row, or completed its call with, or what it raised: that is the row's failure.

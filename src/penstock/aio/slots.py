@@ -113,9 +113,9 @@ class Slots:
                         results = await (answer if deadlines is None else self._limited(deadlines, slot, answer))
                         left = settling.answered(left, results)
                     except asyncio.CancelledError as error:
-                        left = settling.failed(left, self._cancelled(slot, error))
+                        left = settling.broken_off(left, self._cancelled(slot, error))
                     except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
-                        left = settling.failed(left, error)
+                        left = settling.broken_off(left, error)
                     slot.calling = False
                     if left:
                         left = await self._paused(slot, left)

@@ -43,8 +43,6 @@ def _may_lose(kind: pa.DataType) -> bool:
     """Tell whether Arrow would cut something off of values that become this type."""
     if types.is_map(kind):
         return _may_lose(kind.key_type) or _may_lose(kind.item_type)
-    if types.is_list(kind):
-        return _may_lose(kind.value_type)
     return bool(types.is_integer(kind) or types.is_date(kind) or types.is_nested(kind))
 
 
@@ -59,7 +57,13 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
         return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
     if types.is_map(kind):
         return _lost_inside(_entries_of(value, kind))
-    return _lost_inside(_elements_of(value, kind)) if types.is_list(kind) else None
+    return _lost_of_list(value, kind) if types.is_list(kind) else None
+
+
+def _lost_of_list(value: Any, kind: pa.ListType) -> str | None:  # noqa: ANN401 - the user's
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        return f"a {type(value).__name__}, which is no list"  # Arrow would take its characters, or bytes
+    return _lost_inside(_elements_of(value, kind)) if _may_lose(kind.value_type) else None
 
 
 def _lost_inside(inner: Iterable[tuple[Any, pa.DataType]]) -> str | None:
