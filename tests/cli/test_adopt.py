@@ -104,6 +104,14 @@ def test_unlisted_files_are_decided_by_the_user(penstock: Callable[..., Said], t
         public.adopt(theirs.root)
 
 
+@pytest.mark.parametrize(("path", "why"), [("nowhere", "nothing of that name"), ("file", "it is a file")])
+def test_what_is_no_directory_is_refused(penstock: Callable[..., Said], tmp_path: Path, path: str, why: str) -> None:
+    """A name that was misspelt is a wrong call, as for the other commands, not a failure of the storage."""
+    (tmp_path / "file").write_text("x")
+    said = penstock("adopt", tmp_path / path)
+    assert (said.status, why in said.err) == (2, True)
+
+
 def test_output_is_adopted(penstock: Callable[..., Said], theirs: Theirs) -> None:
     """What the log lists is finished, with size and rows; the log and what nothing lists are aside; all commands work, this one again."""
     facts = penstock("adopt", theirs.root, "--unlisted", "aside", "--json").facts

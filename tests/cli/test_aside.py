@@ -360,6 +360,34 @@ def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], pen
 
 
 @pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda path: path.write_text(path.read_text().replace('2\\"', "2 }")), "altered"),
+        (lambda path: path.write_text("junk\n"), "cut"),
+        (lambda path: path.unlink(), "missing"),
+    ],
+)
+def test_what_was_set_aside_is_taken_in_from_whole_files_alone(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], change: Callable[[Path], object], kind: str
+) -> None:
+    """Mended where it lies, or damaged: `retry` names the file and what to do, and takes nothing in; it took what it found."""
+    made = pipeline(**JSON)
+    raw(made, "a.json", b'{"id": 1}\n{"id": 2"\n')
+    made.run()
+    (path,) = made.dst.glob("_penstock/*/quarantine/aside-*.json")
+    before = path.read_text()
+    change(path)
+    said = penstock("retry", made.dst)
+    assert said.status == 3, said
+    assert path.name in said.err
+    assert f"is {kind}" in said.err
+    assert "--mended" in said.err
+    assert rows(made.dst) == ['{"id":1}']
+    path.write_text(before)
+    assert penstock("retry", made.dst).status == 0
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("no json\n", "expected a line as it is"),

@@ -87,6 +87,16 @@ def test_a_removed_file(penstock: Callable[..., Said], written: Output) -> None:
     assert "not verified" in human.out
 
 
+def test_a_directory_in_the_place_of_a_file(penstock: Callable[..., Said], written: Output) -> None:
+    """It is missing, and the files behind it are looked at all the same."""
+    path = written.root / "b=a" / "f0.txt"
+    path.unlink()
+    path.mkdir()
+    (written.root / "mine.txt").write_text("x")
+    said = penstock("verify", written.root, "--json")
+    assert (said.status, problems(said)) == (1, [("missing", "b=a/f0.txt"), ("foreign", "mine.txt")])
+
+
 def test_a_truncated_file(penstock: Callable[..., Said], written: Output) -> None:
     """A file that lost its end is cut, also where the cut is between two records."""
     path = written.root / "b=a" / "f0.txt"

@@ -110,6 +110,9 @@ class _Adoption:
 
     def look(self, aside: tuple[str, ...] = ()) -> Adopted:
         """Return what there is to do, and was done. Changes nothing."""
+        entry = entry_at(self._storage, self._root)
+        if entry is None or not entry.is_directory:
+            raise self._no_log()
         entries = self._visible()
         listed, missing = self._listed(entries)
         head, recorded = self._ledger.head(), {file.path: file for file in self._ledger.history()}
@@ -163,14 +166,22 @@ class _Adoption:
         """Return the files of all logs that are there as they were listed, by path, and the paths of the others."""
         logs = [*self._kept(), *([f"{self._root}/{LOG}"] if self._has_log() else [])]
         if not logs:
-            msg = f"{self._root!r} is no output of Spark's file sink: it has no {LOG}; name the directory that a streaming query wrote"
-            raise OptionError(msg)
+            raise self._no_log()
         sizes = {path: entry.size for path, entry in entries.items()}
         listed: dict[str, Logged] = {}
         for log in logs:
             listed |= relative(read_log(self._storage, log).values(), self._root, sizes)
         missing = {path for path, entry in listed.items() if sizes.get(path) != entry.size}
         return {path: entry for path, entry in listed.items() if path not in missing}, missing
+
+    def _no_log(self) -> OptionError:
+        entry = entry_at(self._storage, self._root)
+        why = f"it has no {LOG}" if entry else "there is nothing of that name"
+        if entry and not entry.is_directory:
+            why = "it is a file"
+        return OptionError(
+            f"{self._root!r} is no output of Spark's file sink: {why}; name the directory that a streaming query wrote"
+        )
 
     def _ours(self) -> set[str]:
         """Return the files that other sinks of ours have finished here."""

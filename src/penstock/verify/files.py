@@ -30,7 +30,7 @@ from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, UsageError, WrongKey
+from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, StorageError, UsageError, WrongKey
 from penstock.formats.encryption import is_encrypted
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
@@ -192,6 +192,19 @@ def check_files(
     return OutputFiles(compared, tuple(check.problems), hidden), views
 
 
+def check_aside(view: SinkView) -> None:
+    """Raise `DamagedState` unless the finished files about what was set aside are there as they were decided."""
+    check = _Check(view.sink.storage, view.sink.root, {}, _quietly, 0)
+    check.aside(view)
+    if check.problems:
+        first = check.problems[0]
+        msg = (
+            f"{first.path!r} of {view.sink.root!r} is {first.kind}: {first.detail}; what was set aside is taken in from there: "
+            "restore it from a copy, and mend records in a copy of its lines, for --mended"
+        )
+        raise DamagedState(msg)
+
+
 class _Check:
     """One comparison of an output with its ledgers."""
 
@@ -226,6 +239,13 @@ class _Check:
             locked_files=self._locked,
         )
 
+    def aside(self, view: SinkView) -> None:
+        """Compare the finished files about what was set aside."""
+        owed = {file.path for file in view.owed}
+        for file in view.files:
+            if file.is_aside:
+                self._finished(view, file, owed=file.path in owed)
+
     def _all_finished(self, view: SinkView) -> int:
         """Compare the finished files of a sink; return how many are owed."""
         owed = {file.path for file in view.owed}
@@ -244,7 +264,10 @@ class _Check:
         shown = file.at(self._root) if file.place else file.path
         try:
             self._compare(file.at(self._root), shown, file, view.keys)
-        except NotThere:
+        except StorageError as error:
+            if not isinstance(error, NotThere):
+                self._not_a_file(error, file.at(self._root), shown)
+                return False
             if not owed:
                 rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
                 self._report("missing", shown, rows)
@@ -254,6 +277,13 @@ class _Check:
             except NotThere:
                 self._report("missing", shown, f"{file.rows} rows; not published, and its staged file is gone")
         return owed
+
+    def _not_a_file(self, error: StorageError, place: str, shown: str) -> None:
+        """Report a directory in the place of a file; raise again what else kept it from being read."""
+        entry = entry_at(self._storage, place)
+        if entry is None or not entry.is_directory:
+            raise error
+        self._report("missing", shown, "there is a directory of its name")
 
     def _adopted(self, file: FinishedFile) -> None:
         """Compare the length of a file that another sink wrote: no more was noted when it was taken over."""
@@ -365,6 +395,10 @@ class _Check:
 
     def _report(self, kind: str, path: str, detail: str) -> None:
         self.problems.append(Problem(kind, path, detail))
+
+
+def _quietly(done: int, total: int) -> None:
+    """Tell nobody how far it is."""
 
 
 def size_if_there(storage: Storage, path: str) -> int | None:

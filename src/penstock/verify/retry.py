@@ -28,7 +28,7 @@ from penstock.ingestion.mendedvalues import mended_records
 from penstock.ingestion.stage import Stage, named
 from penstock.query.batch import Batch
 from penstock.storage import entry_at, locate
-from penstock.verify.files import SinkView, existing_sinks
+from penstock.verify.files import SinkView, check_aside, existing_sinks
 from penstock.verify.opened import keys_at
 from penstock.verify.records import aside_lines
 
@@ -149,6 +149,7 @@ class _Retry:
         self, mended: dict[Key, bytes] | None, copies: tuple[Storage, str] | None, *, files: bool = True
     ) -> Retried:
         """Take in what can be read, records in batches of a size that memory holds; `files`: also files."""
+        check_aside(SinkView.of(self._sink, self._keys))
         pending = self._pending()
         records = self._records(pending.records, mended)
         return self._files(pending.files, copies, records) if files else records
