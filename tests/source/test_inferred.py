@@ -79,6 +79,25 @@ def test_directories_are_inferred_as_by_spark(answer: dict[str, Any], tmp_path: 
     assert found.fields[1]["type"] == answer.get("here", answer["type"])
 
 
+@pytest.mark.parametrize("text", ["a,b\n", "a,b", "a,b\n\n", "\ufeffa,b\r\n"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_header_alone_says_its_columns(tmp_path: Path, text: str, packed: bool) -> None:
+    """As to Spark they are strings, whatever file without records is the first to come; nothing was inferred of it."""
+    data = text.encode()
+    (tmp_path / ("x.csv.gz" if packed else "x.csv")).write_bytes(gzip.compress(data) if packed else data)
+    assert inferring(tmp_path, "csv", header="true").ddl == "a string, b string"
+    (tmp_path / "z.csv").write_text("b,c\n1,2\n", encoding="utf-8")
+    assert sorted(inferring(tmp_path, "csv", header="true").ddl.split(", ")) == ["a string", "b int", "c int"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("json", ""), ("json", "\n\n"), ("csv", ""), ("csv", "\n")])
+def test_files_without_any_value_are_an_error(tmp_path: Path, name: str, text: str) -> None:
+    """Of no columns nothing could be read: an ingest ended with that, and `penstock schema` printed an empty line."""
+    (tmp_path / f"x.{name}").write_text(text, encoding="utf-8")
+    with pytest.raises(OptionError, match="nothing to infer a schema from: [01] of 1 files, [0-9] bytes"):
+        inferring(tmp_path, name, header="true") if name == "csv" else inferring(tmp_path, name)
+
+
 def read_back(
     path: Path, name: str, found: Inferred, *, columns: tuple[str, ...] | None = None, header: bool = False
 ) -> pa.RecordBatch:

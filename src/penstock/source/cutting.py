@@ -155,12 +155,27 @@ class Cutting:
         if decodes and header:
             header = self._text(header, 0, written)
         columns = form.columns(fmt, header) if header else None
+        if columns is not None and not split.start:
+            yield _piece(b"", b"", split.file, 0, written, columns)  # whether records follow or not
         for offset, data in blocks:
-            if decodes and self.sifts_text:
-                yield from self._legible(split.file, offset, data, written, columns)
-            else:
-                text = self._text(data, offset, written) if decodes else data
-                yield _piece(text, data, split.file, offset, written, columns)
+            yield from self._block_of(split.file, offset, data, written, columns, decodes=decodes)
+
+    def _block_of(
+        self,
+        file: FileVersion,
+        offset: int,
+        data: bytes,
+        how: Charset,
+        columns: tuple[str, ...] | None,
+        *,
+        decodes: bool,
+    ) -> Iterator[FilePiece | pa.RecordBatch]:
+        """Yield a block of a file as text, if it `decodes`, and as it is if not."""
+        if decodes and self.sifts_text:
+            yield from self._legible(file, offset, data, how, columns)
+        else:
+            text = self._text(data, offset, how) if decodes else data
+            yield _piece(text, data, file, offset, how, columns)
 
     def _decodes(self, known: Charset | None) -> bool:
         """Tell whether blocks of a file must be made UTF-8, or looked at whether they are, before records are made of them."""

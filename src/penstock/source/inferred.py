@@ -120,6 +120,10 @@ def infer(
     notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
+    if not fields and look.rows == 0:
+        held = f"{look.files} of {len(files)} files, {look.size} bytes, hold no record"
+        msg = f"path={reading.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
+        raise OptionError(msg)
     return Inferred(
         fields,
         look.files,

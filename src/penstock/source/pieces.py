@@ -57,7 +57,7 @@ class PieceOrigin(NamedTuple):
 
 @dataclass
 class FilePiece:
-    """Bytes of whole records, and where they come from, in order."""
+    """Bytes of whole records, and where they come from, in order. Of a header alone there are none."""
 
     data: bytes
     origins: list[PieceOrigin]
@@ -82,20 +82,25 @@ def joined(pieces: Iterable[FilePiece], sep: bytes | None) -> Iterator[FilePiece
     """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
 
     Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte. So are
-    those of other columns.
+    those of other columns. What is a header alone is passed on.
     """
     data: list[bytes] = []
     origins: list[PieceOrigin] = []
     columns: tuple[str, ...] | None = None
     size = 0
     for piece in pieces:
-        if size and (size >= BLOCK_BYTES or columns != piece.columns or _grow_together(data[-1], piece.data, sep)):
+        if size and (
+            size >= BLOCK_BYTES
+            or not piece.data
+            or columns != piece.columns
+            or _grow_together(data[-1], piece.data, sep)
+        ):
             yield FilePiece(b"".join(data), origins, columns)
             data, origins, size = [], [], 0
         columns = piece.columns
-        if not size and len(piece.data) >= BLOCK_BYTES // 2:
+        if not piece.data or (not size and len(piece.data) >= BLOCK_BYTES // 2):
             yield piece
-        elif piece.data:
+        else:
             origins += [PieceOrigin(size + o.place, o.file, o.offset, o.charset, o.raw) for o in piece.origins]
             data.append(ended(piece.data, sep))
             size += len(data[-1])

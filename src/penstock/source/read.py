@@ -178,9 +178,10 @@ class Reading:
     def blocks(self, splits: Iterable[Split]) -> Iterator[tuple[bytes, tuple[str, ...] | None, Callable[[int], str]]]:
         """Yield blocks of whole records as they are decoded: with what the header of their files says, and whose byte is whose.
 
-        The last is a function from a byte of the block to the path of its file. Raises what `batches` does, short of parsing.
+        The last is a function from a byte of the block to the path of its file. Each header comes by itself first, with an empty block: of
+        some files it is all there is. Raises what `batches` does, short of parsing.
         """
-        for piece in joined(self._pieces(splits), self.format.line_sep):
+        for piece in joined(self._pieces(splits, headers=True), self.format.line_sep):
             yield piece.data, piece.columns, lambda at, piece=piece: self.files.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
 
     def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
@@ -316,12 +317,14 @@ class Reading:
         if self.aside is not None:
             self.aside.take(lines)
 
-    def _pieces(self, splits: Iterable[Split]) -> Iterator[FilePiece]:
-        guard, cutting = self._guard, self._cutting
+    def _pieces(self, splits: Iterable[Split], *, headers: bool = False) -> Iterator[FilePiece]:
+        guard, cutting, passed = self._guard, self._cutting, set[tuple[str, ...] | None]()
         for split in splits:
             for item in guard.read(split, cutting.read):
                 if isinstance(item, FilePiece):
-                    yield item
+                    if item.data or (headers and item.columns not in passed):
+                        passed.add(item.columns)
+                        yield item
                 else:
                     self._take(item)
 
