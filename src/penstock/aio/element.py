@@ -37,7 +37,7 @@ class Element(RowOutcome):
         self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
         self.share: Hashable = None  # that others take the result of this one for, not one that it takes
         self.slot: Slot | None = None  # while it runs
-        self.call: Call | None = None  # of its last attempt, if the function is given one
+        self.call: Call | None = None  # of its last attempt till it is settled, if the function is given one
 
 
 class Slot:

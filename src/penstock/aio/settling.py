@@ -242,6 +242,7 @@ class Settling:
             outputs, element.failure = self._answer(element, error, elapsed)
         element.outputs = outputs
         element.settled = True
+        element.call = None  # the outcome may live for long
         if element.failure is not None and self._on_error == "fail":
             self._state.fail(element)
         self._outlet.settled(element)
