@@ -403,6 +403,8 @@ def test_a_copy_that_is_none(
     raw(made, "a.json", b"bad\n")
     made.run()
     (made.root / "copy").write_text(text)
+    said = penstock("retry", made.dst, "--mended", made.root / "copi")
+    assert (said.status, "does not exist" in said.err) == (2, True)
     said = penstock("retry", made.dst, "--mended", made.root / "copy")
     assert said.status == 2
     assert "line 1" in said.err

@@ -110,7 +110,10 @@ def retry(
         return retrying.run(None, None)
     copies = locate(mended, name="--mended")
     entry = entry_at(*copies)
-    if entry is not None and entry.is_directory:
+    if entry is None:
+        msg = f"--mended {copies[1]!r} does not exist; expected a copy of lines of the quarantine, or a directory of mended files"
+        raise OptionError(msg)
+    if entry.is_directory:
         return retrying.run({}, copies)
     return retrying.run(_copied(mended), None, files=False)
 
