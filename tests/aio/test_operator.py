@@ -589,6 +589,27 @@ def test_rows_that_share_a_call_that_was_completed_in_time_have_its_result() -> 
     assert (told.outs, told.counts.calls, told.counts.shared) == ([7, 7, 7], 1, 2)
 
 
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_task_that_fails_fails_the_calls_that_it_has_not_completed(batch_size: int) -> None:
+    """A plain function returns the task that shall complete its call: the row waited for ever, and nobody was told of the error."""
+
+    async def complete(row: Any, call: Any) -> None:
+        await asyncio.sleep(0.1)
+        for each, completed in [(row, call)] if batch_size == 1 else zip(row, call, strict=True):
+            if each == 1:
+                raise LookupError(each)
+            completed.collect([(each,)])
+
+    def begin(row: Any, call: Any) -> Any:
+        return asyncio.get_running_loop().create_task(complete(row, call))
+
+    told = drive(begin, [0, 2, 1], batch_size=batch_size, on_error="column", timeout=9.0)
+    assert (told.outs, told.kinds, told.ended, told.counts.late) == ([0, 2], {2: "error"}, 0.1, 0)
+    failure = told.outcomes[2].failure
+    assert failure is not None
+    assert failure.message == "LookupError: 1"
+
+
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, BaseException])
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 2])

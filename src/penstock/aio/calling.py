@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,10 @@ class Calling:
     def _begin(self, row: Any, call: Any, calls: list[Call]) -> None:  # noqa: ANN401 - the user's, or a list of them
         """Call a plain function; what it raises behind the completion of its calls is late."""
         try:
-            _refuse_output(self._function.call(row, call))
+            returned: object = self._function.call(row, call)
+            _refuse_output(returned)
+            if isinstance(returned, asyncio.Future):
+                returned.add_done_callback(partial(_fail_with, calls))
         except BaseException:  # whatever the user's function raises
             if not all(each.is_completed for each in calls):
                 raise
@@ -147,6 +151,14 @@ class Calling:
 
     def _late(self) -> None:
         self._state.counts.late += 1
+
+
+def _fail_with(calls: list[Call], work: asyncio.Future[Any]) -> None:
+    """Fail the calls that a task has not completed and, as it has failed, never will."""
+    error = RuntimeError("the task that the function returned was cancelled") if work.cancelled() else work.exception()
+    for call in calls:
+        if error is not None and not call.is_completed:
+            call.fail(error)
 
 
 def _refuse_output(returned: Any) -> None:  # noqa: ANN401 - the user's
