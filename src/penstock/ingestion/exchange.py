@@ -74,8 +74,8 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
     if not keep:  # what else is there may be large, or of a type that passes to no Python
         chosen = sorted({place for place in files.columns if place is not None})
         placed = placed.select(*(f"c{number}" for number in chosen))
-        columns = NamingColumns(*(None if place is None else chosen.index(place) for place in files.columns))
-        files = replace(files, columns=columns)
+        places = {name: chosen.index(place) for name, place in files.columns._asdict().items() if place is not None}
+        files = replace(files, columns=NamingColumns(**places))
     kept = placed.schema.fields if keep else []
     splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
     return splits.repartition(tasks)
