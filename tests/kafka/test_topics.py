@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import clock
+from penstock.cli import process
 from penstock.errors import (
     BadRecord,
     BrokerAway,
@@ -125,6 +126,40 @@ def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
         assert (held.value.topic, held.value.partition, held.value.offset) == (topic, 0, 1)
     producer.commit_transaction()
     assert stream.values({topic: {"0": 0}}, {topic: {"0": 3}}) == [b"before", b"0", b"1"]
+
+
+def test_a_query_that_rests_says_what_keeps_records_back(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    """A transaction that hangs is told after a minute without anything new, and again each ten; a quiet topic never."""
+    topic = kafka.topic()
+    kafka.send(topic, b"before")
+    stream = Stream(kafka, subscribe=topic)
+    with clock.use(FakeClock()):
+        _, at = stream.rest(stream.initial())
+        for _ in range(100):
+            clock.sleep(30)
+            assert stream.next(at) == at
+        assert not caplog.messages, "a quiet topic"
+        producer = kafka.producer(topic)
+        producer.begin_transaction()
+        producer.produce(topic, value=b"open", partition=0)
+        producer.flush()
+        told = []
+        for seconds in range(0, 1500, 20):
+            assert stream.next(at) == at
+            told += [(seconds, message) for message in caplog.messages]
+            caplog.clear()
+            clock.sleep(20)
+        assert [seconds for seconds, _ in told] == pytest.approx([60, 660, 1260], abs=60)
+        [message, *_] = (message for _, message in told)
+        assert process._OURS.match(message), "the command hands it on"
+        assert f"partition 0 of topic {topic!r} has been read up to offset 1 for" in message
+        assert "what is written behind it, up to offset 2, waits" in message
+        assert f"abort --topic {topic} --partition 0 --start-offset 1`" in message
+        producer.commit_transaction()
+        wait_for(lambda: stream.next(at) != at, "the end of the transaction")
+        assert stream.rest(at)[0] == [b"open"]
+        clock.sleep(30)
+    assert not caplog.messages
 
 
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:

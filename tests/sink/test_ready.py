@@ -348,6 +348,11 @@ TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%
 
 
 @example(datetime(2039, 7, 1, 22, 30, tzinfo=timezone.utc), "Europe/Berlin", "{ts:%Y-%m-%d}", timedelta(0))
+@example(
+    datetime(2010, 11, 7, 2, 20, tzinfo=timezone.utc), "America/St_Johns", "{ts:%F}/{ts:%H}", timedelta(minutes=20)
+)
+@example(datetime(2010, 3, 14, 3, 0, tzinfo=timezone.utc), "America/St_Johns", "{ts:%F}/{ts:%H}", timedelta(hours=1))
+@example(datetime(2011, 12, 30, 9, 0, tzinfo=timezone.utc), "Pacific/Apia", "{ts:%Y-%m-%d}", timedelta(hours=1))
 @given(
     moment=st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(timezone.utc)),
     zone=st.sampled_from(ZONES),

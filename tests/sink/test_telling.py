@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 import pytest
 
 from penstock import failpoints
+from penstock.cli import process
 from penstock.errors import CallbackFailed, DamagedState, OptionError
 from penstock.options import SINK, parse
 from penstock.session import functions
+from penstock.sink import telling as telling_of_sink
 from penstock.sink.sink import Sink
 from penstock.sink.telling import Telling
 from tests.support.follows import follows
 from tests.support.output import Output
+from tests.support.wait import wait_for
 
 
 class Catalogue:
@@ -200,3 +204,25 @@ def test_a_function_that_returns_what_it_would_do_was_told_nothing(output: Outpu
         Telling(sink, "m:f", lambda: lambda _: later() if kind == "coroutine" else (n for n in [1])).tell("d1")
     start(sink, catalogue)
     assert catalogue.paths == published(output, sink)
+
+
+def test_a_function_that_does_not_return_is_told(
+    output: Output, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While it is waited for a warning says so, in words that the command hands on, and again; once it has returned there is none."""
+    monkeypatch.setattr(telling_of_sink, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(telling_of_sink, "_AGAIN_SECONDS", 0.05)
+    sink = output.sink(rollRows="1")
+    start(sink, Catalogue())
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+
+    def register(_: object) -> None:
+        wait_for(lambda: len(caplog.messages) > 1, "a second warning")
+
+    Telling(sink, "catalogue:register", lambda: register).tell("d1")
+    assert all(re.match(r"onPublish='catalogue:register' has not returned for \d+ s: ", m) for m in caplog.messages)
+    assert all(process._OURS.match(message) for message in caplog.messages)
+    told = len(caplog.messages)
+    output.batch(sink, 1, {0: ["b"]}, mark="1")
+    telling(sink, Catalogue()).tell("d1")
+    assert len(caplog.messages) == told

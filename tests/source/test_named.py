@@ -159,6 +159,21 @@ def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
         assert [row["k"] for row in parts] == sorted(row["k"] for row in parts)
 
 
+def test_files_that_several_rows_name_are_read_together(names: Names) -> None:
+    """Four ranges of each of many files, and a missing one between any two: read at once but for the files that are there again."""
+    rows, expected = [], []
+    for k in range(0, 400, 4):
+        path = names.put(f"{k}.txt", b"0\n1\n2\n3\n")
+        rows += [{"path": path, "start": 2 * n, "end": 2 * n + 2, "k": k + n} for n in range(4)]
+        rows.append({"path": str(names.files / f"gone{k}"), "k": -1})
+        expected += [(k + n, str(n)) for n in range(4)]
+    files = aside()
+    found = [batch for batch in files.records(names.splits(files, rows)) if batch.column("_bad").null_count]
+    lines = [line for batch in found for line in batch.to_pylist()]
+    assert sorted((line["c6"], line["value"]) for line in lines) == expected
+    assert len(found) == 4, "a run for each time that a file is named again"
+
+
 @pytest.mark.parametrize(
     ("span", "message"),
     [((5, 4), "names the bytes 5 to 4"), ((-1, 4), "names the bytes -1 to 4"), ((0, 999), "and the file has 8")],

@@ -133,3 +133,36 @@ def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
         assert isinstance(errors.of(refused.value), OptionError)
         assert message in str(errors.of(refused.value))
         assert "Hush" not in str(refused.value)
+
+
+def test_topics_by_time(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
+    """A batch between two times, and a stream from one on: the records of these times, over a restart, a replay and a mended time."""
+    topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
+    producer = kafka.producer()
+
+    def send(partition: int, *times: int) -> None:
+        for time in times:
+            producer.produce(topic, value=b"%d.%d" % (partition, time), partition=partition, timestamp=time)
+        assert producer.flush(30) == 0
+
+    send(0, 1000, 2000, 3000, 4000)
+    send(1, 1000, 2500)
+    given = {"kafka.bootstrap.servers": kafka.servers, "subscribe": topic}
+    between = {"startingTimestamp": "2000", "endingOffsetsByTimestamp": json.dumps({topic: {"0": 3500, "1": 9000}})}
+    batch = spark.read.format("penstock-kafka").options(**given, **between).load()
+    told = batch.selectExpr("CAST(value AS STRING)", "CAST(CAST(timestamp AS DOUBLE) * 1000 AS BIGINT)").collect()
+    assert sorted(map(tuple, told)) == [("0.2000", 2000), ("0.3000", 3000), ("1.2500", 2500)]
+
+    def since(time: int, **options: str) -> list[int]:
+        frame = spark.readStream.format("penstock-kafka").options(**given, startingTimestamp=str(time), **options)
+        return run(frame.load(), stage)
+
+    with pytest.raises(Exception, match=f"{topic}-1 has no record of 2600 ms") as early:
+        since(2600)
+    assert isinstance(errors.of(early.value), OptionError)
+    assert since(2600, startingOffsetsByTimestampStrategy="latest") == [2]
+    send(1, 500, 5000)
+    assert since(1) == [2], "a checkpoint goes on where it was, whatever the time"
+    last(stage, "commits").unlink()
+    assert since(1) == [2], "a replay"
+    assert [value for *_, value in rows(stage)] == [b"0.3000", b"0.4000", b"1.500", b"1.5000"]

@@ -148,3 +148,15 @@ def test_a_column_of_another_meaning(spark: SparkSession, stage: Stage) -> None:
     with pytest.raises(OptionError, match="size=None"):
         penstock.read_files(names)
     assert [tuple(row)[1:] for row in penstock.read_files(names, size=None).collect()] == [("XL", "1")]
+
+
+def test_columns_that_pass_to_no_python(spark: SparkSession, stage: Stage) -> None:
+    """An interval of months beside a name, also within others, is told by its column, or left behind where the input is not kept."""
+    stage.put("a", "1")
+    names = named(spark, stage, "a")
+    for kind in ("interval '1' month", "array(named_struct('q', interval '1' month))", "map(1, make_interval(1))"):
+        odd = names.selectExpr(f"{kind} as odd", "`the.file` as path", "0L as size_of_none", "k")
+        with pytest.raises(OptionError, match=r"the column 'odd' is .*interval.*keep_input=False"):
+            penstock.read_files(odd)
+        lines = penstock.read_files(odd, keep_input=False, start="size_of_none", lineSep="\n")
+        assert [row.value for row in lines.collect()] == ["1"], kind

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(r"not read: |\d+ files lie in the future |Spark's start: ")  # how the warnings of ours begin
+_OURS = re.compile(  # how the warnings of ours begin
+    r"not read: |\d+ files lie in the future |Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: "
+    r"|onPublish=\S+ has not returned "
+)
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
 

@@ -6,10 +6,22 @@ driver. It deals rows out by what they hold, so that a task that is tried again 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import xxhash
-from pyspark.sql.types import IntegralType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    YearMonthIntervalType,
+)
 
 from penstock.errors import OptionError
 from penstock.session.connect import application
@@ -59,6 +71,11 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
 
     # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
     placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
+    if not keep:  # what else is there may be large, or of a type that passes to no Python
+        chosen = sorted({place for place in files.columns if place is not None})
+        placed = placed.select(*(f"c{number}" for number in chosen))
+        places = {name: chosen.index(place) for name, place in files.columns._asdict().items() if place is not None}
+        files = replace(files, columns=NamingColumns(**places))
     kept = placed.schema.fields if keep else []
     splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
     return splits.repartition(tasks)
@@ -103,6 +120,31 @@ def naming_columns(df: DataFrame, asked: Mapping[str, str | None], caller: str) 
         places[parameter] = df.columns.index(column)
         _check_type(df, parameter, places[parameter], caller)
     return NamingColumns(**places)
+
+
+def check_kept(df: DataFrame) -> None:
+    """Raise `OptionError` for a column that cannot stand beside records, as Spark hands no worker in Python what it holds."""
+    for field in df.schema.fields:
+        if (kind := _held_back(field.dataType)) is not None:
+            msg = (
+                f"read_files: the column {field.name!r} is {field.dataType.simpleString()}, and Spark hands no {kind.simpleString()} to "
+                "Python; cast it, drop it, or set keep_input=False"
+            )
+            raise OptionError(msg)
+
+
+def _held_back(kind: DataType) -> DataType | None:
+    """Return what of a type Spark hands to no worker in Python, if there is such."""
+    if isinstance(kind, (YearMonthIntervalType, CalendarIntervalType)):
+        return kind
+    parts: list[DataType] = []
+    if isinstance(kind, StructType):
+        parts = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        parts = [kind.keyType, kind.valueType]
+    return next((held for held in map(_held_back, parts) if held is not None), None)
 
 
 def _check_type(df: DataFrame, parameter: str, place: int, caller: str) -> None:

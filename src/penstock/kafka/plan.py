@@ -22,6 +22,7 @@ from penstock.errors import (
 )
 from penstock.kafka.cluster import End
 from penstock.kafka.offset import OffsetCounts, Partition, Positions
+from penstock.kafka.resting import Resting, whose
 from penstock.options.internal import SPLITS
 from penstock.options.kafka import EARLIEST, LATEST
 
@@ -40,7 +41,7 @@ _HOW = "or set failOnDataLoss=false, which goes on with what is there and says w
 
 
 class TopicPlanner:
-    """Plans one batch after the other; it remembers nothing, so that every plan is of what brokers say now."""
+    """Plans one batch after the other. No plan follows from an earlier one: each is of what brokers say now."""
 
     def __init__(self, options: Options, cluster: Asked) -> None:
         self._options, self._cluster = options, cluster
@@ -48,6 +49,7 @@ class TopicPlanner:
         self._seals = options.values.get("emit") == SPLITS
         self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, End] | None = None
+        self._resting = Resting(options["kafka"]["bootstrap.servers"])
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
@@ -89,6 +91,8 @@ class TopicPlanner:
         begun = dict(at) if before.begins else begun
         ends = self._ends(at)
         self._check_ends(at, ends)
+        if self._pinned is None:
+            self._resting.see(at, ends, self._cluster)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
         ids = {name: topic.id for name, topic in topics.items()}
@@ -320,14 +324,11 @@ def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
 
 def undecided(partition: Partition, end: int, stable: int, seconds: float, given: Mapping[str, str]) -> TransactionOpen:
     """Return the error of a range that a transaction keeps from being read, which is open from offset `stable` on."""
-    place = f"--topic {partition.topic} --partition {partition.number}"
-    tool = f"kafka-transactions.sh --bootstrap-server {given['bootstrap.servers']}"
     msg = (
         f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open since offset {stable}, and was for "
         f"{seconds:g} s; expected it to end, as what is behind it, up to {end}, was planned and cannot be read before: wait for its "
         "producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
-        f"timeout; `{tool} describe-producers {place}` says whose it is, and `{tool} abort {place} --start-offset {stable}` ends one that "
-        "hangs"
+        f"timeout; {whose(partition, stable, given['bootstrap.servers'])}"
     )
     return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)
 

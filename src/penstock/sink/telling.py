@@ -15,16 +15,21 @@ It is told by the ledger, as every reader of events is (`events`), and how far i
 6. *The function wants a part closed*: it returns names of parts or buckets, as `penstock finish --part` takes them, and they are closed and
    published by the driver that has the sink, which goes on. That is done before the note: whoever dies in between asks it again.
 
+7. *The function does not return.* Nothing goes on, and nothing tells that from a batch that is large. A warning does, after half a minute
+   and then every ten. It is not ended: nobody knows what it has half done.
+
 It is called in the process that commits, between two batches: what it takes delays the next one.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from contextlib import suppress
+import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock import failpoints
+from penstock import clock, failpoints
 from penstock.arguments import check_done
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
 from penstock.query.records import checked, signed
@@ -32,7 +37,7 @@ from penstock.sink import eventrows
 from penstock.sink.events import EventLog, EventPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.sink.events import Event
     from penstock.sink.sink import Sink
@@ -41,6 +46,9 @@ if TYPE_CHECKING:
 
 _NOTE = re.compile(r"told-(\d{15})\.json")
 _CALL_EVENTS = 1000  # of one call
+_SILENT_SECONDS = 30.0  # of a function that does not return, until that is told
+_AGAIN_SECONDS = 600.0
+_log = logging.getLogger("penstock.sink")
 
 
 class Telling:
@@ -80,7 +88,8 @@ class Telling:
         """Call the function; return the names of the parts that it wants closed."""
         facts = [eventrows.facts(event, self._sink.root) | {"number": event.number} for event in events]
         try:
-            wanted = self._load()(facts)
+            with _silence_told(self._name):
+                wanted = self._load()(facts)
             check_done("it", wanted)
         except (Exception, SystemExit) as error:  # what a user's function raises; it ends no process of ours
             first = facts[0]["path"] or facts[0]["bucket"]
@@ -124,3 +133,28 @@ class Telling:
 
     def _path(self, number: int) -> str:
         return f"{self._sink.state}/told-{number:015d}.json"
+
+
+@contextmanager
+def _silence_told(name: str) -> Iterator[None]:
+    """Warn, as long as the block takes, that it does."""
+    over, begun = threading.Event(), clock.monotonic()
+
+    def tell() -> None:
+        seconds = _SILENT_SECONDS
+        while not over.wait(seconds):
+            _log.warning(
+                "onPublish=%r has not returned for %.0f s: the query waits for it, also to be stopped; whoever ends it by force loses "
+                "nothing, and the next start calls it again",
+                name,
+                clock.monotonic() - begun,
+            )
+            seconds = _AGAIN_SECONDS
+
+    thread = threading.Thread(target=tell, name="penstock-silence", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -151,19 +151,23 @@ def _all_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[_Entry],
 
 
 def _runs(entries: list[dict[str, Any]], *, by_row: bool) -> Iterator[list[_Entry]]:
-    """Yield neighbours that can be read together: on one storage, and each file named by one row, or by ranges that begin alike."""
-    run: list[_Entry] = []
-    keys: dict[str, int] = {}
+    """Yield what can be read together: on one storage, and each file named by one row, or by ranges that begin alike.
+
+    A file that several rows name is in as many runs, each time beside all that can be there: a run costs more than a small file. What
+    is set aside is a run of its own. Ranges of a file stay in order, and so do the splits of a run.
+    """
+    runs: dict[tuple[str | None, int], list[_Entry]] = {}
+    known: dict[
+        tuple[str | None, str], tuple[int, int]
+    ] = {}  # of a file: the last run that it is in, and its key there
     for number, form in enumerate(entries):
         split = Split.from_json(form["split"]) if "split" in form else None
         entry = _Entry(number, form.get("root"), form.get("begin", 0), split, form.get("bad"))
-        key = entry.number if by_row else entry.begin
-        known = keys.get(split.file.path, key) if split else key
-        if run and (entry.root != run[0].root or known != key):
-            yield run
-            run, keys = [], {}
-        run.append(entry)
+        place = 0
         if split:
-            keys[split.file.path] = key
-    if run:
-        yield run
+            file, key = (entry.root, split.file.path), entry.number if by_row else entry.begin
+            last, last_key = known.get(file, (0, key))
+            place = last if last_key == key else last + 1
+            known[file] = place, key
+        runs.setdefault((entry.root, place), []).append(entry)
+    yield from runs.values()

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegralType, StructType
 from penstock.arguments import flag, named
 from penstock.errors import OptionError
 from penstock.formats.schema import to_spark
-from penstock.ingestion.exchange import naming_columns, split_frame
+from penstock.ingestion.exchange import check_kept, naming_columns, split_frame
 from penstock.options.formats import DEFAULT
 from penstock.session import ddl
 from penstock.session.connect import tasks_at_a_time
@@ -81,6 +81,8 @@ def read_files(  # noqa: PLR0913 - what users are promised
     keep = flag(keep_input, name="keep_input")
     asked = {"path": path, "start": start, "end": end, "size": size, "modified": modified, "identity": identity}
     columns = naming_columns(df, asked, "read_files")
+    if keep:
+        check_kept(df)
     files = _named_files(df, columns, format, schema, options)
     place = _notes_place(df, files)
     tasks = files.options["tasks"] or tasks_at_a_time(df.sparkSession)
