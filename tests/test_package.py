@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +74,28 @@ def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any,
     with pytest.raises(OptionError) as caught:
         called(zzzzzz=None)
     assert f"{name}: unknown parameter 'zzzzzz'; expected one of {', '.join(parameters)}" in caught.value.message
+
+
+def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:
+    """`make warm` of a clone that was updated: where what is kept for fast starts changed, it is not taken for done."""
+    shutil.copy(Path(__file__).parents[1] / "Makefile", tmp_path)
+    sources = [f"src/penstock/session/{name}.py" for name in ("archive", "direct")]
+    for age, names in enumerate(
+        [[".venv/.warm"], [".venv/.environment"], [*sources, "requirements/build.txt", "requirements/dev.txt"]]
+    ):
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (1e9 - age,) * 2)
+
+    def is_made() -> bool:
+        return not subprocess.run(
+            [str(shutil.which("make")), "-q", ".venv/.warm"], cwd=tmp_path, check=False
+        ).returncode
+
+    assert is_made()
+    for source in sources:
+        os.utime(tmp_path / source, (1e9 + 1,) * 2)
+        assert not is_made()
+        os.utime(tmp_path / source, (1e9 - 9,) * 2)

@@ -364,7 +364,7 @@ def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pyte
     assert (facts["ok"], facts["path"], facts["bytes"]) == (True, str(tmp_path / "classes.jsa"), 2048)
     said = penstock("warmup")
     assert "(2.0 KiB)" in said.out
-    assert "twenty seconds" in said.err
+    assert "half a minute, or minutes where much else runs" in said.err
 
 
 def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,6 +374,20 @@ def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, mo
     (tmp_path / "linked").symlink_to(Path(pyspark.__file__).parent)
     monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "linked" / "__init__.py"))
     assert archive.location() == made
+
+
+@pytest.mark.parametrize("module", ["typer", "penstock.cli.flags", "penstock.options.formats"])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: bool) -> None:
+    """A signal while the command is still imported is told as any other, without a stack; whoever ignores it goes on."""
+    hook = f"import os, sys; sys.addaudithook(lambda event, of: event == 'import' and of[0] == {module!r} and os.kill(os.getpid(), 2))"
+    (tmp_path / "sitecustomize.py").write_text(hook)
+    ignore = "signal.signal(2, signal.SIG_IGN) if sys.argv.pop(1) == 'True' else None"
+    code = f"import signal, sys; {ignore}; import penstock.cli; penstock.cli.main()"
+    command = [sys.executable, "-c", code, str(ignored), "files", "--help"]
+    variables = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == ((0, "") if ignored else (130, "error: [PST-000] interrupted\n"))
 
 
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import clock
+from penstock.errors import DependencyError
 from penstock.session import archive, direct, launch, local, pythons
 from tests.support.wait import wait_for
 
@@ -86,6 +88,101 @@ def test_a_jvm_that_does_not_come_up_is_left_to_spark(monkeypatch: pytest.Monkey
     begun = direct.begin({}, [], apart=True, output=None)
     assert begun is not None
     assert begun.gateway() is None
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_damaged_is_none(plain: Path) -> None:
+    """A byte of it is another one, wherever, or it ends early, or is empty: Spark is asked."""
+    (kept,) = plain.glob("command-*")
+    whole = kept.read_bytes()
+    assert command() is not None
+    damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for answer in [*damaged, *(whole[:length] for length in range(0, len(whole), 50)), whole + b"\0"]:
+        kept.write_bytes(answer)
+        assert command() is None
+    kept.write_bytes(whole)
+    assert command() is not None
+
+
+@pytest.mark.slow
+def test_what_others_could_have_written_is_not_run(plain: Path) -> None:
+    """The answer is a command: where another user may write it, or owns it, it is none, and so is an archive of classes."""
+    (kept,) = plain.glob("command-*")
+    classes = plain / archive.name("classes", "jsa")
+    classes.write_bytes(b"")
+    assert archive.flags()
+    for path, known in ((kept, command), (classes, archive.flags)):
+        path.chmod(0o622)
+        assert not known()
+        path.chmod(0o600)
+        assert known()
+        if os.getuid() == 0:
+            os.chown(path, 10001, 10001)
+            assert not known()
+
+
+def test_a_cache_of_before_is_told(plain: Path) -> None:
+    """An archive without the command, as earlier versions made it: the doctor says what to do, and no more once that is done."""
+    (plain / archive.name("classes", "jsa")).write_bytes(b"")
+    assert archive.finding().state == "ok"
+    (plain / archive.command_name()).unlink()
+    assert (archive.finding().state, archive.finding().advice) == ("note", "make both anew with: penstock warmup")
+    direct.learn()
+    assert archive.finding().state == "ok"
+
+
+@pytest.mark.slow
+def test_an_answer_that_cannot_be_read_is_none(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read anything, so the disk refuses here: the start goes on by Spark's scripts, as without an answer."""
+    (kept,) = plain.glob("command-*")
+    monkeypatch.setattr(direct, "cached", lambda _: f"{kept}/below")
+    given, options = settings()
+    assert direct.begin(given, options, apart=True, output=None) is None
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_jvm_that_ends_where_it_has_told_how_to_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody kills it between its answer and the first call: the session has another one, by Spark's scripts."""
+    told = "printf '\\0\\0\\0\\1\\0\\0\\0\\6secret' > \"$_PYSPARK_DRIVER_CONN_INFO_PATH\""  # port 1, at which nobody listens
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/sh", "-c", told])
+    begun = direct.begin({}, [], apart=True, output=None)
+    assert begun is not None
+    assert begun.gateway() is None
+    assert not Path(begun.place).exists()
+
+
+@pytest.mark.usefixtures("plain")
+def test_one_whose_taking_was_interrupted_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a notebook, while a session starts: that JVM ends, and the next start has one of its own, not one that answers no more."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    launch.begin_jvm({}, [], apart=True, output=None)
+    assert launch._begun is not None
+    first = launch._begun[0]
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch._begun_gateway({}, [], apart=True)
+    assert launch._begun is None
+    assert first.process.poll() is not None
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("version", ["4.0.1", None])
+def test_none_is_begun_where_none_can_start(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """PySpark is too old, or not there any more: a first look begins nothing, raises nothing, and leaves it to the start to say so."""
+    if version is None:
+        monkeypatch.setitem(sys.modules, "pyspark", None)
+    else:
+        monkeypatch.setattr("pyspark.__version__", version)
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+    monkeypatch.setattr(direct, "begin", pytest.fail)
+    local.begin(MASTER, output=None)
+    with pytest.raises(DependencyError, match="PySpark|pyspark"):
+        local.require_pyspark()
 
 
 @pytest.mark.usefixtures("plain")

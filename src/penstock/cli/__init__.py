@@ -15,6 +15,22 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command with the arguments of this process, and end it: 0 ok, 1 failed, 2 usage, 3 damaged state."""
+    import signal
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # who has it ignored (`nohup`, a shell's `&`) wants it so
+        signal.signal(signal.SIGINT, _interrupted)
     from penstock.cli.app import app
 
+    signal.signal(signal.SIGINT, before)
     app()
+
+
+def _interrupted(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
+    """End at once, in the midst of imports: nothing is under way that would have to be cleaned up, and a stack of them says nothing."""
+    import os
+    from contextlib import suppress
+
+    with suppress(OSError):
+        os.write(2, b"error: [PST-000] interrupted\n")
+    os._exit(128 + number)

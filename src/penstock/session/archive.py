@@ -45,8 +45,11 @@ def flags() -> list[str]:
 def finding() -> Finding:
     """Say whether starts have the archive."""
     path = cached(_archive())
-    if path is not None:
+    if path is not None and cached(command_name()) is not None:
         return Finding("archive", "ok", path)
+    if path is not None:
+        slower = f"{path}; the command by which Spark starts is not kept beside it: a start takes half a second more"
+        return Finding("archive", "note", slower, "make both anew with: penstock warmup")
     slow = "there is no archive of Spark's classes: a start takes some seconds more"
     return Finding("archive", "note", slow, "make it once with: penstock warmup")
 
@@ -62,7 +65,7 @@ def _quoted(flag: str) -> str:
 
 
 def make() -> str:
-    """Make the archive by running a small ingest; return its path. Takes about twenty seconds."""
+    """Make the archive by running a small ingest; return its path. Takes half a minute on a machine that is idle."""
     path = location()
     flags = [QUICK_COMPILER, f"-XX:ArchiveClassesAtExit={path}"]
     done = subprocess.run([sys.executable, "-c", _MAKE, *flags], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
@@ -74,6 +77,11 @@ def make() -> str:
 
 def _archive() -> str:
     return name("classes", "jsa")
+
+
+def command_name() -> str:
+    """Return the name of the file in the cache that has the command by which Spark starts its JVM (`direct`)."""
+    return name("command", "list")
 
 
 def name(kind: str, ending: str) -> str:

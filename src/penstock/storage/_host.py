@@ -30,14 +30,24 @@ _TRIED_BYTES = 4096
 def cached(name: str) -> str | None:
     """Return the file of this name in this user's cache for Penstock, None if there is none. Makes nothing.
 
-    Where the user's own cache cannot be had it may be in the host's temporary directory, in ours, which must be private.
+    A file that somebody else could have written, root excepted, is none: what is kept there is run. Where the user's own cache cannot be
+    had it may be in the host's temporary directory, in ours, which must be private.
     """
     places = [user_cache()]
     with contextlib.suppress(OSError, StorageError):
         _check_private(_directory())
         places.append(_directory())
     paths = [f"{place}/{name}" for place in places if place]
-    return next((path for path in paths if os.path.isfile(path)), None)
+    return next((path for path in paths if _is_of_ours(path)), None)
+
+
+def _is_of_ours(path: str) -> bool:
+    """Tell whether this is a file that nobody but this user and root has written, or could."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return stat_bits.S_ISREG(status.st_mode) and status.st_uid in {os.getuid(), 0} and not status.st_mode & 0o022
 
 
 def cache_directory() -> str:
