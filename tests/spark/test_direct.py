@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock import clock
+from penstock.cli.process import Interrupted, begun_session, session, status_of
 from penstock.errors import DependencyError
 from penstock.session import archive, direct, launch, local, pythons
 from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MASTER = "local[*]"
 
@@ -197,6 +203,45 @@ def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pyt
     monkeypatch.setenv("LATER", "yes")
     assert launch._begun_gateway({}, [], apart=True) is None
     assert first.process.poll() is not None
+
+
+@pytest.fixture
+def unanswered() -> Iterator[None]:
+    """SIGTERM that nobody answers fails the test; it would end this process."""
+
+    def told(number: int, frame: object) -> None:
+        raise AssertionError(number)
+
+    before = signal.signal(signal.SIGTERM, told)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("plain", "unanswered")
+def test_sigterm_ends_a_jvm_that_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C does: a JVM that cannot be reached yet would notice seconds later that nobody wants it."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    begun = []
+
+    def stopped() -> None:
+        with begun_session(None, wanted=True):
+            assert launch._begun is not None
+            begun.append(launch._begun[0])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as caught:
+        stopped()
+    assert status_of(caught.value) == 143
+    assert begun[0].process.poll() is not None
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_sigterm_is_answered_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is stopped then says so, and ends with 143, as at any other time."""
+    monkeypatch.setattr("penstock.spark.local.session_of", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted), session(None):
+        pytest.fail("it has started")
 
 
 HOLD = """

@@ -122,7 +122,7 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
     from penstock.spark.local import session_of
 
     require_pyspark()
-    with _quiet() as last_lines:
+    with interrupted_by_signals(), _quiet() as last_lines:
         try:
             spark = session_of(master or "local[*]", config or {}, rows_in_jvm=False, apart=True)
         except PenstockError:
@@ -136,24 +136,26 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
 def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
     """Have the JVM of the `session` to come start within the block, if it is `wanted`; it ends behind it, unless a session took it.
 
-    What it says is shown as little as there.
+    What it says is shown as little as there. SIGTERM is answered as SIGINT is, so that the JVM ends at once with either.
     """
     if not wanted:
         yield
         return
     from penstock.session.local import begin, end_begun
 
-    if debugging():
-        begin(master or "local[*]", output=None)
-    else:
-        reading, writing = os.pipe()
-        threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES)), daemon=True).start()
-        begin(master or "local[*]", output=writing)
-        os.close(writing)
-    try:
-        yield
-    finally:
-        end_begun()
+    with interrupted_by_signals():
+        try:
+            if debugging():
+                begin(master or "local[*]", output=None)
+            else:
+                reading, writing = os.pipe()
+                drained = (reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES))
+                threading.Thread(target=_drain, args=drained, daemon=True).start()
+                begin(master or "local[*]", output=writing)
+                os.close(writing)
+            yield
+        finally:
+            end_begun()
 
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
@@ -261,7 +263,10 @@ def hangups() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
+    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up; nothing but in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
         raise Interrupted(number)
