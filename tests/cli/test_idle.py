@@ -244,6 +244,30 @@ def test_a_first_look_needs_no_arrow() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&- 2>&-", "2>&-"])
+def test_closed_streams_are_nobody_elses(pipeline: Callable[..., Pipeline], closed: str) -> None:
+    """With standard streams closed, as schedulers have them, files and pipes would get their numbers: a first look goes on to the start."""
+    query = pipeline(source={"settle": "10s"})
+    dated(query.put("a", "one"), 60)
+    query.run()
+    dated(query.put("b", "two"), 30)
+    assert sees(query)
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "ingest",
+        str(query.src),
+        str(query.dst),
+        "--checkpoint",
+        str(query.checkpoint),
+    ]
+    without = os.environ | {"JAVA_HOME": "/nowhere"}
+    ended = subprocess.run(["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command], env=without, check=False)
+    assert ended.returncode == 2  # there is no Java, which the start says
+
+
+@pytest.mark.slow
 def test_a_first_look_asks_for_few_files(pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it finds nothing a whole look follows: so it asks for some of many files, and for none in a directory that rests."""
     query = pipeline(source={"settle": "10s"})

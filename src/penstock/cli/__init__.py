@@ -12,11 +12,14 @@ of this process (`process`), which no other room may touch while it is a library
 
 from __future__ import annotations
 
+_STDERR = 2
+
 
 def main() -> None:
     """Run the command with the arguments of this process, and end it: 0 ok, 1 failed, 2 usage, 3 damaged state."""
     import signal
 
+    _have_streams()
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # who has it ignored (`nohup`, a shell's `&`) wants it so
         signal.signal(signal.SIGINT, _interrupted)
@@ -26,11 +29,20 @@ def main() -> None:
     app()
 
 
+def _have_streams() -> None:
+    """Have standard streams that are closed (`<&- >&- 2>&-`) lead nowhere: what is opened next would have their numbers."""
+    import os
+
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:  # the lowest that is free
+        os.set_inheritable(number, True)  # noqa: FBT003 - its signature
+    os.close(number)
+
+
 def _interrupted(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
     """End at once, in the midst of imports: nothing is under way that would have to be cleaned up, and a stack of them says nothing."""
     import os
     from contextlib import suppress
 
     with suppress(OSError):
-        os.write(2, b"error: [PST-000] interrupted\n")
+        os.write(_STDERR, b"error: [PST-000] interrupted\n")
     os._exit(128 + number)
