@@ -15,6 +15,8 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import ingest, process, state
+from penstock.cli.answer import console
+from penstock.ingestion.ingested import Ingested
 from penstock.session import archive, extras
 
 if TYPE_CHECKING:
@@ -185,6 +187,10 @@ REFUSED = {
         ["in", "out", "--format", "json", "--schema", "id bigint, at struct<>", "--to", "csv"],
         "at",
     ),
+    "column named twice": (
+        ["in", "out", "--format", "json", "--schema", "a int, b int, a string"],
+        "the schema has the column 'a' twice",
+    ),
     "bucket of no column": (["in", "out", "--bucket-by", "{country}"], "country"),
     "option of Spark": (
         ["in", "out", "--source-option", "latestFirst=true"],
@@ -198,8 +204,18 @@ REFUSED = {
     "format option": (["in", "out", "--source-option", "header=true"], "header is for format=csv"),
     "file name": (["in", "out", "--sink-option", "fileName=a/b"], "must be the name of a visible file"),
     "pattern": (["in", "out", "--pattern", "("], "is not a regular expression"),
+    "wildcard": (["in", "out", "--pattern", "*.csv"], "or pathGlobFilter=*.csv"),
+    "topics unnamed": (
+        ["kafka://localhost:9092", "out"],
+        "such as subscribe=orders (of an ingest also SRC kafka://HOST:PORT/orders)",
+    ),
     "module to tell": (["in", "out", "--sink-option", "onpublish=nope:none"], "No module named 'nope'"),
     "transform's form": (["in", "out", "--transform", "module"], "expected MODULE:FUNCTION"),
+    "transform's file": (
+        ["in", "out", "--transform", "cleaning.py:f"],
+        "expected MODULE:FUNCTION, such as cleaning:drop_empty",
+    ),
+    "transform's path": (["in", "out", "--transform", "lib/cleaning:f"], "expected MODULE:FUNCTION"),
     "transform's module": (["in", "out", "--transform", "nowhere:f"], "No module named 'nowhere'"),
     "transform's function": (["in", "out", "--transform", "json:nothing"], "has no attribute 'nothing'"),
     "transform's kind": (["in", "out", "--transform", "os:sep"], "expected a function"),
@@ -222,6 +238,24 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert "Traceback" not in said.err
     assert not said.out
     assert os.listdir(src.parent) == ["in"]
+
+
+def test_an_ingest_that_takes_no_file_says_how_to_see_why(
+    penstock: Callable[..., Said], src: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pattern that is none of the files': the end of such a run names the way to the reason, and the way leads there."""
+    source = {"pattern": "b*.txt"}
+    request = ingest.Request.of([str(src)], str(src.parent / "out"), (source, []), ({}, []), None, None)
+    none = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+    ingest._answer(ingest._facts(request, ingest.Course(), none, 1.0)).show(console())
+    assert "nothing to read; with --dry-run the same command says what is left out, and why" in capsys.readouterr().out
+    said = penstock("ingest", src, src.parent / "out", "--pattern", source["pattern"], "--dry-run")
+    assert "1 not of the names that are asked for (path, pattern, pathGlobFilter): a.txt" in said.out
+    some = Ingested(0, 1, 5, 1, 0, 1, 1, 1, 0)
+    course = ingest.Course()
+    course.update(some)
+    ingest._answer(ingest._facts(request, course, some, 1.0)).show(console())
+    assert capsys.readouterr().out.startswith("nothing new to read\n")
 
 
 @pytest.mark.parametrize("schema", ["id bigint", "id bigint, name varchar(10)"])

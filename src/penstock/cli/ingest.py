@@ -288,8 +288,10 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     new = facts["new"]
     if new["input_files"] or new["input_bytes"] or new["input_offsets"] or new["rows"]:
         _show_new(facts, out)
-    else:
+    elif facts["input_files"] or facts["input_offsets"]:
         out.print("nothing new to read")
+    else:
+        out.print("nothing to read; with --dry-run the same command says what is left out, and why", soft_wrap=True)
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
         out.print(f"aside    {aside} since the sink began: penstock status {quote(facts['path'])}", soft_wrap=True)
     for text in not_read(facts):

@@ -95,7 +95,7 @@ def load_told(sink: Mapping[str, str]) -> None:
 def load_transform(text: str, *, name: str) -> None:
     """Load the transform that `name` gives, from the current directory too, here and in the workers that Spark will start."""
     module, colon, attribute = text.partition(":")
-    if not colon or not module or not attribute:
+    if not colon or not module or not attribute or module.endswith(".py") or os.sep in module:
         msg = f"{name} {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
         raise OptionError(msg)
     importable_by_workers()
