@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,6 +205,36 @@ def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pyt
     monkeypatch.setenv("LATER", "yes")
     assert launch._begun_gateway({}, [], apart=True) is None
     assert first.process.poll() is not None
+
+
+LEAVE = """
+import os
+from penstock.session import direct
+direct._command = lambda *_: ["/bin/sh", "-c", 'echo > "$_PYSPARK_DRIVER_CONN_INFO_PATH"']
+begun = direct.begin({}, [], apart=True, output=None)
+begun.process.wait()
+print(begun.place, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.usefixtures("plain")
+def test_what_a_killed_process_has_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is killed cannot take away where its JVM told how to be reached; one that comes later does, and only what is old."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def killed() -> Path:
+        variables = os.environ | {"TMPDIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", LEAVE], env=variables, capture_output=True, text=True, check=False)
+        return Path(done.stdout.strip())
+
+    old, new = killed(), killed()
+    os.utime(old, (time.time() - 4000,) * 2)
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    begun = direct.begin({}, [], apart=True, output=None)
+    assert begun is not None
+    assert (old.exists(), new.exists()) == (False, True)
+    begun.end()
 
 
 @pytest.fixture

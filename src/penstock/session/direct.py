@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock import clock, unique
+from penstock import clock
 from penstock.errors import AlreadyThere, NotThere, StorageError
 from penstock.session import archive, pythons
-from penstock.storage import LocalStorage, cached, names_at, private_path
+from penstock.storage import LocalStorage, cached, names_at, passing_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -185,7 +185,7 @@ def begin(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, o
         command = _command(options, settings, home)
         if command is None:
             return None
-        place = private_path(f"gateway-{unique.token()}")
+        place = passing_path("gateway")
         own = {
             "SPARK_HOME": home,
             "SPARK_CONF_DIR": f"{home}/conf",

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock import clock, unique
+from penstock.clock import SECOND_NS
 from penstock.errors import StorageError
 from penstock.processes import process
 from penstock.storage._refusal import doing
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TRIED_BYTES = 4096
+_LEFT_NS = 3600 * SECOND_NS
 
 
 def cached(name: str) -> str | None:
@@ -106,6 +109,22 @@ def private_path(name: str) -> str:
         os.mkdir(directory, 0o700)
     _check_private(directory)
     return f"{directory}/{name}"
+
+
+def passing_path(kind: str) -> str:
+    """Return a private path for a file that this process takes away within seconds; `kind` is without digits.
+
+    What processes that died left there is removed here an hour later: others may be of a container that shares the directory.
+    """
+    folder, _, prefix = private_path(f"{kind}-").rpartition("/")
+    for name in os.listdir(folder):
+        number = name.removeprefix(prefix).partition("-")[0]
+        if not name.startswith(prefix) or not number.isdigit() or process(int(number)) is not None:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(f"{folder}/{name}").st_mtime_ns < clock.now_ns() - _LEFT_NS:
+                os.unlink(f"{folder}/{name}")
+    return f"{folder}/{prefix}{os.getpid()}-{unique.token()}"
 
 
 def listening(kind: str) -> tuple[socket.socket, str]:
