@@ -16,6 +16,7 @@ import pytest
 from penstock import __version__
 from penstock.cli import ingest, process, state
 from penstock.cli.answer import console
+from penstock.cli.progress import Course
 from penstock.ingestion.ingested import Ingested
 from penstock.session import archive, extras
 
@@ -244,15 +245,15 @@ def test_an_ingest_that_takes_no_file_says_how_to_see_why(
     penstock: Callable[..., Said], src: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A pattern that is none of the files': the end of such a run names the way to the reason, and the way leads there."""
-    source = {"pattern": "b*.txt"}
+    source: dict[str, str | None] = {"pattern": "b*.txt"}
     request = ingest.Request.of([str(src)], str(src.parent / "out"), (source, []), ({}, []), None, None)
     none = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0)
-    ingest._answer(ingest._facts(request, ingest.Course(), none, 1.0)).show(console())
+    ingest._answer(ingest._facts(request, Course(), none, 1.0)).show(console())
     assert "nothing to read; with --dry-run the same command says what is left out, and why" in capsys.readouterr().out
     said = penstock("ingest", src, src.parent / "out", "--pattern", source["pattern"], "--dry-run")
     assert "1 not of the names that are asked for (path, pattern, pathGlobFilter): a.txt" in said.out
     some = Ingested(0, 1, 5, 1, 0, 1, 1, 1, 0)
-    course = ingest.Course()
+    course = Course()
     course.update(some)
     ingest._answer(ingest._facts(request, course, some, 1.0)).show(console())
     assert capsys.readouterr().out.startswith("nothing new to read\n")

@@ -129,6 +129,23 @@ def test_what_others_could_have_written_is_not_run(plain: Path) -> None:
             assert not known()
 
 
+WRITE = "import os, sys; path = sys.argv[2].split('=')[1]; open(path, 'w').write('half'); os.chmod(path, 0o444); "
+
+
+def test_an_archive_has_its_name_when_it_is_whole(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java crashes at half an archive: one whose making failed is not there, nor is what was written of it, and the one of before stays."""
+    made = plain / archive.name("classes", "jsa")
+    for before in (None, "whole"):
+        monkeypatch.setattr(archive, "_MAKE", f"{WRITE} sys.exit(1)")
+        with pytest.raises(DependencyError, match="could not be made"):
+            archive.make()
+        assert [path.read_text() for path in plain.glob("classes-*")] == ([] if before is None else [before])
+        monkeypatch.setattr(archive, "_MAKE", f"{WRITE} os.chmod(path, 0o644); open(path, 'w').write('whole')")
+        assert archive.make() == str(made)
+        assert [path.read_text() for path in plain.glob("classes-*")] == ["whole"]
+        assert archive.flags()
+
+
 def test_a_cache_of_before_is_told(plain: Path) -> None:
     """An archive without the command, as earlier versions made it: the doctor says what to do, and no more once that is done."""
     (plain / archive.name("classes", "jsa")).write_bytes(b"")
@@ -174,7 +191,7 @@ def test_one_whose_taking_was_interrupted_is_not_asked_again(monkeypatch: pytest
     monkeypatch.setattr(clock, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         launch._begun_gateway({}, [], apart=True)
-    assert launch._begun is None
+    assert vars(launch)["_begun"] is None
     assert first.process.poll() is not None
 
 

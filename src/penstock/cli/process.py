@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS = re.compile(r"not read: |\d+ files lie in the future |Spark's start: ")  # how the warnings of ours begin
+_CRASHED = "hs_err_pid"  # of the name of what Java writes then
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
 
@@ -149,8 +150,8 @@ def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
                 begin(master or "local[*]", output=None)
             else:
                 reading, writing = os.pipe()
-                drained = (reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES))
-                threading.Thread(target=_drain, args=drained, daemon=True).start()
+                last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+                threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), last_lines), daemon=True).start()
                 begin(master or "local[*]", output=writing)
                 os.close(writing)
             yield
@@ -160,9 +161,14 @@ def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
     """Return the error of a start, with the last of what Spark said but for stacks of Java."""
-    words = [line.strip() for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]
+    words = [
+        text for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line) and (text := line.strip("# \t"))
+    ]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    return PenstockError(f"Spark did not start: {why}; see what is not well with: penstock doctor")
+    advice = "see what is not well with: penstock doctor"
+    if any(_CRASHED in line for line in lines):
+        advice = "Java has crashed; if it does so again, have the archive of classes that it begins with made anew: penstock warmup"
+    return PenstockError(f"Spark did not start: {why}; {advice}")
 
 
 @contextlib.contextmanager
