@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
 from penstock.errors import OptionError
+from penstock.ingestion import ingest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_every_public_name_is_there() -> None:
@@ -74,6 +80,25 @@ def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any,
     with pytest.raises(OptionError) as caught:
         called(zzzzzz=None)
     assert f"{name}: unknown parameter 'zzzzzz'; expected one of {', '.join(parameters)}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda of: of.dry_run("in", {"format": "json"}), "dst is a dict; expected a path"),
+        (lambda of: of.dry_run(5, "out"), "src is a int; expected a path"),
+        (lambda of: of.dry_run("in", "out", checkpoint=True), "checkpoint is a bool; expected a path"),
+        (lambda of: of.dry_run("in", "out", source="json"), "such as source={'format': 'json'}"),
+        (lambda of: of.dry_run("in", "out", sink=[("format", "json")]), "sink is a list; expected a dictionary"),
+        (lambda of: of._sources(Counter()), "src is a Counter; expected a path, or a list of them"),
+        (lambda of: of._sources(["in", 5]), "each of src is a int; expected a path"),
+        (lambda of: of._interval(5), "watch=5; expected True or False, or how often to look for new files"),
+    ],
+)
+def test_what_is_of_another_kind_is_told_by_its_name(call: Callable[[Any], None], told: str) -> None:
+    """Values that are no path, no options and no interval come back as an error of ours, which says what is expected."""
+    with pytest.raises(OptionError, match=re.escape(told)):
+        call(ingest)
 
 
 def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:

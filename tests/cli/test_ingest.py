@@ -460,6 +460,11 @@ def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
         in told
     )
     assert told.endswith("made anew: penstock warmup")
+    warned = [
+        "/lib/pyspark/testing/utils.py:127: FutureWarning: PySpark does not yet fully support pandas",
+        "  warnings.warn(",
+    ]
+    assert "not start: RuntimeError: gone; see" in process._not_started(warned, RuntimeError("gone")).message
     assert process._not_started(["bad"], RuntimeError()).message.endswith("with: penstock doctor")
 
 

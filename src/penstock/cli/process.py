@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS = re.compile(r"not read: |\d+ files lie in the future |Spark's start: ")  # how the warnings of ours begin
+# What says nothing of why Spark does not start.
+_ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
 _CRASHED = "hs_err_pid"  # of the name of what Java writes then
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
@@ -160,10 +162,8 @@ def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
 
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
-    """Return the error of a start, with the last of what Spark said but for stacks of Java."""
-    words = [
-        text for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line) and (text := line.strip("# \t"))
-    ]
+    """Return the error of a start, with the last of what Spark said but for stacks of Java and warnings of Python's."""
+    words = [text for line in lines if not _ASIDE.match(line) and (text := line.strip("# \t"))]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
     advice = "see what is not well with: penstock doctor"
     if any(_CRASHED in line for line in lines):
