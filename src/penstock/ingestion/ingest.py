@@ -121,11 +121,7 @@ def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     """Return the first path, and the option that has the others. Raises `OptionError` for none."""
     if isinstance(src, (str, os.PathLike)):
         return os.fspath(src), {}
-    if not isinstance(src, Sequence):
-        msg = (
-            f"src is a {type(src).__name__}; expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
-        )
-        raise OptionError(msg)
+    _check_list(src)
     paths = [arguments.path(each, name="each of src") for each in src]
     if not paths:
         msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
@@ -134,6 +130,13 @@ def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
         msg = f"src is {paths}: topics stand alone; name several in one address, kafka://broker:9092/orders,payments"
         raise OptionError(msg)
     return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
+
+
+def _check_list(src: object) -> None:
+    if not isinstance(src, Sequence):
+        expected = "a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        msg = f"src is a {type(src).__name__}; expected {expected}"
+        raise OptionError(msg)
 
 
 def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
