@@ -135,8 +135,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     HDFS and Kafka are one kind: what asks for one of them and for a session shares that, too.
 
-    Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before.
+    Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before. A name that has an address in it is
+    refused: it is another one in each process, and processes that do not know one another's tests run none.
     """
+    if re.search(" at 0x[0-9a-f]{6}", item.nodeid):
+        msg = f"{item.nodeid}: the name has an address; give ids= names of their own"
+        raise pytest.UsageError(msg)
     asked = set(getattr(item, "fixturenames", ()))
     for name in asked & {"spark", "hdfs"}:
         item.add_marker(getattr(pytest.mark, name))

@@ -218,7 +218,6 @@ def sees(query: Pipeline, **source: str) -> bool:
         (an_offset_is_damaged, False),
         (the_checkpoint_is_new, False),
     ],
-    ids=str,
 )
 def test_spark_is_begun_where_a_first_look_is_sure(
     pipeline: Callable[..., Pipeline], event: Callable[[Pipeline], None] | None, *, sure: bool
