@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.ingested import Ingested
     from penstock.storage import Entry
-    from tests.cli.conftest import Pipeline
+    from tests.cli.conftest import Pipeline, Said
 
 
 def look(query: Pipeline, **source: str) -> Ingested | None:
@@ -145,6 +145,22 @@ def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipe
     assert look(query) is not None
     query.sink_options["onPublish"] = "catalogue:register"
     assert look(query) is None
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_input_and_output_that_are_exchanged(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], dry: list[str]
+) -> None:
+    """SRC and DST the wrong way round: each record would be put beside what it was read from. It is refused, and nothing is made there."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    before = os.listdir(query.src)
+    said = penstock("ingest", query.dst, query.src, *dry)
+    assert (said.status, os.listdir(query.src)) == (2, before)
+    assert f"SRC={str(query.dst)!r} has what was ingested from DST={str(query.src)!r}" in said.err
+    elsewhere = penstock("ingest", query.dst, query.root / "next", "--dry-run")  # a chain is none
+    assert elsewhere.status == 0
 
 
 def test_a_batch_that_was_planned_since_is_seen(pipeline: Callable[..., Pipeline]) -> None:
