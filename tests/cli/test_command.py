@@ -425,6 +425,23 @@ def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: boo
     assert (done.returncode, done.stderr) == ((0, "") if ignored else (130, "error: [PST-000] interrupted\n"))
 
 
+PARSED = """
+import os, signal, sys
+import typer.main
+from penstock.cli import main
+
+parsed = typer.main.get_command
+typer.main.get_command = lambda *given: os.kill(os.getpid(), signal.SIGINT) or parsed(*given)
+main()
+"""
+
+
+def test_ctrl_c_before_a_command_begins() -> None:
+    """So it is while typer looks at flags and arguments."""
+    done = subprocess.run([sys.executable, "-c", PARSED, "files", "x"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: [PST-000] interrupted\n")
+
+
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
     """A path whose bytes are not UTF-8 does not break the object."""
     (tmp_path / "_penstock").mkdir()

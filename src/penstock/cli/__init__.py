@@ -20,13 +20,20 @@ def main() -> None:
     import signal
 
     _have_streams()
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # who has it ignored (`nohup`, a shell's `&`) wants it so
+    # Who has it ignored (`nohup`, a shell's `&`) wants it so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
     from penstock.cli.app import app
 
-    signal.signal(signal.SIGINT, before)
     app()
+
+
+def attend() -> None:
+    """Have Ctrl-C raise `KeyboardInterrupt` from now on, where it has ended the process so far: a command begins, which answers it."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is _interrupted:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _have_streams() -> None:
@@ -39,7 +46,7 @@ def _have_streams() -> None:
 
 
 def _interrupted(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
-    """End at once, in the midst of imports: nothing is under way that would have to be cleaned up, and a stack of them says nothing."""
+    """End at once, in front of a command: nothing is under way that would have to be cleaned up, and a stack of them says nothing."""
     import os
     from contextlib import suppress
 
