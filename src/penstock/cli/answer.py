@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from penstock.cli import attend
+from penstock.cli.outset import attend
 from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
 from penstock.errors import DEBUG, PenstockError, PipelinesError, debugging
