@@ -192,8 +192,8 @@ $(SITE) $(AUDIT): .venv/%/.made: requirements/%.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check --quiet --require-virtualenv install --only-binary :all: --require-hashes -r $<
 	@touch $@
 
-# Everything works without it, only slower; so a failure is no reason to stop.
-$(WARM): $(ENVIRONMENT)
+# Everything works without it, only slower; so a failure is no reason to stop. Made anew where what it keeps, or how it is asked for, has changed.
+$(WARM): $(ENVIRONMENT) $(addprefix src/penstock/session/,archive.py direct.py)
 	@echo 'Preparing fast starts: half a minute, once'
 	@$(BIN)/penstock warmup >/dev/null || true
 	@touch $@

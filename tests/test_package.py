@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import shutil
 import subprocess
 import sys
-from typing import Any
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
 from penstock.errors import OptionError
+from penstock.ingestion import ingest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_every_public_name_is_there() -> None:
@@ -71,3 +80,47 @@ def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any,
     with pytest.raises(OptionError) as caught:
         called(zzzzzz=None)
     assert f"{name}: unknown parameter 'zzzzzz'; expected one of {', '.join(parameters)}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda of: of.dry_run("in", {"format": "json"}), "dst is a dict; expected a path"),
+        (lambda of: of.dry_run(5, "out"), "src is a int; expected a path"),
+        (lambda of: of.dry_run("in", "out", checkpoint=True), "checkpoint is a bool; expected a path"),
+        (lambda of: of.dry_run("in", "out", source="json"), "such as source={'format': 'json'}"),
+        (lambda of: of.dry_run("in", "out", sink=[("format", "json")]), "sink is a list; expected a dictionary"),
+        (lambda of: of._sources(Counter()), "src is a Counter; expected a path, or a list of them"),
+        (lambda of: of._sources(["in", 5]), "each of src is a int; expected a path"),
+        (lambda of: of._interval(5), "watch=5; expected True or False, or how often to look for new files"),
+    ],
+)
+def test_what_is_of_another_kind_is_told_by_its_name(call: Callable[[Any], None], told: str) -> None:
+    """Values that are no path, no options and no interval come back as an error of ours, which says what is expected."""
+    with pytest.raises(OptionError, match=re.escape(told)):
+        call(ingest)
+
+
+def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:
+    """`make warm` of a clone that was updated: where what is kept for fast starts changed, it is not taken for done."""
+    shutil.copy(Path(__file__).parents[1] / "Makefile", tmp_path)
+    sources = [f"src/penstock/session/{name}.py" for name in ("archive", "direct")]
+    for age, names in enumerate(
+        [[".venv/.warm"], [".venv/.environment"], [*sources, "requirements/build.txt", "requirements/dev.txt"]]
+    ):
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (1e9 - age,) * 2)
+
+    def is_made() -> bool:
+        return not subprocess.run(
+            [str(shutil.which("make")), "-q", ".venv/.warm"], cwd=tmp_path, check=False
+        ).returncode
+
+    assert is_made()
+    for source in sources:
+        os.utime(tmp_path / source, (1e9 + 1,) * 2)
+        assert not is_made()
+        os.utime(tmp_path / source, (1e9 - 9,) * 2)

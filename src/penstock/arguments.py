@@ -10,7 +10,8 @@ import difflib
 import inspect
 import math
 import operator
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any, NoReturn, TypeVar
 
@@ -91,6 +92,25 @@ def flag(value: object, *, name: str) -> bool:
         msg = f"{name}={value!r}; expected True or False"
         raise OptionError(msg)
     return value
+
+
+def path(value: object, *, name: str) -> str:
+    """Return the text of a path; `OptionError` for what is none, such as a DataFrame, or a list where one is expected."""
+    try:
+        return os.fsdecode(value)  # type: ignore[arg-type]  # - that is what it refuses
+    except TypeError:
+        msg = f"{name} is a {type(value).__name__}; expected a path, such as '/data/logs'"
+        raise OptionError(msg) from None
+
+
+def options(value: object, *, name: str) -> dict[str, Any]:
+    """Return options as a dictionary of their own, none for None; `OptionError` for anything else."""
+    if value is not None and not isinstance(value, Mapping):
+        msg = (
+            f"{name} is a {type(value).__name__}; expected a dictionary of options, such as {name}={{'format': 'json'}}"
+        )
+        raise OptionError(msg)
+    return dict(value or {})
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:

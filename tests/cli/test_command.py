@@ -15,6 +15,9 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import ingest, process, state
+from penstock.cli.answer import console
+from penstock.cli.progress import Course
+from penstock.ingestion.ingested import Ingested
 from penstock.session import archive, extras
 
 if TYPE_CHECKING:
@@ -185,6 +188,10 @@ REFUSED = {
         ["in", "out", "--format", "json", "--schema", "id bigint, at struct<>", "--to", "csv"],
         "at",
     ),
+    "column named twice": (
+        ["in", "out", "--format", "json", "--schema", "a int, b int, a string"],
+        "the schema has the column 'a' twice",
+    ),
     "bucket of no column": (["in", "out", "--bucket-by", "{country}"], "country"),
     "option of Spark": (
         ["in", "out", "--source-option", "latestFirst=true"],
@@ -198,8 +205,18 @@ REFUSED = {
     "format option": (["in", "out", "--source-option", "header=true"], "header is for format=csv"),
     "file name": (["in", "out", "--sink-option", "fileName=a/b"], "must be the name of a visible file"),
     "pattern": (["in", "out", "--pattern", "("], "is not a regular expression"),
+    "wildcard": (["in", "out", "--pattern", "*.csv"], "or pathGlobFilter=*.csv"),
+    "topics unnamed": (
+        ["kafka://localhost:9092", "out"],
+        "such as subscribe=orders (of an ingest also SRC kafka://HOST:PORT/orders)",
+    ),
     "module to tell": (["in", "out", "--sink-option", "onpublish=nope:none"], "No module named 'nope'"),
     "transform's form": (["in", "out", "--transform", "module"], "expected MODULE:FUNCTION"),
+    "transform's file": (
+        ["in", "out", "--transform", "cleaning.py:f"],
+        "expected MODULE:FUNCTION, such as cleaning:drop_empty",
+    ),
+    "transform's path": (["in", "out", "--transform", "lib/cleaning:f"], "expected MODULE:FUNCTION"),
     "transform's module": (["in", "out", "--transform", "nowhere:f"], "No module named 'nowhere'"),
     "transform's function": (["in", "out", "--transform", "json:nothing"], "has no attribute 'nothing'"),
     "transform's kind": (["in", "out", "--transform", "os:sep"], "expected a function"),
@@ -222,6 +239,24 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert "Traceback" not in said.err
     assert not said.out
     assert os.listdir(src.parent) == ["in"]
+
+
+def test_an_ingest_that_takes_no_file_says_how_to_see_why(
+    penstock: Callable[..., Said], src: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pattern that is none of the files': the end of such a run names the way to the reason, and the way leads there."""
+    source: dict[str, str | None] = {"pattern": "b*.txt"}
+    request = ingest.Request.of([str(src)], str(src.parent / "out"), (source, []), ({}, []), None, None)
+    none = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+    ingest._answer(ingest._facts(request, Course(), none, 1.0)).show(console())
+    assert "nothing to read; with --dry-run the same command says what is left out, and why" in capsys.readouterr().out
+    said = penstock("ingest", src, src.parent / "out", "--pattern", source["pattern"], "--dry-run")
+    assert "1 not of the names that are asked for (path, pattern, pathGlobFilter): a.txt" in said.out
+    some = Ingested(0, 1, 5, 1, 0, 1, 1, 1, 0)
+    course = Course()
+    course.update(some)
+    ingest._answer(ingest._facts(request, course, some, 1.0)).show(console())
+    assert capsys.readouterr().out.startswith("nothing new to read\n")
 
 
 @pytest.mark.parametrize("schema", ["id bigint", "id bigint, name varchar(10)"])
@@ -364,7 +399,7 @@ def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pyte
     assert (facts["ok"], facts["path"], facts["bytes"]) == (True, str(tmp_path / "classes.jsa"), 2048)
     said = penstock("warmup")
     assert "(2.0 KiB)" in said.out
-    assert "twenty seconds" in said.err
+    assert "half a minute, or minutes where much else runs" in said.err
 
 
 def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,6 +409,37 @@ def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, mo
     (tmp_path / "linked").symlink_to(Path(pyspark.__file__).parent)
     monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "linked" / "__init__.py"))
     assert archive.location() == made
+
+
+@pytest.mark.parametrize("module", ["typer", "penstock.cli.flags", "penstock.options.formats"])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: bool) -> None:
+    """A signal while the command is still imported is told as any other, without a stack; whoever ignores it goes on."""
+    hook = f"import os, sys; sys.addaudithook(lambda event, of: event == 'import' and of[0] == {module!r} and os.kill(os.getpid(), 2))"
+    (tmp_path / "sitecustomize.py").write_text(hook)
+    ignore = "signal.signal(2, signal.SIG_IGN) if sys.argv.pop(1) == 'True' else None"
+    code = f"import signal, sys; {ignore}; import penstock.cli; penstock.cli.main()"
+    command = [sys.executable, "-c", code, str(ignored), "files", "--help"]
+    variables = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == ((0, "") if ignored else (130, "error: [PST-000] interrupted\n"))
+
+
+PARSED = """
+import os, signal, sys
+import typer.main
+from penstock.cli import main
+
+parsed = typer.main.get_command
+typer.main.get_command = lambda *given: os.kill(os.getpid(), signal.SIGINT) or parsed(*given)
+main()
+"""
+
+
+def test_ctrl_c_before_a_command_begins() -> None:
+    """So it is while typer looks at flags and arguments."""
+    done = subprocess.run([sys.executable, "-c", PARSED, "files", "x"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: [PST-000] interrupted\n")
 
 
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:

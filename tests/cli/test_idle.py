@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.ingested import Ingested
     from penstock.storage import Entry
-    from tests.cli.conftest import Pipeline
+    from tests.cli.conftest import Pipeline, Said
 
 
 def look(query: Pipeline, **source: str) -> Ingested | None:
@@ -147,6 +147,22 @@ def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipe
     assert look(query) is None
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_input_and_output_that_are_exchanged(
+    pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], dry: list[str]
+) -> None:
+    """SRC and DST the wrong way round: each record would be put beside what it was read from. It is refused, and nothing is made there."""
+    query = pipeline()
+    query.put("a", "one")
+    query.run()
+    before = os.listdir(query.src)
+    said = penstock("ingest", query.dst, query.src, *dry)
+    assert (said.status, os.listdir(query.src)) == (2, before)
+    assert f"SRC={str(query.dst)!r} has what was ingested from DST={str(query.src)!r}" in said.err
+    elsewhere = penstock("ingest", query.dst, query.root / "next", "--dry-run")  # a chain is none
+    assert elsewhere.status == 0
+
+
 def test_a_batch_that_was_planned_since_is_seen(pipeline: Callable[..., Pipeline]) -> None:
     """Whether it waits is asked of Spark once a second; a batch that begins meanwhile is under way all the same."""
     query = pipeline()
@@ -240,6 +256,30 @@ def test_a_first_look_needs_no_arrow() -> None:
     code = "import sys, penstock.cli.early, penstock.ingestion.newer; print({'pyarrow', 'numpy', 'pyspark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&- 2>&-", "2>&-"])
+def test_closed_streams_are_nobody_elses(pipeline: Callable[..., Pipeline], closed: str) -> None:
+    """With standard streams closed, as schedulers have them, files and pipes would get their numbers: a first look goes on to the start."""
+    query = pipeline(source={"settle": "10s"})
+    dated(query.put("a", "one"), 60)
+    query.run()
+    dated(query.put("b", "two"), 30)
+    assert sees(query)
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "ingest",
+        str(query.src),
+        str(query.dst),
+        "--checkpoint",
+        str(query.checkpoint),
+    ]
+    without = os.environ | {"JAVA_HOME": "/nowhere"}
+    ended = subprocess.run(["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command], env=without, check=False)
+    assert ended.returncode == 2  # there is no Java, which the start says
 
 
 @pytest.mark.slow

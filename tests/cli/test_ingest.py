@@ -450,6 +450,24 @@ def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
+def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
+    """Of what Java prints then the words are told, not the frame around them, and with what to do about the one file it begins with."""
+    said = ["#", "# A fatal error has been detected by the Java Runtime Environment:", "#", "#  SIGBUS (0x7) at pc=0x00, pid=7", "#",
+            "# An error report file is saved as:", "# /home/hs_err_pid7.log", "#"]  # fmt: skip
+    told = process._not_started(said, RuntimeError()).message
+    assert (
+        "SIGBUS (0x7) at pc=0x00, pid=7; An error report file is saved as:; /home/hs_err_pid7.log; Java has crashed"
+        in told
+    )
+    assert told.endswith("made anew: penstock warmup")
+    warned = [
+        "/lib/pyspark/testing/utils.py:127: FutureWarning: PySpark does not yet fully support pandas",
+        "  warnings.warn(",
+    ]
+    assert "not start: RuntimeError: gone; see" in process._not_started(warned, RuntimeError("gone")).message
+    assert process._not_started(["bad"], RuntimeError()).message.endswith("with: penstock doctor")
+
+
 def test_errors_of_penstock_pass_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that is there already is used and left running, and errors come through as they are."""
     sql = pytest.importorskip("pyspark.sql")

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock import clock
+from penstock.cli.process import Interrupted, begun_session, session, status_of
+from penstock.errors import DependencyError
 from penstock.session import archive, direct, launch, local, pythons
 from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MASTER = "local[*]"
 
@@ -88,6 +98,118 @@ def test_a_jvm_that_does_not_come_up_is_left_to_spark(monkeypatch: pytest.Monkey
     assert begun.gateway() is None
 
 
+@pytest.mark.slow
+def test_an_answer_that_is_damaged_is_none(plain: Path) -> None:
+    """A byte of it is another one, wherever, or it ends early, or is empty: Spark is asked."""
+    (kept,) = plain.glob("command-*")
+    whole = kept.read_bytes()
+    assert command() is not None
+    damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for answer in [*damaged, *(whole[:length] for length in range(0, len(whole), 50)), whole + b"\0"]:
+        kept.write_bytes(answer)
+        assert command() is None
+    kept.write_bytes(whole)
+    assert command() is not None
+
+
+@pytest.mark.slow
+def test_what_others_could_have_written_is_not_run(plain: Path) -> None:
+    """The answer is a command: where another user may write it, or owns it, it is none, and so is an archive of classes."""
+    (kept,) = plain.glob("command-*")
+    classes = plain / archive.name("classes", "jsa")
+    classes.write_bytes(b"")
+    assert archive.flags()
+    for path, known in ((kept, command), (classes, archive.flags)):
+        path.chmod(0o622)
+        assert not known()
+        path.chmod(0o600)
+        assert known()
+        if os.getuid() == 0:
+            os.chown(path, 10001, 10001)
+            assert not known()
+
+
+WRITE = "import os, sys; path = sys.argv[2].split('=')[1]; open(path, 'w').write('half'); os.chmod(path, 0o444); "
+
+
+def test_an_archive_has_its_name_when_it_is_whole(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java crashes at half an archive: one whose making failed is not there, nor is what was written of it, and the one of before stays."""
+    made = plain / archive.name("classes", "jsa")
+    for before in (None, "whole"):
+        monkeypatch.setattr(archive, "_MAKE", f"{WRITE} sys.exit(1)")
+        with pytest.raises(DependencyError, match="could not be made"):
+            archive.make()
+        assert [path.read_text() for path in plain.glob("classes-*")] == ([] if before is None else [before])
+        monkeypatch.setattr(archive, "_MAKE", f"{WRITE} os.chmod(path, 0o644); open(path, 'w').write('whole')")
+        assert archive.make() == str(made)
+        assert [path.read_text() for path in plain.glob("classes-*")] == ["whole"]
+        assert archive.flags()
+
+
+def test_a_cache_of_before_is_told(plain: Path) -> None:
+    """An archive without the command, as earlier versions made it: the doctor says what to do, and no more once that is done."""
+    (plain / archive.name("classes", "jsa")).write_bytes(b"")
+    assert archive.finding().state == "ok"
+    (plain / archive.command_name()).unlink()
+    assert (archive.finding().state, archive.finding().advice) == ("note", "make both anew with: penstock warmup")
+    direct.learn()
+    assert archive.finding().state == "ok"
+
+
+@pytest.mark.slow
+def test_an_answer_that_cannot_be_read_is_none(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read anything, so the disk refuses here: the start goes on by Spark's scripts, as without an answer."""
+    (kept,) = plain.glob("command-*")
+    monkeypatch.setattr(direct, "cached", lambda _: f"{kept}/below")
+    given, options = settings()
+    assert direct.begin(given, options, apart=True, output=None) is None
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_jvm_that_ends_where_it_has_told_how_to_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody kills it between its answer and the first call: the session has another one, by Spark's scripts."""
+    told = "printf '\\0\\0\\0\\1\\0\\0\\0\\6secret' > \"$_PYSPARK_DRIVER_CONN_INFO_PATH\""  # port 1, at which nobody listens
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/sh", "-c", told])
+    begun = direct.begin({}, [], apart=True, output=None)
+    assert begun is not None
+    assert begun.gateway() is None
+    assert not Path(begun.place).exists()
+
+
+@pytest.mark.usefixtures("plain")
+def test_one_whose_taking_was_interrupted_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a notebook, while a session starts: that JVM ends, and the next start has one of its own, not one that answers no more."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    launch.begin_jvm({}, [], apart=True, output=None)
+    assert launch._begun is not None
+    first = launch._begun[0]
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch._begun_gateway({}, [], apart=True)
+    assert vars(launch)["_begun"] is None
+    assert first.process.poll() is not None
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("version", ["4.0.1", None])
+def test_none_is_begun_where_none_can_start(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """PySpark is too old, or not there any more: a first look begins nothing, raises nothing, and leaves it to the start to say so."""
+    if version is None:
+        monkeypatch.setitem(sys.modules, "pyspark", None)
+    else:
+        monkeypatch.setattr("pyspark.__version__", version)
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)
+    monkeypatch.setattr(direct, "begin", pytest.fail)
+    local.begin(MASTER, output=None)
+    with pytest.raises(DependencyError, match="PySpark|pyspark"):
+        local.require_pyspark()
+
+
 @pytest.mark.usefixtures("plain")
 def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable is set behind its begin, as a user's module may do: it ends, and another one is started, which has it."""
@@ -100,6 +222,75 @@ def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pyt
     monkeypatch.setenv("LATER", "yes")
     assert launch._begun_gateway({}, [], apart=True) is None
     assert first.process.poll() is not None
+
+
+LEAVE = """
+import os
+from penstock.session import direct
+direct._command = lambda *_: ["/bin/sh", "-c", 'echo > "$_PYSPARK_DRIVER_CONN_INFO_PATH"']
+begun = direct.begin({}, [], apart=True, output=None)
+begun.process.wait()
+print(begun.place, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.usefixtures("plain")
+def test_what_a_killed_process_has_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is killed cannot take away where its JVM told how to be reached; one that comes later does, and only what is old."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def killed() -> Path:
+        variables = os.environ | {"TMPDIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", LEAVE], env=variables, capture_output=True, text=True, check=False)
+        return Path(done.stdout.strip())
+
+    old, new = killed(), killed()
+    os.utime(old, (time.time() - 4000,) * 2)
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    begun = direct.begin({}, [], apart=True, output=None)
+    assert begun is not None
+    assert (old.exists(), new.exists()) == (False, True)
+    begun.end()
+
+
+@pytest.fixture
+def unanswered() -> Iterator[None]:
+    """SIGTERM that nobody answers fails the test; it would end this process."""
+
+    def told(number: int, frame: object) -> None:
+        raise AssertionError(number)
+
+    before = signal.signal(signal.SIGTERM, told)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("plain", "unanswered")
+def test_sigterm_ends_a_jvm_that_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C does: a JVM that cannot be reached yet would notice seconds later that nobody wants it."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
+    begun = []
+
+    def stopped() -> None:
+        with begun_session(None, wanted=True):
+            assert launch._begun is not None
+            begun.append(launch._begun[0])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as caught:
+        stopped()
+    assert status_of(caught.value) == 143
+    assert begun[0].process.poll() is not None
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_sigterm_is_answered_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is stopped then says so, and ends with 143, as at any other time."""
+    monkeypatch.setattr("penstock.spark.local.session_of", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted), session(None):
+        pytest.fail("it has started")
 
 
 HOLD = """

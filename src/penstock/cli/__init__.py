@@ -15,6 +15,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command with the arguments of this process, and end it: 0 ok, 1 failed, 2 usage, 3 damaged state."""
+    from penstock.cli.outset import begin
+
+    begin()
     from penstock.cli.app import app
 
     app()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from penstock.cli.outset import attend
 from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
 from penstock.errors import DEBUG, PenstockError, PipelinesError, debugging
@@ -52,6 +53,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
+        attend()
         as_json = bool(arguments["as_json"])
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a bucket may be named in any script

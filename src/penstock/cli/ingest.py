@@ -289,7 +289,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     if new["input_files"] or new["input_bytes"] or new["input_offsets"] or new["rows"]:
         _show_new(facts, out)
     else:
-        out.print("nothing new to read")
+        out.print(_nothing(facts), soft_wrap=True)
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
         out.print(f"aside    {aside} since the sink began: penstock status {quote(facts['path'])}", soft_wrap=True)
     for text in not_read(facts):
@@ -302,6 +302,13 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         counts = [(facts["left_files"], "file"), (facts["left_offsets"], "offset")]
         left = "".join(f"; {counted(count, thing)} left" for count, thing in counts if count)
         out.print(f"stopped{left}; what was committed is published, and the same command goes on from there")
+
+
+def _nothing(facts: dict[str, Any]) -> str:
+    """Say that there was nothing to read, and where nothing ever was, how to see why."""
+    if facts["input_files"] or facts["input_offsets"]:
+        return "nothing new to read"
+    return "nothing to read; with --dry-run the same command says what is left out, and why"
 
 
 def _show_new(facts: dict[str, Any], out: Console) -> None:

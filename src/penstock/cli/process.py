@@ -33,6 +33,9 @@ _OURS = re.compile(  # how the warnings of ours begin
     r"not read: |\d+ files lie in the future |Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: "
     r"|onPublish=\S+ has not returned "
 )
+# What says nothing of why Spark does not start.
+_ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
+_CRASHED = "hs_err_pid"  # of the name of what Java writes then
 _KEPT_LINES = 50
 _STDOUT, _STDERR = 1, 2
 
@@ -98,7 +101,7 @@ def load_told(sink: Mapping[str, str]) -> None:
 def load_transform(text: str, *, name: str) -> None:
     """Load the transform that `name` gives, from the current directory too, here and in the workers that Spark will start."""
     module, colon, attribute = text.partition(":")
-    if not colon or not module or not attribute:
+    if not colon or not module or not attribute or module.endswith(".py") or os.sep in module:
         msg = f"{name} {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
         raise OptionError(msg)
     importable_by_workers()
@@ -125,7 +128,7 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
     from penstock.spark.local import session_of
 
     require_pyspark()
-    with _quiet() as last_lines:
+    with interrupted_by_signals(), _quiet() as last_lines:
         try:
             spark = session_of(master or "local[*]", config or {}, rows_in_jvm=False, apart=True)
         except PenstockError:
@@ -139,31 +142,36 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
 def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
     """Have the JVM of the `session` to come start within the block, if it is `wanted`; it ends behind it, unless a session took it.
 
-    What it says is shown as little as there.
+    What it says is shown as little as there. SIGTERM is answered as SIGINT is, so that the JVM ends at once with either.
     """
     if not wanted:
         yield
         return
     from penstock.session.local import begin, end_begun
 
-    if debugging():
-        begin(master or "local[*]", output=None)
-    else:
-        reading, writing = os.pipe()
-        threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), deque(maxlen=_KEPT_LINES)), daemon=True).start()
-        begin(master or "local[*]", output=writing)
-        os.close(writing)
-    try:
-        yield
-    finally:
-        end_begun()
+    with interrupted_by_signals():
+        try:
+            if debugging():
+                begin(master or "local[*]", output=None)
+            else:
+                reading, writing = os.pipe()
+                last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+                threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), last_lines), daemon=True).start()
+                begin(master or "local[*]", output=writing)
+                os.close(writing)
+            yield
+        finally:
+            end_begun()
 
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
-    """Return the error of a start, with the last of what Spark said but for stacks of Java."""
-    words = [line.strip() for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)]
+    """Return the error of a start, with the last of what Spark said but for stacks of Java and warnings of Python's."""
+    words = [text for line in lines if not _ASIDE.match(line) and (text := line.strip("# \t"))]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    return PenstockError(f"Spark did not start: {why}; see what is not well with: penstock doctor")
+    advice = "see what is not well with: penstock doctor"
+    if any(_CRASHED in line for line in lines):
+        advice = "Java has crashed; if it does so again, have the archive of classes that it begins with made anew: penstock warmup"
+    return PenstockError(f"Spark did not start: {why}; {advice}")
 
 
 @contextlib.contextmanager
@@ -264,7 +272,10 @@ def hangups() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up."""
+    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up; nothing but in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def interrupt(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
         raise Interrupted(number)

@@ -1,4 +1,4 @@
-"""`penstock warmup`: the class-data archive that makes Spark start faster."""
+"""`penstock warmup`: the class-data archive and the command that make Spark start faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def warmup(*, as_json: bool) -> Answer:
-    """Make the archive; `DependencyError` if that fails, which leaves starts as they are."""
+    """Make the archive, and ask for the command; `DependencyError` if the archive fails, which leaves starts as they are."""
     from penstock.cli.answer import console
     from penstock.session import archive, direct
     from penstock.session.local import require_pyspark
@@ -21,7 +21,9 @@ def warmup(*, as_json: bool) -> Answer:
 
     require_pyspark()
     if not as_json:
-        console(stderr=True).print("Making the archive: Spark runs a small ingest, about twenty seconds ...")
+        console(stderr=True).print(
+            "Making the archive: Spark runs a small ingest, half a minute, or minutes where much else runs ..."
+        )
     start = clock.monotonic()
     path = archive.make()
     direct.learn()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import CheckpointMismatch, DamagedState, NotThere, StorageError
+from penstock.errors import CheckpointMismatch, DamagedState, NotThere, OptionError, PenstockError, StorageError
 from penstock.ingestion.names import ROWS
 from penstock.options import SOURCE, parse
 from penstock.options.kafka import SERVERS, is_topics, of_address
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.sink.ledger import State
+    from penstock.source.where import Where
     from penstock.storage import Storage
 
 # What two ingests have to have in common to read the same files.
@@ -56,13 +57,38 @@ class Earlier:
     checkpoint: Checkpoint
 
     def check(self) -> None:
-        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another."""
+        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another, `OptionError` where SRC is of DST."""
+        self._check_order()
         query = self.checkpoint.query_id()
-        for sink, source, head in self._ingests():
+        for sink, source, head in _ingests(self.output, self.dst):
             if query is None:
                 self._check_new(sink, source, head)
             elif query in head.batches:
                 self._check_same(source)
+
+    def _check_order(self) -> None:
+        """Raise if SRC has what was ingested from DST, as where the two are exchanged: each record would come round."""
+        if self.input is None:
+            return
+        place = where(parse(SOURCE, self.source, what="source"))
+        if self._was_made_of_dst(place):
+            msg = (
+                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would come round, and be read again there; "
+                "name what is read first, and then what is written, or choose another DST"
+            )
+            raise OptionError(msg)
+
+    def _was_made_of_dst(self, output: Where) -> bool:
+        """Tell whether an input is an output, and one of DST; not where it cannot be known, which whoever reads it says."""
+        target = output.storage.resolve(self.output.addressed_as(output.storage, self.dst))
+        with suppress(PenstockError):
+            for _, source, _ in _ingests(output.storage, output.root):
+                if is_topics(source["path"]):
+                    continue
+                place = where(parse(SOURCE, source, what="source"))
+                if place.storage.resolve(place.root) == target:
+                    return True
+        return False
 
     def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
         """Raise if what `sink` was given would be read again, under a checkpoint that is new."""
@@ -98,21 +124,6 @@ class Earlier:
             )
             raise CheckpointMismatch(msg)
 
-    def _ingests(self) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
-        """Yield the sinks of DST that ingests have given rows to, with their source's options and last record.
-
-        Without those whose state is damaged: that is said by whoever needs it.
-        """
-        names: list[str] = []
-        with suppress(NotThere):
-            names = sink_ids(self.output, f"{self.dst}/{STATE_DIRECTORY}")
-        for name in names:
-            with suppress(DamagedState):
-                sink = Sink.existing(self.output, self.dst, name)
-                head = sink.ledger.head()
-                if sink.stage is not None and head.total_rows:
-                    yield sink, sink.stage.source, head
-
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
         """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit.
 
@@ -142,6 +153,22 @@ class Earlier:
             return False
         same = then.identity == now.identity if then.identity else before.root == after.root
         return not same
+
+
+def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
+    """Yield the sinks of an output that ingests have given rows to, with their source's options and last record.
+
+    Without those whose state is damaged: that is said by whoever needs it.
+    """
+    names: list[str] = []
+    with suppress(NotThere):
+        names = sink_ids(output, f"{dst}/{STATE_DIRECTORY}")
+    for name in names:
+        with suppress(DamagedState):
+            sink = Sink.existing(output, dst, name)
+            head = sink.ledger.head()
+            if sink.stage is not None and head.total_rows:
+                yield sink, sink.stage.source, head
 
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:

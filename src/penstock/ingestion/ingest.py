@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors
+from penstock import arguments, errors
 from penstock.arguments import named
 from penstock.errors import OptionError
 from penstock.ingestion.job import Job
@@ -26,7 +27,7 @@ from penstock.session.zone import time_zone
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -73,18 +74,19 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     """
     require_pyspark()
     require_session(spark, "ingest")
-    where = None if checkpoint is None else os.fspath(checkpoint)
+    where = None if checkpoint is None else arguments.path(checkpoint, name="checkpoint")
     first, more = _sources(src)
-    if more and "paths" in map(str.lower, source or {}):
+    reading, writing = arguments.options(source, name="source"), arguments.options(sink, name="sink")
+    if more and "paths" in map(str.lower, reading):
         msg = "src is several paths, and so is the source option 'paths'; name all of them in src"
         raise OptionError(msg)
-    paths = first, os.fspath(dst)
+    paths = first, arguments.path(dst, name="dst")
     every = _interval(watch)
     applied = one_transform(transform, sql)
 
     def described() -> Job:
         zone = {"sessionTimeZone": time_zone(spark)}
-        job = Job(*paths, zone | more | dict(source or {}), dict(sink or {}), where)
+        job = Job(*paths, zone | more | reading, writing, where)
         job.describe(applied, tasks_at_a_time(spark))
         return job
 
@@ -119,7 +121,8 @@ def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     """Return the first path, and the option that has the others. Raises `OptionError` for none."""
     if isinstance(src, (str, os.PathLike)):
         return os.fspath(src), {}
-    paths = [os.fspath(path) for path in src]
+    _check_list(src)
+    paths = [arguments.path(each, name="each of src") for each in src]
     if not paths:
         msg = "src is empty: expected a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
         raise OptionError(msg)
@@ -129,8 +132,19 @@ def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     return paths[0], {"paths": json.dumps(paths[1:])} if paths[1:] else {}
 
 
+def _check_list(src: object) -> None:
+    if not isinstance(src, Sequence):
+        expected = "a path, or a list of them, such as ['/data/a', '/data/b/*.json']"
+        msg = f"src is a {type(src).__name__}; expected {expected}"
+        raise OptionError(msg)
+
+
 def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
     """Return after how many seconds to look for new files again; None: what is there is taken, and no more."""
+    given: object = watch
+    if not isinstance(given, (bool, str)):
+        msg = f"watch={watch!r}; expected True or False, or how often to look for new files, such as watch='10s'"
+        raise OptionError(msg)
     return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
@@ -195,7 +209,8 @@ def dry_run(
     It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
     Raises what is wrong with the call, as `ingest` would.
     """
-    where = None if checkpoint is None else os.fspath(checkpoint)
-    job = Job(os.fspath(src), os.fspath(dst), dict(source or {}), dict(sink or {}), where)
+    where = None if checkpoint is None else arguments.path(checkpoint, name="checkpoint")
+    places = arguments.path(src, name="src"), arguments.path(dst, name="dst")
+    job = Job(*places, arguments.options(source, name="source"), arguments.options(sink, name="sink"), where)
     job.describe(one_transform(transform, sql), tasks=1)
     return job.preview().run()

@@ -231,7 +231,8 @@ def _check_selection(options: Options) -> None:
     chosen = [name for name in _SELECTING if options[name] is not None]
     if len(chosen) != 1:
         given_names = " and ".join(chosen) or "none of them"
-        msg = f'expected one of subscribe, subscribePattern and assign, found {given_names}; such as .option("subscribe", "orders")'
+        such_as = "subscribe=orders (of an ingest also SRC kafka://HOST:PORT/orders)"
+        msg = f"expected one of subscribe, subscribePattern and assign, found {given_names}; such as {such_as}"
         raise OptionError(msg)
 
 

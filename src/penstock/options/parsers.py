@@ -114,7 +114,8 @@ def pattern(value: str, name: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        msg = f"{name}={value!r} is not a regular expression: {error}; expected one such as part-\\d+\\.json"
+        wildcards = f", or pathGlobFilter={value}" if value.startswith("*") else ""
+        msg = f"{name}={value!r} is not a regular expression: {error}; expected one such as part-\\d+\\.json{wildcards}"
         raise OptionError(msg) from error
     return value
 

@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
-from penstock.errors import DependencyError
+from penstock import unique
+from penstock.errors import AlreadyThere, DependencyError, NotThere
 from penstock.session.finding import Finding
-from penstock.storage import cache_directory, cached, is_file
+from penstock.storage import LocalStorage, cache_directory, cached, is_file
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
 _BLANK = re.compile(r"""[\s"'\\]""")
@@ -45,8 +47,11 @@ def flags() -> list[str]:
 def finding() -> Finding:
     """Say whether starts have the archive."""
     path = cached(_archive())
-    if path is not None:
+    if path is not None and cached(command_name()) is not None:
         return Finding("archive", "ok", path)
+    if path is not None:
+        slower = f"{path}; the command by which Spark starts is not kept beside it: a start takes half a second more"
+        return Finding("archive", "note", slower, "make both anew with: penstock warmup")
     slow = "there is no archive of Spark's classes: a start takes some seconds more"
     return Finding("archive", "note", slow, "make it once with: penstock warmup")
 
@@ -62,18 +67,36 @@ def _quoted(flag: str) -> str:
 
 
 def make() -> str:
-    """Make the archive by running a small ingest; return its path. Takes about twenty seconds."""
+    """Make the archive by running a small ingest; return its path. Takes half a minute on a machine that is idle.
+
+    It gets its name when it is whole: a JVM that finds half of one does not start.
+    """
     path = location()
-    flags = [QUICK_COMPILER, f"-XX:ArchiveClassesAtExit={path}"]
-    done = subprocess.run([sys.executable, "-c", _MAKE, *flags], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
-    if done.returncode or not is_file(path):
-        msg = f"the class-data archive could not be made (starts stay as they are): {done.stderr.strip()[-500:]}"
-        raise DependencyError(msg)
+    making = f"{path}.{unique.token()}"
+    flags = [QUICK_COMPILER, f"-XX:ArchiveClassesAtExit={making}"]
+    storage = LocalStorage()
+    try:
+        done = subprocess.run([sys.executable, "-c", _MAKE, *flags], capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and code
+        if done.returncode or not is_file(making):
+            msg = f"the class-data archive could not be made (starts stay as they are): {done.stderr.strip()[-500:]}"
+            raise DependencyError(msg)
+        with suppress(NotThere):
+            storage.delete(path)
+        with suppress(AlreadyThere):  # of somebody who was as fast
+            storage.publish(making, path, as_it_is=True)
+    finally:
+        with suppress(NotThere):
+            storage.delete(making)
     return path
 
 
 def _archive() -> str:
     return name("classes", "jsa")
+
+
+def command_name() -> str:
+    """Return the name of the file in the cache that has the command by which Spark starts its JVM (`direct`)."""
+    return name("command", "list")
 
 
 def name(kind: str, ending: str) -> str:

@@ -6,10 +6,12 @@ keeps the answer beside the archive of classes. It depends on Spark, on Java, on
 1. A Spark or a Java is exchanged, and the answer is of the one before. Rule: the name of the file has what the archive's has.
 2. Somebody sets what Spark's scripts would have looked at: a directory of configuration, a variable of Spark's, memory for the driver.
    Rule: where anything of that kind is set the scripts are asked, as without an answer.
-3. The JVM ends before it can be reached. Rule: it is started once more, by the scripts, which say what is wrong.
+3. The JVM ends before it is reached, though it may have told how. Rule: it is started once more, by the scripts, which say what is wrong.
 4. The JVM is started before it is wanted (`begin`), and is never wanted, or the process that began it is killed. Rule: the JVM's standard
    input is a pipe that only this process holds, as Spark has it; the JVM ends when it does. Who leaves in order ends it at once.
-5. The JVM is begun, and then a user's module is imported, which sets a variable, or is found by a path that the JVM's workers do not
+5. The answer is damaged, by a disk or an editor. Rule: it begins with its checksum, and is none where that does not agree; and nothing
+   is taken from the cache that another user could have written.
+6. The JVM is begun, and then a user's module is imported, which sets a variable, or is found by a path that the JVM's workers do not
    have. Rule: a session takes the JVM that was begun only with the very settings and the environment that it would be started with now.
 """
 
@@ -22,10 +24,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock import clock, unique
+import xxhash
+
+from penstock import clock
 from penstock.errors import AlreadyThere, NotThere, StorageError
 from penstock.session import archive, pythons
-from penstock.storage import LocalStorage, cached, names_at, private_path
+from penstock.storage import LocalStorage, cached, names_at, passing_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +43,7 @@ _HARMLESS = {"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCA
 _OF_HADOOP = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS"}
 _CORE = re.compile(r"spark-core_([\d.]+)-")
 _POLL_SECONDS = 0.01
+_ENDING_SECONDS = 1.0
 _NO_INTERRUPT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]  # as PySpark has its JVM ignore it
 
 
@@ -55,11 +60,11 @@ def learn() -> None:
     answer = done.stdout.partition(_BEGINS)[2]
     if done.returncode or not _parts(answer):
         return
-    place = f"{os.path.dirname(archive.location())}/{_name()}"
+    place = f"{os.path.dirname(archive.location())}/{archive.command_name()}"
     with suppress(NotThere):
         LocalStorage().delete(place)
     with suppress(AlreadyThere):
-        LocalStorage().put_if_absent(place, answer)
+        LocalStorage().put_if_absent(place, _sum(answer) + answer)
 
 
 def _scala(home: str) -> str:
@@ -68,8 +73,8 @@ def _scala(home: str) -> str:
     return next((match[1] for match in matches if match), "")
 
 
-def _name() -> str:
-    return archive.name("command", "list")
+def _sum(answer: bytes) -> bytes:
+    return xxhash.xxh3_64_hexdigest(answer).encode() + b"\n"
 
 
 def _parts(answer: bytes) -> tuple[list[str], list[str]] | None:
@@ -87,13 +92,15 @@ def _is_asked(name: str) -> bool:
 
 
 def _command(options: Sequence[str], settings: Mapping[str, str], home: str) -> list[str] | None:
-    """Return how Spark would start the JVM of a session, if that is known."""
-    path = cached(_name())
+    """Return how Spark would start the JVM of a session, if that is known; `StorageError` where what would tell cannot be read."""
+    path = cached(archive.command_name())
     if path is None or any(map(_is_asked, os.environ)) or names_at(LocalStorage(), f"{home}/conf"):
         return None
     if os.path.realpath(os.environ.get("SPARK_HOME") or home) != os.path.realpath(home):
         return None
-    parts = _parts(LocalStorage().read(path))
+    kept = LocalStorage().read(path)
+    answer = kept.partition(b"\n")[2]
+    parts = _parts(answer) if kept == _sum(answer) + answer else None
     if parts is None:
         return None
     given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
@@ -108,19 +115,39 @@ class BegunJvm:
     place: str
 
     def gateway(self) -> Any:  # noqa: ANN401 - py4j's
-        """Return what reaches it, once it can be reached; `None` if it has ended."""
-        answer = None
-        while answer is None:
+        """Return what reaches it, once it can be reached; `None` if it has ended. Asked once: where nothing is returned it is ended."""
+        gateway = None
+        try:
+            answer = self._answer()
+            if answer is not None:
+                gateway = self._connected(int.from_bytes(answer[:4], "big"), answer[8:].decode())
+        except Exception:  # py4j's, of several kinds
+            if not self._has_ended():
+                raise
+        finally:
+            if gateway is None:
+                self.end()
+        return gateway
+
+    def _answer(self) -> bytes | None:
+        """Return what it tells of how it can be reached, once it does, `None` if it ends without."""
+        while True:
             ended = self.process.poll() is not None
             with suppress(NotThere):
                 answer = LocalStorage().read(self.place)
-            if answer is None and ended:
-                self.end()
+                LocalStorage().delete(self.place)
+                return answer
+            if ended:
                 return None
-            if answer is None:
-                clock.sleep(_POLL_SECONDS)
-        LocalStorage().delete(self.place)
-        return self._connected(int.from_bytes(answer[:4], "big"), answer[8:].decode())
+            clock.sleep(_POLL_SECONDS)
+
+    def _has_ended(self) -> bool:
+        """Tell whether it has, or does so now: a connection is lost a little before."""
+        try:
+            self.process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _connected(self, port: int, secret: str) -> Any:  # noqa: ANN401 - py4j's
         from pyspark.java_gateway import launch_gateway
@@ -152,11 +179,13 @@ def begin(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, o
     where this process does.
     """
     home = pythons.pyspark_home()
-    command = None if home is None else _command(options, settings, home)
-    if home is None or command is None:
+    if home is None:
         return None
     try:
-        place = private_path(f"gateway-{unique.token()}")
+        command = _command(options, settings, home)
+        if command is None:
+            return None
+        place = passing_path("gateway")
         own = {
             "SPARK_HOME": home,
             "SPARK_CONF_DIR": f"{home}/conf",

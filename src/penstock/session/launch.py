@@ -130,15 +130,12 @@ def start_jvm(settings: Mapping[str, str], options: Sequence[str] | None, *, apa
 
 def _begun_gateway(settings: Mapping[str, str], options: Sequence[str], *, apart: bool) -> Any:  # noqa: ANN401 - py4j's
     """Return what reaches the JVM that was begun, or is begun now; `None` where Spark must say how, or it has ended."""
-    global _begun  # noqa: PLW0603 - a process has one JVM
+    global _begun
     if _begun is not None and _begun[1:] != _with(settings, apart=apart):
         end_jvm()
     begin_jvm(settings, options, apart=apart, output=None)
-    if _begun is None:
-        return None
-    gateway = _begun[0].gateway()
-    _begun = None
-    return gateway
+    begun, _begun = _begun, None  # whatever comes of it, nobody asks it again
+    return None if begun is None else begun[0].gateway()
 
 
 def plan(master: str, *, quiet: bool = False) -> Launch:

@@ -132,6 +132,7 @@ def begin(master: str, *, output: int | None) -> None:
     if not is_here(master):
         return
     with contextlib.suppress(PenstockError, OSError):
+        require_pyspark()
         planned = launch.plan(master, quiet=True)
         ours, options = _settings(master, rows_in_jvm=False, quiet=True)
         with planned.environment():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -389,6 +390,7 @@ def _check_separator(options: Options) -> None:
 
 
 def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
+    _check_distinct(fmt.schema.names)
     if not fmt.data_schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
@@ -404,6 +406,13 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
         raise OptionError(msg)
     if kinds == [pa.binary()]:
         _check_binary_lines(fmt)
+
+
+def _check_distinct(names: list[str]) -> None:
+    twice = next((name for name, number in Counter(names).items() if number > 1), None)
+    if twice is not None:
+        msg = f"the schema has the column {twice!r} twice; expected a name of its own for each, such as 'id bigint, name string'"
+        raise OptionError(msg)
 
 
 def _check_binary_lines(fmt: ReadFormat) -> None:

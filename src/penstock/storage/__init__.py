@@ -38,7 +38,7 @@ from penstock.storage._host import (
     is_file,
     listening,
     no_longer_listening,
-    private_path,
+    passing_path,
     temporary_directory,
     user_cache,
 )
@@ -83,7 +83,7 @@ __all__ = [
     "mark_fit",
     "names_at",
     "no_longer_listening",
-    "private_path",
+    "passing_path",
     "probe",
     "secret",
     "temporary_directory",

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock import clock, unique
+from penstock.clock import SECOND_NS
 from penstock.errors import StorageError
 from penstock.processes import process
 from penstock.storage._refusal import doing
@@ -25,19 +27,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TRIED_BYTES = 4096
+_LEFT_NS = 3600 * SECOND_NS
 
 
 def cached(name: str) -> str | None:
     """Return the file of this name in this user's cache for Penstock, None if there is none. Makes nothing.
 
-    Where the user's own cache cannot be had it may be in the host's temporary directory, in ours, which must be private.
+    A file that somebody else could have written, root excepted, is none: what is kept there is run. Where the user's own cache cannot be
+    had it may be in the host's temporary directory, in ours, which must be private.
     """
     places = [user_cache()]
     with contextlib.suppress(OSError, StorageError):
         _check_private(_directory())
         places.append(_directory())
     paths = [f"{place}/{name}" for place in places if place]
-    return next((path for path in paths if os.path.isfile(path)), None)
+    return next((path for path in paths if _is_of_ours(path)), None)
+
+
+def _is_of_ours(path: str) -> bool:
+    """Tell whether this is a file that nobody but this user and root has written, or could."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return stat_bits.S_ISREG(status.st_mode) and status.st_uid in {os.getuid(), 0} and not status.st_mode & 0o022
 
 
 def cache_directory() -> str:
@@ -96,6 +109,22 @@ def private_path(name: str) -> str:
         os.mkdir(directory, 0o700)
     _check_private(directory)
     return f"{directory}/{name}"
+
+
+def passing_path(kind: str) -> str:
+    """Return a private path for a file that this process takes away within seconds; `kind` is without digits.
+
+    What processes that died left there is removed here an hour later: others may be of a container that shares the directory.
+    """
+    folder, _, prefix = private_path(f"{kind}-").rpartition("/")
+    for name in os.listdir(folder):
+        number = name.removeprefix(prefix).partition("-")[0]
+        if not name.startswith(prefix) or not number.isdigit() or process(int(number)) is not None:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(f"{folder}/{name}").st_mtime_ns < clock.now_ns() - _LEFT_NS:
+                os.unlink(f"{folder}/{name}")
+    return f"{folder}/{prefix}{os.getpid()}-{unique.token()}"
 
 
 def listening(kind: str) -> tuple[socket.socket, str]:
