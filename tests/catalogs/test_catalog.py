@@ -117,6 +117,33 @@ def test_followers_that_make_the_table_together(output: Output, table: Table) ->
     assert table.count() == 4
 
 
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_others_make_each_table_of_the_catalogue_first(output: Output, table: Table) -> None:
+    """The catalogue makes tables of its own, one after another: whichever of them is made by others in that moment, it is there then."""
+    from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables  # noqa: PLC0415 - optional
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 - optional
+
+    theirs = create_engine(f"sqlite:///{table.root}/_iceberg/catalog.db")
+    made = []
+
+    def rival_first(one: Any, *_: Any, **__: Any) -> None:
+        if one not in made:
+            made.append(one)
+            one.create(theirs)
+
+    own = [IcebergTables.__table__, IcebergNamespaceProperties.__table__]
+    Writer(output).publish([(1, "a")])
+    for one in own:
+        event.listen(one, "before_create", rival_first)
+    try:
+        assert table.follow().files == 1
+    finally:
+        for one in own:
+            event.remove(one, "before_create", rival_first)
+    assert len(made) == len(own)
+    assert table.rows() == [(1, "a")]
+
+
 def test_somebody_else_writes_meanwhile(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that another program appends between look and commit stay, and so do ours: the commit is made again from what is there."""
     writer = Writer(output)

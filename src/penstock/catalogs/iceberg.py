@@ -35,6 +35,7 @@ _TRIES = "commit.retry.num-retries"
 _MAPPING = "schema.name-mapping.default"
 _DIRECTORY = "_iceberg"  # below the output; hidden from readers of it
 _SQLITE = "sqlite:///"
+_CATALOGUE_TABLES = 2  # of its own, which a catalogue of SQLite makes one after another
 _PLACED = re.compile(r"(\d+):([0-9a-f]{16})")
 # Each commit writes the metadata anew; of a follower that never ends a hundred versions are kept, and its small manifests are joined.
 _NEW_TABLE = {
@@ -249,8 +250,9 @@ def _sqlite(path: str) -> Catalog:
         raise OptionError(msg)
     LocalStorage().make_directory(directory)
     uri = URL.create("sqlite", database=path).render_as_string()
-    with contextlib.suppress(OperationalError):  # another follower makes its tables at this moment; then they are there
-        return SqlCatalog("penstock", uri=uri, warehouse=directory)
+    for _ in range(_CATALOGUE_TABLES):  # another follower may make each of them at this moment; then it is there
+        with contextlib.suppress(OperationalError):
+            return SqlCatalog("penstock", uri=uri, warehouse=directory)
     return SqlCatalog("penstock", uri=uri, warehouse=directory)
 
 
