@@ -37,14 +37,17 @@ def query_of(driver: str) -> str:
 
 def lives(driver: str) -> bool:
     """Tell whether the driver that `owner` named is a process of this host that still runs."""
+    return running(driver) is not None
+
+
+def running(driver: str) -> psutil.Process | None:
+    """Return the process that `owner` named as a driver, if it is one of this host that still runs."""
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
-    running = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
-    return (
-        running is not None
-        and is_alive(running.pid)
-        and str(int(running.create_time() * 1000)) == rest.partition(":")[0]
-    )
+    named = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
+    if named is None or not is_alive(named.pid):
+        return None
+    return named if str(int(named.create_time() * 1000)) == rest.partition(":")[0] else None
 
 
 def is_alive(pid: int | None) -> bool:

@@ -164,10 +164,10 @@ class QueryWriting(Generic[BegunT, ResultT]):
             measured.note(bound.batch.query, [("begin", counted.amounts())])
         return started
 
-    def commit(self, reports: Sequence[TaskReport[ResultT]], number: int) -> None:
-        """Commit batch `number`, on the driver. Where no task has reported, the checkpoint is asked again."""
+    def commit(self, reports: Sequence[TaskReport[ResultT]], number: int, bound: Bound | None = None) -> None:
+        """Commit batch `number`, on the driver. Where no task has reported, and `bound` is not given, the checkpoint is asked again."""
         counted = Counted()
-        bound = reports[0].bound if reports else self.bound()
+        bound = reports[0].bound if reports else bound or self.bound()
         checkpoint, batch = self._checkpoint(), bound.batch
         if batch is None or batch.number != number:
             batch = _named(checkpoint, reports, number)

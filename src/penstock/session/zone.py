@@ -1,10 +1,17 @@
-"""What Spark does not tell our source of the session that it is part of: its time zone, and whether a batch is read."""
+"""What Spark does not tell our source of the session that it is part of: its time zone, and whether a batch is read.
+
+And what the zone of a session would be that is started here, for whoever starts none.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from penstock.options.finished import BATCH
 
@@ -17,6 +24,45 @@ if TYPE_CHECKING:
 def time_zone(spark: SparkSession) -> str:
     """Return the zone of a session."""
     return str(spark.conf.get("spark.sql.session.timeZone"))
+
+
+def zone_of_machine() -> str | None:
+    """Return the zone that a session would have which is started here with nothing said; `None` where only Java can tell.
+
+    That is the variable TZ, or else where the machine's link leads; any setting of Java's or Spark's that may say otherwise is for them.
+    """
+    if _is_set_elsewhere():
+        return None
+    named = os.environ.get("TZ")
+    if named is None:
+        return _linked_zone()
+    with suppress(ValueError, OSError, KeyError):
+        return ZoneInfo(named.removeprefix(":")).key
+    return None
+
+
+def _is_set_elsewhere() -> bool:
+    """Tell whether options of Java's, or defaults of Spark's, may name a zone."""
+    variables = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
+    texts = [os.environ.get(name, "") for name in variables]
+    homes = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
+    for home in filter(os.path.isabs, homes):
+        with suppress(OSError):
+            texts.append((Path(home) / "spark-defaults.conf").read_text("utf-8", "replace"))
+    return any("timezone" in text.lower() for text in texts)
+
+
+def _linked_zone() -> str | None:
+    """Return the zone that the machine's link names; where another file says another one, it depends on the Java which of them counts."""
+    local, other = Path("/etc/localtime"), Path("/etc/timezone")
+    name = str(local.resolve()).partition("/zoneinfo/")[2] if local.is_symlink() else ""
+    if not name:
+        return None if local.exists() or other.exists() else "UTC"
+    said = {name}
+    with suppress(OSError):
+        said.add(other.read_text("ascii", "replace").strip())
+    utc = {"UTC", "Etc/UTC", "Zulu", "Etc/UCT", "UCT", "Universal"}
+    return name if len(said - utc) + bool(said & utc) == 1 else None
 
 
 @functools.cache

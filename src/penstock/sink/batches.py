@@ -54,7 +54,7 @@ class FileBatches(BatchSink[Begun, TaskResult]):
 
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch, away from the keeper."""
-        keeper.batch_begins(keeper.fact_of(self.sink, driver))
+        keeper.batch_begins(keeper.fact_of(self.sink, driver), driver)
         begun = self.sink.begin(driver, batch)
         if self._telling is not None and self._telling.begin(driver):
             return self.sink.begin(driver, batch)  # it has closed parts

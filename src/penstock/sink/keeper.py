@@ -31,8 +31,7 @@ import xxhash
 from penstock import clock
 from penstock.errors import PenstockError
 from penstock.options import SINK, parse
-from penstock.processes import jvm
-from penstock.query.driver import is_alive, query_of
+from penstock.query.driver import is_alive, query_of, running
 from penstock.storage import HostFact, locate
 
 if TYPE_CHECKING:
@@ -54,16 +53,15 @@ def _named(text: str) -> str:
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
-def batch_begins(fact: HostFact) -> None:
+def batch_begins(fact: HostFact, driver: str) -> None:
     """Keep the keeper away until `batch_ends`; waits until it is done with what it does now.
 
     Also one that was told that the query has ended, and has not looked yet: the query was started again.
     """
-    process = jvm()
     with fact.locked() as state:
         state.pop("ended", None)
         state["busy"] = True
-        state["jvm"] = [process.pid, process.create_time()] if process else None
+        state["jvm"] = _process_of(driver)
 
 
 def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> None:
@@ -78,13 +76,18 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
 
 
 def _description(sink: Sink, driver: str) -> dict[str, Any]:
-    process = jvm()
     return {
         "options": sink.options.given_of(SINK),  # what rolls parts needs no stage, and a file holds no function
         "sink": sink.sink_id,
         "owner": driver,
-        "jvm": [process.pid, process.create_time()] if process else None,
+        "jvm": _process_of(driver),
     }
+
+
+def _process_of(driver: str) -> list[Any] | None:
+    """Return the number and the start of the driver's process: a JVM, or an ingest that runs without one."""
+    process = running(driver)
+    return [process.pid, process.create_time()] if process else None
 
 
 def _start(fact: HostFact) -> int:
