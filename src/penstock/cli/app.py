@@ -125,7 +125,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     has_functions = transform is not None or any(
         pair.partition("=")[0].lower() == "onpublish" for pair in sink_option or []
     )
-    kind = {"watch": watch, "dry": dry_run, "has_functions": has_functions}
+    has_page = page is not None or page_token is not None
+    kind = {"watch": watch, "dry": dry_run, "has_functions": has_functions, "has_page": has_page}
     look = begun(src, dst, (flags, source_option or []), checkpoint, master, **kind)
     with jsonable_stdout(as_json) as write, look as has_work:
         from penstock.cli.dry import preview  # all these need Arrow, which takes as long as a JVM to begin
@@ -137,7 +138,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
             return preview(Request.of(src, dst, *ends, transformed(transform, sql), checkpoint, dry=True), watch=every)
         request = Request.of(src, dst, *ends, transformed(transform, sql), checkpoint)
         onlooker = None
-        if page is not None or page_token is not None:
+        if has_page:
             from penstock.cli.page.ingest import IngestPage
             from penstock.cli.page.request import requested
 

@@ -28,10 +28,12 @@ def begun(
     watch: bool,
     dry: bool,
     has_functions: bool,
+    has_page: bool,
 ) -> Iterator[bool]:
     """Yield whether the ingest surely has work; then its JVM is on its way, and ends behind the block unless a session took it.
 
-    `has_functions` of a user's, which Spark's workers will look for here.
+    `has_functions` of a user's, which Spark's workers will look for here. An ingest that may do without Spark begins none: it has a
+    `master`, watches, calls functions or `has_page` where it surely does not.
     """
     wanted = False
     if not dry:
@@ -43,5 +45,6 @@ def begun(
         wanted = has_newer(src, dst, source=given, checkpoint=checkpoint, watch=watch)
     if wanted and has_functions:
         importable_by_workers()
-    with begun_session(master, wanted=wanted):
+    needs_spark = watch or has_functions or has_page or master is not None
+    with begun_session(master, wanted=wanted and needs_spark):
         yield wanted

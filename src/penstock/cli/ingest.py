@@ -1,4 +1,4 @@
-"""`penstock ingest`: from flags to a checked request, then Spark, then one query under way until it is done or stopped.
+"""`penstock ingest`: from flags to a checked request, then Spark, if it is needed, then one query under way until it is done or stopped.
 
 Everything that can be wrong with the call is found before Spark is started, which takes seconds: option names and
 values, paths, the transform's module. What needs Spark is left to `penstock.ingest`: the DDL of a schema, and what
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted
-from penstock.cli.process import load_told, load_transform, session, status_of, stop_signals
+from penstock.cli.process import load_told, load_transform, session, status_of, stop_signals, warnings_told
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.process import Stop
     from penstock.ingestion.ingested import Ingested
+    from penstock.ingestion.run import IngestRun
     from penstock.ingestion.sql.query import Sql
 
     Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
@@ -90,6 +91,13 @@ class Request:
 
         sides = {"source": self.source, "sink": self.sink}
         return idle(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+
+    def here(self) -> IngestRun | None:
+        """Return a run of the ingest that needs no Spark; `None`: it needs it."""
+        from penstock.ingestion.ingest import here
+
+        sides = {"source": self.source, "sink": self.sink}
+        return here(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
 
     def check(self, *, dry: bool) -> None:
         """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
@@ -173,6 +181,8 @@ def run(
     if not watch and not has_work and (state := request.idle()) is not None:
         course.update(state)
         return _answer(_facts(request, course, state, clock.monotonic() - start))
+    if not watch and master is None and onlooker is None and (here := request.here()) is not None:
+        return _without_spark(request, here, start, as_json=as_json, write=write)
     with contextlib.ExitStack() as around:
         if onlooker is not None:
             around.enter_context(onlooker.served())
@@ -184,9 +194,23 @@ def run(
         shown = around.enter_context(reporter(as_json=as_json, write=write))
         ready = clock.monotonic()
         progress = _watching(stop, course, shown, onlooker)
-        done = _ingest(spark, request, watch=watch, progress=progress, course=course)
+        done = _or_stopped(course, lambda: request.ingest(spark, watch=watch, progress=progress))
     facts = _facts(request, course, done, clock.monotonic() - start, ready - start)
     facts |= {"ok": bool(watch) or not stop.requested, "interrupted": stop.requested}
+    return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
+
+
+def _without_spark(
+    request: Request, here: IngestRun, start: float, *, as_json: bool, write: Callable[[str], None]
+) -> Answer:
+    """Run the ingest in this process, and answer as `run` does."""
+    from penstock.ingestion.ingest import carried_out
+
+    course = Course()
+    with warnings_told(), stop_signals() as stop, reporter(as_json=as_json, write=write) as shown:
+        done = _or_stopped(course, lambda: carried_out(here, _watching(stop, course, shown)))
+    facts = _facts(request, course, done, clock.monotonic() - start)
+    facts |= {"ok": not stop.requested, "interrupted": stop.requested}
     return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
 
 
@@ -212,16 +236,10 @@ def _facts(
     }
 
 
-def _ingest(
-    spark: SparkSession,
-    request: Request,
-    *,
-    watch: bool | str,
-    progress: Callable[[Ingested], None],
-    course: Course,
-) -> Ingested:
+def _or_stopped(course: Course, ingest: Callable[[], Ingested]) -> Ingested:
+    """Return what an ingest returns, or the last that it has reported if it was asked to stop and did."""
     try:
-        return request.ingest(spark, watch=watch, progress=progress)
+        return ingest()
     except KeyboardInterrupt:  # a stop that was asked for
         if course.last is None or not course.ended:  # once more, for a caller that did not wait for it
             raise
@@ -320,5 +338,8 @@ def _show_new(facts: dict[str, Any], out: Console) -> None:
         out.print(f"read     {counted(new['input_offsets'], 'offset')}")
     finished = f"{counted(new['output_files'], 'file')}, {format_size(new['output_bytes'])}"
     out.print(f"wrote    {counted(new['rows'], 'row')}; finished {finished}")
-    took = f"{format_duration(facts['seconds'])}, {format_duration(facts['start_seconds'])} of it Spark's start"
+    start = (
+        f"{format_duration(facts['start_seconds'])} of it Spark's start" if facts["start_seconds"] else "without Spark"
+    )
+    took = f"{format_duration(facts['seconds'])}, {start}"
     out.print(f"took     {took}" + (f"; {format_size(facts['bytes_per_second'])} a second" if counts else ""))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import re
 import signal
@@ -206,6 +207,28 @@ def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
             last_lines.append(text)
             if _OURS.match(text):
                 _write(errors, f"warning: {text}")
+
+
+@contextlib.contextmanager
+def warnings_told() -> Iterator[None]:
+    """Show the warnings of this process that are also shown where Spark's processes have them, and in their form."""
+    handler = _Warnings()
+    logger = logging.getLogger("penstock")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Warnings(logging.Handler):
+    """Writes to stderr what is ours to say."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a warning."""
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING and (_OURS.match(text) or debugging()):
+            typer.echo(f"warning: {text}", err=True)
 
 
 class Interrupted(KeyboardInterrupt):

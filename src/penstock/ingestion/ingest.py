@@ -17,13 +17,14 @@ from penstock import arguments, errors
 from penstock.arguments import named
 from penstock.errors import OptionError
 from penstock.ingestion.job import Job
-from penstock.ingestion.run import IngestRun
+from penstock.ingestion.run import RunHere, SparkRun
 from penstock.ingestion.schema import is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.options.kafka import is_topics
+from penstock.processes import cores
 from penstock.session.connect import require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
-from penstock.session.zone import time_zone
+from penstock.session.zone import time_zone, zone_of_machine
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.ingested import Ingested
+    from penstock.ingestion.run import IngestRun
     from penstock.ingestion.stage import Transform
 
 _WATCHING = "1s"
@@ -90,9 +92,13 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
         job.describe(applied, tasks_at_a_time(spark))
         return job
 
-    run = IngestRun(described, every=every)
+    return carried_out(SparkRun(spark, described, every=every), progress)
+
+
+def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> Ingested:
+    """Run it and return what was done, as `ingest` promises it."""
     try:
-        run.follow(spark, progress)
+        run.follow(progress)
     except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
         run.end()
         with suppress(errors.PenstockError):  # what is raised says more
@@ -105,6 +111,27 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     if progress is not None:
         progress(done)
     return done
+
+
+def here(
+    src: str,
+    dst: str,
+    *,
+    source: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    transform: Transform | str | None = None,
+    checkpoint: str | None = None,
+) -> IngestRun | None:
+    """Return a run of this ingest, which takes what is there and ends, without Spark; `None`: it needs Spark.
+
+    Raises what is wrong with the call, as `ingest` would.
+    """
+    zone = zone_of_machine()
+    if zone is None or not is_known(source.get("schema")):
+        return None
+    job = Job(src, dst, {"sessionTimeZone": zone} | dict(source), dict(sink), checkpoint)
+    job.describe(transform, tasks=cores())
+    return RunHere(lambda: job) if job.may_run_here() else None
 
 
 def one_transform(transform: Transform | str | None, sql: str | None) -> Transform | str | None:

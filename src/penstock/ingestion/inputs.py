@@ -23,6 +23,7 @@ from penstock.options.internal import LIVE_SOURCE, SPLITS
 from penstock.options.kafka import is_topics
 from penstock.options.parsers import path_list
 from penstock.source import configured
+from penstock.source.plan import Planner
 from penstock.source.where import where_of
 from penstock.storage import locate
 
@@ -70,6 +71,9 @@ class Input(Protocol):
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
         """Return what is carried to `tasks` tasks, a row a part of the input; `location` is the checkpoint's."""
+
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planner | None:
+        """Return what plans `tasks` tasks a batch in this process; `None` where that is for a process of Spark's. `OptionError`."""
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch, which counts what was read; empty where it counts nothing. Raises `DamagedState`."""
@@ -137,6 +141,15 @@ class FileInput:
         carried = dict(self.options) | _carried(location) | {"tasks": str(tasks)}
         return spark.readStream.format("penstock").options(**carried).load()
 
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planner | None:
+        """Return the planner of files that do not grow and stay where they are, on this host."""
+        options = parse(LIVE_SOURCE, dict(self.options) | _carried(location) | {"tasks": str(tasks)}, what="source")
+        if not self.storage.of_this_host or options["follow"] or options["cleanSource"] != "off":
+            return None
+        planner = configured.planner(options, stage.reading)
+        assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
+        return planner
+
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the cursor behind the last file."""
         offsets = checkpoint.offsets(number)
@@ -177,6 +190,9 @@ class NamedInput(FileInput):
         """Return the splits of what is named."""
         return self.names.splits(spark, self.options, stage, f"{location}/penstock/named", tasks)
 
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:  # noqa: ARG002 - one of `Input`
+        """Return nothing: the rows are Spark's."""
+
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:  # noqa: ARG002 - one of `Input`
         """Return nothing: it is that of the rows."""
         return {}
@@ -212,6 +228,9 @@ class TopicInput:
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:  # noqa: ARG002 - one of `Input`
         """Return the ranges that the source of topics plans."""
         return self.topics.frame(spark, tasks)
+
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:  # noqa: ARG002 - one of `Input`
+        """Return nothing: a broker that fails is for Spark's tasks to try again."""
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the positions in all partitions."""

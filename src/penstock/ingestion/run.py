@@ -19,6 +19,7 @@ Failure: *a query without a handle.*
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from penstock import clock, errors
@@ -36,12 +37,11 @@ _POLL_SECONDS = 0.2
 _IDLE_POLL_SECONDS = 1.0  # while a watched query waits for input: each look asks the JVM, the checkpoint and the ledger
 
 
-class IngestRun:
+class IngestRun(ABC):
     """One run of a query of an ingest, in a thread of its own; see the module. `describe` makes the job, in that thread."""
 
-    def __init__(self, describe: Callable[[], Job], *, every: float | None) -> None:
+    def __init__(self, describe: Callable[[], Job]) -> None:
         self._describe = describe
-        self._every = every
         self._job: Job | None = None
         self._query: tuple[str, str] | None = None  # once it is started: its id, and what names it and its driver
         self._thread: threading.Thread | None = None
@@ -50,12 +50,17 @@ class IngestRun:
         self._over = threading.Event()
         self._error: BaseException | None = None
 
-    def follow(self, spark: SparkSession, progress: Callable[[Ingested], None] | None) -> None:
-        """Start it, report while it runs, and raise what it ended with."""
-        from pyspark.util import inheritable_thread_target
+    @abstractmethod
+    def _await(self, job: Job) -> None:
+        """Start the query of the job, note what names it, and return when it is over; it ends when `_ending` is set."""
 
-        target = inheritable_thread_target(spark)(self._run)  # with the caller's pool and tags
-        self._thread = threading.Thread(target=target, args=(spark,), name="penstock-ingest", daemon=True)
+    def _target(self) -> Callable[[], object]:
+        """Return what the thread is to run."""
+        return self._run
+
+    def follow(self, progress: Callable[[Ingested], None] | None) -> None:
+        """Start it, report while it runs, and raise what it ended with."""
+        self._thread = threading.Thread(target=self._target(), name="penstock-ingest", daemon=True)
         self._thread.start()
         state, known_until = None, 0.0
         while not self._over.wait(_POLL_SECONDS):
@@ -84,20 +89,36 @@ class IngestRun:
         """Return how far it is."""
         return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state(waiting=self._waiting)
 
-    def _run(self, spark: SparkSession) -> None:
+    def _run(self) -> None:
         try:
             self._job = self._describe()
-            self._await(self._job, spark)
+            if not self._ending.is_set():
+                self._await(self._job)
         except BaseException as error:  # noqa: BLE001 - whatever it is, `follow` raises it
             self._error = error
         finally:
             self._over.set()
 
-    def _await(self, job: Job, spark: SparkSession) -> None:
-        if self._ending.is_set():
-            return
+
+class SparkRun(IngestRun):
+    """A run of a query of Spark's, which looks for new files so many seconds after it last has, or takes what is there."""
+
+    def __init__(self, spark: SparkSession, describe: Callable[[], Job], *, every: float | None) -> None:
+        super().__init__(describe)
+        self._spark = spark
+        self._every = every
+
+    def _target(self) -> Callable[[], object]:
+        """Return what runs with the caller's pool and tags."""
+        from pyspark.util import inheritable_thread_target
+
+        target: Callable[[], object] = inheritable_thread_target(self._spark)(self._run)
+        return target
+
+    def _await(self, job: Job) -> None:
+        """Start it, and look how it is until it is over."""
         try:
-            query = job.start(spark, every=self._every)
+            query = job.start(self._spark, every=self._every)
             try:
                 self._query = job.named(query)
                 while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
@@ -110,4 +131,20 @@ class IngestRun:
         except errors.PenstockError:
             raise
         except Exception as error:  # whatever Spark wraps it in
-            raise meaning(error, job.checkpoint, spark) from error
+            raise meaning(error, job.checkpoint, self._spark) from error
+
+
+class RunHere(IngestRun):
+    """A run without Spark, in this process."""
+
+    def _await(self, job: Job) -> None:
+        """Run it."""
+        try:
+            query = job.begin_here()
+            self._query = query.named()
+            query.run(*self._query, self._ending)
+        except errors.PenstockError:
+            raise
+        except Exception as error:  # a library's, or a fault of ours: as it is told where Spark meets it
+            msg = f"{type(error).__name__}: {error}"
+            raise errors.PenstockError(msg) from error

@@ -4,9 +4,9 @@ Problem. An idle stream has no batches, so nothing of the sink runs; and nothing
 Measured on Spark 4.3: a thread in the Python worker that commits dies with the worker, which Spark kills after a minute
 without work and at the end of the JVM, without `atexit` or `finally`.
 
-Idea. The commit that leaves parts open starts a process of its own (one a sink and JVM, in a session of its own, so that
-it outlives both). It rolls parts whose age or idleness is over, and publishes everything when the query is said to have
-ended or the JVM is gone; then it ends. It only does what any driver could do, through the ledger: if it is never started
+Idea. The commit that leaves parts open starts a process of its own (one a sink and driver, in a session of its own, so
+that it outlives both). It rolls parts whose age or idleness is over, and publishes everything when the query is said to have
+ended or its driver is gone, which is a JVM, or an ingest without one; then it ends. It only does what any driver could do, through the ledger: if it is never started
 or is killed, parts stay open until the next start of the query, or `penstock finish`.
 
 Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`

@@ -1,0 +1,143 @@
+"""The query of an ingest without Spark: plans, writes and commits what is there, batch by batch, and ends.
+
+Spark's start is most of what a small ingest costs, and of Spark an ingest needs an order of steps, a checkpoint and processes. Where both
+ends are on this host, no function of the user's is called and nothing is watched, these are to be had here. The planner, the stage, the
+sink and the order in which they are asked are those of a query of Spark's; the entries of the checkpoint are Spark's, too, so that
+either goes on from what the other has committed:
+
+    offsets/n      put, durable: from now on batch n is this plan
+    begin          the sink: head of the ledger, owner, epoch
+    write          each task stages its rows
+    commit         the record of the ledger: the batch counts, and what it finished becomes visible
+    commits/n      put: the batch is done
+
+What a driver leaves that dies between two steps is what Spark's would have left. A batch in flight is Spark's to repeat, or to plan anew.
+
+Failure: *two drivers of one checkpoint.*
+  1. Two ingests start at the same time, each plans batch 0.
+  2. The one writes its plan and commits, then the other: two plans, one number.
+  Rule: the entry of a batch is put where none is, so one of them has it. The other is `Fenced`, and has written nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from penstock import failpoints, unique
+from penstock.errors import AlreadyThere, Fenced, PenstockError
+from penstock.formats.zones import UTC
+from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.processes import cores
+from penstock.query import driver as drivers
+from penstock.query.batch import Task
+from penstock.query.writing import Bound
+from penstock.source.configured import carried
+from penstock.source.dividing import weight
+
+if TYPE_CHECKING:
+    import threading
+
+    from penstock.query.checkpoint import Checkpoint
+    from penstock.query.writing import QueryWriting, Started, TaskReport
+    from penstock.source.cursor import Split
+    from penstock.source.plan import Planner
+
+# What is read in less time than processes take to begin, about.
+_APART_WEIGHT = 16 << 20
+
+
+@dataclass(frozen=True)
+class QueryHere:
+    """One run of a query over the files that are there now. `sink_id` is what the user calls the sink, if he does."""
+
+    checkpoint: Checkpoint
+    planner: Planner
+    writing: QueryWriting[Any, Any]
+    sink_id: str | None
+
+    def named(self) -> tuple[str, str]:
+        """Return the id of the query, which has one from now on, and what names it with this process, its driver."""
+        query = self.checkpoint.begin(str(UUID(unique.token())))
+        return query, drivers.owner(query, None)
+
+    def run(self, query: str, driver: str, ending: threading.Event) -> None:
+        """Take all that is there; end early, behind a batch or in it, when it is asked to.
+
+        Raises what planning, reading, writing and committing raise; `Fenced` where another driver goes on from the same checkpoint.
+        """
+        numbers = self.checkpoint.numbers("offsets")
+        number = max(numbers, default=-1)
+        self.planner.prepare_available_now()
+        start = self._offset(number) if numbers else self.planner.initial()
+        with Workers(cores(), ending) as workers:
+            while not ending.is_set():
+                end = self.planner.latest(start)
+                if end == start and number >= 0:
+                    return
+                number += 1
+                self._plan(number, end)
+                if number:
+                    self.planner.committed(start)
+                failpoints.hit("ingest.here.planned")
+                try:
+                    self._batch(
+                        workers, number, end, Bound(self.sink_id or query, driver, self.checkpoint.batch(query, number))
+                    )
+                except WorkersEnded as ended:
+                    if ended.killed:
+                        raise _killed() from None
+                    return
+                failpoints.hit("ingest.here.committed")
+                self.checkpoint.done(number)
+                start = end
+
+    def _offset(self, number: int) -> dict[str, Any]:
+        (offset,) = self.checkpoint.offsets(number)
+        assert offset is not None  # noqa: S101 - the job has looked at it
+        return offset
+
+    def _plan(self, number: int, end: dict[str, Any]) -> None:
+        try:
+            self.checkpoint.plan(number, json.dumps(end))
+        except AlreadyThere as error:
+            msg = (
+                f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "
+                "more; leave it to the other, or run the same command again when that has ended"
+            )
+            raise Fenced(msg) from error
+
+    def _batch(self, workers: Workers, number: int, end: dict[str, Any], bound: Bound) -> None:
+        """Write and commit one batch."""
+        assert bound.batch is not None  # noqa: S101 - its entry was just put
+        started = self.writing.begin(bound)
+        zone = self.planner.zone(end)
+        tasks = self.planner.tasks(end)
+        apart = sum(weight(split) for task in tasks for split in task) > _APART_WEIGHT
+        if not apart:  # several tasks would be several parts, for nothing
+            tasks = [[split for task in tasks for split in task]]
+        reports: list[TaskReport[Any]] = []
+        try:
+            names = (Task(bound.batch.query, number, partition) for partition in range(len(tasks)))
+            reports = workers.each(
+                _written, [(started, name, task, zone) for name, task in zip(names, tasks, strict=True)], apart=apart
+            )
+            self.writing.commit(reports, number, bound)
+        except Exception:  # whatever a task or the commit has met, the sink cleans up and it is raised
+            self.writing.abort(reports)
+            raise
+
+
+def _written(started: Started[Any, Any], task: Task, splits: list[Split], zone: str | None) -> TaskReport[Any]:
+    """Write the rows of one task; called in the process that is to do it."""
+    return started.write(task, iter([carried(splits, zone or UTC)] if splits else []))
+
+
+def _killed() -> PenstockError:
+    msg = (
+        "a process that wrote for this ingest has ended under way (killed, or out of memory); what is committed stays, nothing else is "
+        "visible, and the same call goes on from there"
+    )
+    return PenstockError(msg)

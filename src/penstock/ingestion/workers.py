@@ -1,0 +1,123 @@
+"""The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
+
+A process of its own takes a second to begin, so what is read in less than that is read here. The others are new interpreters, no copies of
+this process, which has threads. They end with it, however it ends:
+
+1. The ingest is killed, and its processes wait for a next task, each holding both ends of the queue of tasks: they wait for ever.
+   Rule: each watches the process that has started it.
+2. Ctrl-C goes to the whole group: a process raises in its task, and the driver takes that for what went wrong.
+   Rule: they do not hear it. The driver ends them, once it stops.
+
+The module imports nothing of ours: a process that begins is told how many threads it has before it imports Arrow.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for_end
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+_LOOK_SECONDS = 0.2
+_ENDED_STATUS = 1
+
+
+class WorkersEnded(Exception):  # noqa: N818 - it is no error where the run was asked to end
+    """The tasks were not done: the run was asked to end, or (`killed`) a process of theirs has ended under way."""
+
+    def __init__(self, *, killed: bool) -> None:
+        super().__init__()
+        self.killed = killed
+
+
+class Workers:
+    """Calls functions with tasks, at most `count` at a time; see the module. Used in one thread, as a context: no process is left behind it."""
+
+    def __init__(self, count: int, ending: threading.Event) -> None:
+        self._count = count
+        self._ending = ending
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        """Begin: no process yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what there is."""
+        self._end()
+
+    def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, apart: bool) -> list[Any]:
+        """Return `call(*task)` of all tasks in their order, `apart` in processes of their own; what one raises, the others are ended.
+
+        `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`.
+        """
+        if not apart or len(tasks) == 1 or self._count == 1 or not self._begin():
+            return [call(*task) for task in tasks if self._goes_on()]
+        assert self._pool is not None  # noqa: S101 - it was just begun
+        try:
+            return self._awaited([self._pool.submit(call, *task) for task in tasks])
+        except BrokenProcessPool:
+            self._end()
+            raise WorkersEnded(killed=True) from None
+        except BaseException:  # also what interrupts: nothing is left behind
+            self._end()
+            raise
+
+    def _awaited(self, calls: list[Future[Any]]) -> list[Any]:
+        waiting = set(calls)
+        while waiting and self._goes_on():
+            ended, waiting = wait(waiting, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+            for call in ended:
+                call.result()  # or what it has raised
+        return [call.result() for call in calls]
+
+    def _goes_on(self) -> bool:
+        if self._ending.is_set():
+            raise WorkersEnded(killed=False)
+        return True
+
+    def _begin(self) -> bool:
+        """Have processes; tell whether there can be any: some machines have no semaphores."""
+        if self._pool is None:
+            try:
+                self._pool = ProcessPoolExecutor(
+                    self._count, multiprocessing.get_context("spawn"), initializer=_settle, initargs=(os.getpid(),)
+                )
+            except (OSError, ImportError, NotImplementedError):
+                return False
+        return True
+
+    def _end(self) -> None:
+        """End all processes at once; what they do counts for nothing."""
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        for process in list((pool._processes or {}).values()):  # noqa: SLF001 - of Python 3.14 on it is `kill_workers`
+            process.kill()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _settle(driver: int) -> None:
+    """Make a process one of these; called there before anything else."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if os.environ.get("PENSTOCK_DEBUG") != "1":  # what Spark's workers say of a task is not shown, either
+        logging.getLogger("penstock").addHandler(logging.NullHandler())
+    threading.Thread(target=_end_with, args=(driver,), name="penstock-parent", daemon=True).start()
+
+
+def _end_with(driver: int) -> None:
+    """End this process when the one that has started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None and os.getppid() == driver:
+        wait_for_end([parent.sentinel])
+    os._exit(_ENDED_STATUS)
