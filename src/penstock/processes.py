@@ -1,11 +1,10 @@
-"""The JVM that a process works for, the processors that it may use, and the garbage that it need not look for."""
+"""The JVM that a process works for, and the garbage that it need not look for."""
 
 from __future__ import annotations
 
 import gc
 import os
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,12 +45,3 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def cores() -> int:
-    """Return how many processors this process may use at a time, as Java counts them: those it may run on, within its group's quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # of another system, or without a limit ("max")
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split())
-        count = min(count, max(-(-quota // period), 1))
-    return count

@@ -74,7 +74,7 @@ def test_tasks_are_tried_again(
 
     monkeypatch.setattr(ingest, "session", session)
     for dst in (places["DST"], f"{hdfs.url}/{unique.token()}"):
-        assert penstock("ingest", places["SRC"], dst).status == 1
+        assert penstock("ingest", places["SRC"], dst, "--watch").status == 1
     penstock("ingest", places["SRC"], places["DST"], "--master", "local[2]")
     assert asked == ["local[*]", "local[*,4]", "local[2]"]
 

@@ -419,13 +419,17 @@ def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(penstock, "ingest", stopped)
     course, due = Course(), iter([True, False])
     stop = cast("Stop", SimpleNamespace(requested=True, due=lambda: next(due)))
-    how: dict[str, Any] = {"watch": True, "progress": ingest._watching(stop, course, lambda _: None), "course": course}
+    progress = ingest._watching(stop, course, lambda _: None)
     request = ingest.Request("in", "out", {}, {}, None, None)
+
+    def run() -> Ingested:
+        return request.ingest(cast("Any", None), watch=True, progress=progress)
+
     if waits:
-        assert ingest._ingest(cast("Any", None), request, **how).rows == 2
+        assert ingest._or_stopped(course, run).rows == 2
     else:
         with pytest.raises(KeyboardInterrupt):
-            ingest._ingest(cast("Any", None), request, **how)
+            ingest._or_stopped(course, run)
 
 
 def test_a_signal_where_nothing_is_to_be_finished() -> None:
@@ -441,7 +445,7 @@ def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
     (place.root / "bin").mkdir()
     (place.root / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
     (place.root / "bin" / "java").chmod(0o755)
-    command = [sys.executable, "-m", "penstock.cli", "ingest", "in", "out"]
+    command = [sys.executable, "-m", "penstock.cli", "ingest", "in", "out", "--master", "local[1]"]
     path = f"{place.root}/bin{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "JAVA_HOME": str(place.root)}
     ended = subprocess.run(command, cwd=place.root, env=environment, capture_output=True, text=True, check=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from penstock.ingestion.run import IngestRun
+from penstock.ingestion.run import SparkRun
 
 LOOKS = 3
 
@@ -69,8 +69,8 @@ class Ending(threading.Event):
 def test_a_query_that_waits_is_asked_once_a_second_and_ends_at_once() -> None:
     """Each look at a query costs the JVM and us some milliseconds: a watch that idles takes few, and hears of its end all the same."""
     job: Any = Job()
-    run = IngestRun(lambda: job, every=1)
+    run = SparkRun(cast("Any", None), lambda: job, every=1)
     run._ending = Ending(job.waited)
-    run._await(job, None)  # type: ignore[arg-type]  # no session
+    run._await(job)
     assert job.asked == LOOKS
     assert sum(job.waited) == pytest.approx(1.0 * LOOKS)

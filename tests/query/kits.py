@@ -56,7 +56,7 @@ class FileKit(Kit):
         self._disk = CrashDisk()
         self.reply_is_lost = False
         # No part stays open, so there is nothing to keep. What drivers and keepers tell each other costs more than all else here.
-        patch.setattr(keeper, "batch_begins", lambda _: None)
+        patch.setattr(keeper, "batch_begins", lambda *_: None)
         patch.setattr(keeper, "batch_ends", lambda *_, **__: None)
 
     @property

@@ -88,7 +88,7 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
     keeper.query_ended("query", lambda: True)
     with fact.locked() as state:
         assert state["ended"]
-    keeper.batch_begins(fact)
+    keeper.batch_begins(fact, "host:1:2:query")
     with fact.locked() as state:
         assert "ended" not in state
 
@@ -136,7 +136,7 @@ def test_an_end_that_is_heard_late(fact: HostFact) -> None:
         state["owner"] = "host:1:2:query"
     listener.onQueryStarted(cast("QueryStartedEvent", first))
     listener.onQueryStarted(cast("QueryStartedEvent", second))
-    keeper.batch_begins(fact)
+    keeper.batch_begins(fact, "host:1:2:query")
     listener.onQueryTerminated(cast("QueryTerminatedEvent", first))
     with fact.locked() as state:
         assert "ended" not in state

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.errors import BadRecord
-from penstock.ingestion.run import IngestRun
+from penstock.ingestion.run import SparkRun
 from penstock.storage import HostFact
 from tests.support.wait import PATIENCE_SECONDS
 
@@ -168,8 +168,8 @@ class StartingJob:
 def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -> None:
     """The failure of a query without a handle: the caller has gone, impatiently, before there is a query to stop."""
     job = StartingJob()
-    run = IngestRun(lambda: cast("Any", job), every=1.0)
-    caller = threading.Thread(target=lambda: run.follow(spark, None))
+    run = SparkRun(spark, lambda: cast("Any", job), every=1.0)
+    caller = threading.Thread(target=lambda: run.follow(None))
     caller.start()
     assert job.begun.wait(10)
     run._ending.set()

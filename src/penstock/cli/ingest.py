@@ -177,12 +177,11 @@ def run(
     `write` puts a line on the real stdout, for progress with `as_json`. `has_work`: somebody has seen that there is some.
     """
     start = clock.monotonic()
-    course = Course()
     if not watch and not has_work and (state := request.idle()) is not None:
-        course.update(state)
-        return _answer(_facts(request, course, state, clock.monotonic() - start))
+        return _idled(request, state, start)
     if not watch and master is None and onlooker is None and (here := request.here()) is not None:
         return _without_spark(request, here, start, as_json=as_json, write=write)
+    course = Course()
     with contextlib.ExitStack() as around:
         if onlooker is not None:
             around.enter_context(onlooker.served())
@@ -200,6 +199,13 @@ def run(
     return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
 
 
+def _idled(request: Request, state: Ingested, start: float) -> Answer:
+    """Answer for an ingest that had nothing to do."""
+    course = Course()
+    course.update(state)
+    return _answer(_facts(request, course, state, clock.monotonic() - start))
+
+
 def _without_spark(
     request: Request, here: IngestRun, start: float, *, as_json: bool, write: Callable[[str], None]
 ) -> Answer:
@@ -207,6 +213,7 @@ def _without_spark(
     from penstock.ingestion.ingest import carried_out
 
     course = Course()
+    course.update(here.state())  # it may be done before it is asked for the first time
     with warnings_told(), stop_signals() as stop, reporter(as_json=as_json, write=write) as shown:
         done = _or_stopped(course, lambda: carried_out(here, _watching(stop, course, shown)))
     facts = _facts(request, course, done, clock.monotonic() - start)

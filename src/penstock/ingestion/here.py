@@ -30,10 +30,11 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, Fenced, PenstockError
 from penstock.formats.zones import UTC
 from penstock.ingestion.workers import Workers, WorkersEnded
-from penstock.processes import cores
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
+from penstock.query.entries import Entries
 from penstock.query.writing import Bound
+from penstock.session.processors import cores
 from penstock.source.configured import carried
 from penstock.source.dividing import weight
 
@@ -60,7 +61,7 @@ class QueryHere:
 
     def named(self) -> tuple[str, str]:
         """Return the id of the query, which has one from now on, and what names it with this process, its driver."""
-        query = self.checkpoint.begin(str(UUID(unique.token())))
+        query = Entries(self.checkpoint).begin(str(UUID(unique.token())))
         return query, drivers.owner(query, None)
 
     def run(self, query: str, driver: str, ending: threading.Event) -> None:
@@ -91,7 +92,7 @@ class QueryHere:
                         raise _killed() from None
                     return
                 failpoints.hit("ingest.here.committed")
-                self.checkpoint.done(number)
+                Entries(self.checkpoint).done(number)
                 start = end
 
     def _offset(self, number: int) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class QueryHere:
 
     def _plan(self, number: int, end: dict[str, Any]) -> None:
         try:
-            self.checkpoint.plan(number, json.dumps(end))
+            Entries(self.checkpoint).plan(number, json.dumps(end))
         except AlreadyThere as error:
             msg = (
                 f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "

@@ -17,13 +17,14 @@ from penstock import arguments, errors
 from penstock.arguments import named
 from penstock.errors import OptionError
 from penstock.ingestion.job import Job
+from penstock.ingestion.jobhere import JobHere
 from penstock.ingestion.run import RunHere, SparkRun
 from penstock.ingestion.schema import is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.options.kafka import is_topics
-from penstock.processes import cores
 from penstock.session.connect import require_session, tasks_at_a_time
 from penstock.session.local import require_pyspark
+from penstock.session.processors import cores
 from penstock.session.zone import time_zone, zone_of_machine
 from penstock.units import parse_duration
 
@@ -129,9 +130,9 @@ def here(
     zone = zone_of_machine()
     if zone is None or not is_known(source.get("schema")):
         return None
-    job = Job(src, dst, {"sessionTimeZone": zone} | dict(source), dict(sink), checkpoint)
+    job = JobHere(src, dst, {"sessionTimeZone": zone} | dict(source), dict(sink), checkpoint)
     job.describe(transform, tasks=cores())
-    return RunHere(lambda: job) if job.may_run_here() else None
+    return RunHere(job) if job.may_run() else None
 
 
 def one_transform(transform: Transform | str | None, sql: str | None) -> Transform | str | None:

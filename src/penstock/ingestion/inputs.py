@@ -190,7 +190,7 @@ class NamedInput(FileInput):
         """Return the splits of what is named."""
         return self.names.splits(spark, self.options, stage, f"{location}/penstock/named", tasks)
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:  # noqa: ARG002 - one of `Input`
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:
         """Return nothing: the rows are Spark's."""
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:  # noqa: ARG002 - one of `Input`
@@ -229,7 +229,7 @@ class TopicInput:
         """Return the ranges that the source of topics plans."""
         return self.topics.frame(spark, tasks)
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:  # noqa: ARG002 - one of `Input`
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:
         """Return nothing: a broker that fails is for Spark's tasks to try again."""
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import unique
@@ -12,7 +11,6 @@ from penstock.errors import OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.given import given_options
-from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingested import standing
 from penstock.ingestion.inputs import input_of
 from penstock.ingestion.places import (
@@ -23,13 +21,11 @@ from penstock.ingestion.places import (
 )
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema
-from penstock.ingestion.stage import LIVE_SINK, Stage
-from penstock.ingestion.writing import open_ingest
+from penstock.ingestion.stage import Stage
 from penstock.options import SINK, parse
 from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.checkpoint import Checkpoint
-from penstock.query.writing import QueryWriting
 from penstock.session.connect import is_remote
 from penstock.session.sidebyside import side_by_side
 from penstock.sink import keeper, quarantine, sparklog
@@ -48,8 +44,6 @@ if TYPE_CHECKING:
     from penstock.ingestion.dry import Preview
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.stage import Transform
-    from penstock.options import Options
-    from penstock.source.plan import Planner
 
 _log = logging.getLogger("penstock.ingest")
 # Tasks are as many as cores: their parts are well sized unless the input is small.
@@ -165,37 +159,6 @@ class Job:
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
-
-    def may_run_here(self) -> bool:
-        """Tell whether this ingest needs nothing of Spark's, as it stands: see `here`. Described before; looks, and changes nothing."""
-        places = self._output, locate(self._checkpoint.location)[0]
-        if not all(storage.of_this_host for storage in places) or self._sink_options()["onPublish"]:
-            return False
-        if not Stage.of(self._stage).is_ours or self._planner_here() is None:
-            return False
-        numbers = self._checkpoint.numbers("offsets")
-        return not numbers or self.preview().is_settled(numbers[-1])
-
-    def begin_here(self) -> QueryHere:
-        """Prepare all that `start` prepares, and return the query that runs in this process. After `may_run_here`."""
-        self.prepare()
-        self._note_schema()
-        self._checkpoint.forget_unfinished()
-        keeper.sweep()
-        planner, options = self._planner_here(), self._sink_options()
-        assert planner is not None  # noqa: S101 - as `may_run_here` has said
-        writing = QueryWriting(
-            partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
-        )
-        return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
-
-    def _planner_here(self) -> Planner | None:
-        return self._input.planner_here(Stage.of(self._stage), self._checkpoint.location, self._tasks)
-
-    def _sink_options(self) -> Options:
-        """Return the sink's options as Spark would hand them to its processes."""
-        given = {**self._sink, STAGE: self._stage.text, "checkpointLocation": self._checkpoint.location}
-        return parse(LIVE_SINK, given, what="sink")
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ingestion.job import Job
+    from penstock.ingestion.jobhere import JobHere
 
 _POLL_SECONDS = 0.2
 _IDLE_POLL_SECONDS = 1.0  # while a watched query waits for input: each look asks the JVM, the checkpoint and the ledger
@@ -135,12 +136,16 @@ class SparkRun(IngestRun):
 
 
 class RunHere(IngestRun):
-    """A run without Spark, in this process."""
+    """A run without Spark, in this process. Before it begins `state` is how far the runs before it came."""
 
-    def _await(self, job: Job) -> None:
+    def __init__(self, job: JobHere) -> None:
+        super().__init__(lambda: job)
+        self._job = self._here = job
+
+    def _await(self, job: Job) -> None:  # noqa: ARG002 - it is the one that was given
         """Run it."""
         try:
-            query = job.begin_here()
+            query = self._here.begin()
             self._query = query.named()
             query.run(*self._query, self._ending)
         except errors.PenstockError:

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
 
 
-class WorkersEnded(Exception):  # noqa: N818 - it is no error where the run was asked to end
+class WorkersEnded(Exception):
     """The tasks were not done: the run was asked to end, or (`killed`) a process of theirs has ended under way."""
 
     def __init__(self, *, killed: bool) -> None:
@@ -40,7 +40,7 @@ class WorkersEnded(Exception):  # noqa: N818 - it is no error where the run was 
 
 
 class Workers:
-    """Calls functions with tasks, at most `count` at a time; see the module. Used in one thread, as a context: no process is left behind it."""
+    """Calls functions with tasks, at most `count` at a time; see the module. Used in one thread, as a context: it leaves no process."""
 
     def __init__(self, count: int, ending: threading.Event) -> None:
         self._count = count

@@ -1,6 +1,6 @@
 """What the checkpoint of a query tells. It is read here, in one place, because Spark, which writes it, documents none of it.
 
-An ingest that runs without Spark writes the same entries (`begin`, `plan`, `done`), so that Spark goes on from them, and it from Spark's.
+An ingest that runs without Spark writes the same entries (`query.entries`).
 
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock import clock
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
-from penstock.storage import entry_at, locate, names_at
+from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
-_KEPT_BATCHES = 100  # Spark's spark.sql.streaming.minBatchesToRetain
 _UNFINISHED = re.compile(r"\.[^/]+\.tmp")  # what Spark writes an entry of a log as, before it is renamed
 
 
@@ -177,55 +175,8 @@ class Checkpoint:
 
     def put_offsets(self, number: int, entry: bytes) -> None:
         """Give a batch that has no entry in the offset log this one."""
-        self._written().put_if_absent(f"{self._path}/offsets/{number}", entry)
-
-    def begin(self, query: str) -> str:
-        """Make what a query without Spark writes to, and name the query, unless it has a name; return the name that counts."""
-        storage = self._written()
-        for log in ("offsets", "commits"):
-            storage.make_directory(f"{self._path}/{log}")
-        with suppress(AlreadyThere):
-            storage.put_if_absent(f"{self._path}/metadata", json.dumps({"id": query}, separators=(",", ":")).encode())
-        return self.query_id() or query
-
-    def plan(self, number: int, offset: str) -> None:
-        """Give batch `number` its entry in the offset log, as Spark writes it for one source; `AlreadyThere` if it has one.
-
-        Settings of Spark's session are those of the entry before; a query whose first batch Spark has not planned has none there,
-        and Spark, which asks for them where a query has a state, takes its own.
-        """
-        before = self.entry(number - 1)[0][1:]
-        spark = json.loads(before[0]) if before else {"batchWatermarkMs": 0, "conf": {}}
-        spark |= {"batchTimestampMs": clock.now_ns() // 1_000_000}
-        self._storage_of_entry("offsets", number).put_if_absent(
-            f"{self._path}/offsets/{number}",
-            "\n".join(("v1", json.dumps(spark, separators=(",", ":")), offset)).encode(),
-        )
-
-    def done(self, number: int) -> None:
-        """Note, as Spark does, that batch `number` is committed, and forget the batches that Spark would not keep any more."""
-        with suppress(AlreadyThere):
-            self._storage_of_entry("commits", number).put_if_absent(
-                f"{self._path}/commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}'
-            )
-        storage = self._written()
-        for log in ("commits", "offsets"):
-            for old in self.numbers(log):
-                if old >= number - _KEPT_BATCHES:
-                    break
-                for name in (str(old), f".{old}.crc"):
-                    storage.delete(f"{self._path}/{log}/{name}")
-
-    def _storage_of_entry(self, log: str, number: int) -> Storage:
-        """Return where a new entry goes. The checksum that Spark keeps beside another one of its number would make it a damaged one."""
-        storage = self._written()
-        if entry_at(storage, f"{self._path}/{log}/{number}") is None:
-            storage.delete(f"{self._path}/{log}/.{number}.crc")
-        return storage
-
-    def _written(self) -> Storage:
-        assert self._storage is not None  # noqa: S101 - whoever writes to it has found it on this host
-        return self._storage
+        assert self._storage is not None  # noqa: S101 - the entry was made of another one that was read
+        self._storage.put_if_absent(f"{self._path}/offsets/{number}", entry)
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.

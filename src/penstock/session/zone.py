@@ -8,17 +8,21 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from penstock.errors import StorageError
 from penstock.options.finished import BATCH
+from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
+
+_LINK, _NAME = "/etc/localtime", "/etc/timezone"
+_UTC_NAMES = {"UTC", "Etc/UTC", "Zulu", "Etc/UCT", "UCT", "Universal"}
 
 
 def time_zone(spark: SparkSession) -> str:
@@ -47,22 +51,20 @@ def _is_set_elsewhere() -> bool:
     texts = [os.environ.get(name, "") for name in variables]
     homes = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
     for home in filter(os.path.isabs, homes):
-        with suppress(OSError):
-            texts.append((Path(home) / "spark-defaults.conf").read_text("utf-8", "replace"))
+        with suppress(StorageError):
+            texts.append(LocalStorage().read(f"{home}/spark-defaults.conf").decode("utf-8", "replace"))
     return any("timezone" in text.lower() for text in texts)
 
 
 def _linked_zone() -> str | None:
     """Return the zone that the machine's link names; where another file says another one, it depends on the Java which of them counts."""
-    local, other = Path("/etc/localtime"), Path("/etc/timezone")
-    name = str(local.resolve()).partition("/zoneinfo/")[2] if local.is_symlink() else ""
+    name = os.path.realpath(_LINK).partition("/zoneinfo/")[2] if os.path.islink(_LINK) else ""
     if not name:
-        return None if local.exists() or other.exists() else "UTC"
-    said = {name}
-    with suppress(OSError):
-        said.add(other.read_text("ascii", "replace").strip())
-    utc = {"UTC", "Etc/UTC", "Zulu", "Etc/UCT", "UCT", "Universal"}
-    return name if len(said - utc) + bool(said & utc) == 1 else None
+        return None if os.path.exists(_LINK) or os.path.exists(_NAME) else "UTC"
+    names = {name}
+    with suppress(StorageError):
+        names.add(LocalStorage().read(_NAME).decode("ascii", "replace").strip())
+    return name if len(names - _UTC_NAMES) + bool(names & _UTC_NAMES) == 1 else None
 
 
 @functools.cache

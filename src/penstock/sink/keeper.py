@@ -6,8 +6,9 @@ without work and at the end of the JVM, without `atexit` or `finally`.
 
 Idea. The commit that leaves parts open starts a process of its own (one a sink and driver, in a session of its own, so
 that it outlives both). It rolls parts whose age or idleness is over, and publishes everything when the query is said to have
-ended or its driver is gone, which is a JVM, or an ingest without one; then it ends. It only does what any driver could do, through the ledger: if it is never started
-or is killed, parts stay open until the next start of the query, or `penstock finish`.
+ended or its driver is gone, which is a JVM, or an ingest without one; then it ends. It only does what any driver could do,
+through the ledger: if it is never started or is killed, parts stay open until the next start of the query, or
+`penstock finish`.
 
 Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`
 notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a batch that
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.002
+_children: dict[int, subprocess.Popen[bytes]] = {}  # the keepers that this process has started, by their numbers
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:
@@ -94,7 +96,16 @@ def _start(fact: HostFact) -> int:
     command = [sys.executable, "-m", "penstock.sink.keeper", fact.name]
     nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
     keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
+    _reap()
+    _children[keeper.pid] = keeper
     return keeper.pid
+
+
+def _reap() -> None:
+    """Look for the end of those that this process has started: until then each is a process that does not run and is there."""
+    for pid, keeper in list(_children.items()):
+        if keeper.poll() is not None:
+            del _children[pid]
 
 
 def sweep() -> None:
@@ -137,6 +148,7 @@ def _end(pid: int | None, fact: HostFact) -> None:
         until = clock.monotonic() + _ENDING_SECONDS
         while is_alive(pid) and clock.monotonic() < until:
             clock.sleep(_LOOK_SECONDS)
+        _reap()
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:

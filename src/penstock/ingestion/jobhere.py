@@ -1,0 +1,55 @@
+"""An ingest that runs in this process, where it needs nothing of Spark's; its query is `here.QueryHere`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.ingestion.here import QueryHere
+from penstock.ingestion.job import Job
+from penstock.ingestion.stage import LIVE_SINK, Stage
+from penstock.ingestion.writing import open_ingest
+from penstock.options import parse
+from penstock.query.writing import QueryWriting
+from penstock.sink import keeper
+from penstock.sink.existing import STAGE
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from penstock.options import Options
+    from penstock.source.plan import Planner
+
+
+class JobHere(Job):
+    """A job that can be done without Spark, if it `may_run` so."""
+
+    def may_run(self) -> bool:
+        """Tell whether this ingest needs nothing of Spark's, as it stands: see `here`. Described before; looks, and changes nothing."""
+        places = self._output, locate(self._checkpoint.location)[0]
+        if not all(storage.of_this_host for storage in places) or self._sink_options()["onPublish"]:
+            return False
+        if not Stage.of(self._stage).is_ours or self._planner() is None:
+            return False
+        numbers = self._checkpoint.numbers("offsets")
+        return not numbers or self.preview().is_settled(numbers[-1])
+
+    def begin(self) -> QueryHere:
+        """Prepare all that `start` prepares, and return the query that runs in this process. After `may_run`."""
+        self.prepare()
+        self._note_schema()
+        self._checkpoint.forget_unfinished()
+        keeper.sweep()
+        planner, options = self._planner(), self._sink_options()
+        assert planner is not None  # noqa: S101 - as `may_run` has said
+        writing = QueryWriting(
+            partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
+        )
+        return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
+
+    def _planner(self) -> Planner | None:
+        return self._input.planner_here(Stage.of(self._stage), self._checkpoint.location, self._tasks)
+
+    def _sink_options(self) -> Options:
+        """Return the sink's options as Spark would hand them to its processes."""
+        given = {**self._sink, STAGE: self._stage.text, "checkpointLocation": self._checkpoint.location}
+        return parse(LIVE_SINK, given, what="sink")

@@ -1,0 +1,332 @@
+"""An ingest without Spark: what it writes, what it leaves when it dies, and that Spark goes on from it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import psutil
+import pytest
+
+from penstock.errors import Fenced, OptionError, PenstockError
+from penstock.ingestion.here import QueryHere
+from penstock.ingestion.ingest import carried_out, here
+from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.session import processors, zone
+from penstock.storage import LocalStorage
+from tests.support.wait import PATIENCE_SECONDS, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.ingestion.ingested import Ingested
+
+ROWS = 3_000
+COMMAND = [sys.executable, "-m", "penstock.cli", "ingest"]
+
+
+def lines(directory: Path) -> list[str]:
+    """Return all lines of the finished text files, in order."""
+    files = [path for path in directory.rglob("*.txt") if "_penstock" not in path.parts]
+    return sorted(line for path in files for line in path.read_text().splitlines())
+
+
+def texts(directory: Path, files: int, rows: int = ROWS) -> list[str]:
+    """Write so many files that are old, unless they are there; return all lines, in order."""
+    directory.mkdir(exist_ok=True)
+    for number in range(files):
+        path = directory / f"{number}.txt"
+        if path.exists():
+            continue
+        path.write_text("".join(f"{number}-{row:06d}\n" for row in range(rows)))
+        os.utime(path, (time.time() - 100 + number,) * 2)
+    return sorted(f"{number}-{row:06d}" for number in range(files) for row in range(rows))
+
+
+def _spawned(parent: psutil.Process) -> list[psutil.Process]:
+    return [child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dict[str, str] | None = None) -> Ingested:
+    """Run an ingest without Spark."""
+    run = here(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {}))
+    assert run is not None
+    return carried_out(run, None)
+
+
+def command(src: Path, dst: Path, *more: str, points: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": points}
+    done = subprocess.run([*COMMAND, src, dst, *more], capture_output=True, text=True, check=False, env=environment)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def test_each_record_once_over_several_batches_and_runs(tmp_path: Path) -> None:
+    """Batches, open parts across them, a second run, and one that has nothing: as a query of Spark's."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 5)
+    done = ingest(src, dst, {"maxFilesPerTrigger": "2"}, {"rollRows": "4000"})
+    assert (done.batch, done.input_files, done.rows, done.open_parts) == (2, 5, len(expected), 0)
+    assert lines(dst) == expected
+    for number in (5, 6):
+        (src / f"{number}.txt").write_text(f"{number}\n")
+        os.utime(src / f"{number}.txt", (time.time() - 10,) * 2)
+    assert ingest(src, dst).batch == done.batch + 1
+    assert lines(dst) == sorted([*expected, "5", "6"])
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "parquet"])
+def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
+    """Rows of `csv`, `json` and polars come out as they went in."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    rows = [{"id": number, "name": f'n{number}, "ü"' if number % 3 else None} for number in range(500)]
+    path = src / f"a.{name}"
+    if name == "json":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif name == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerows([row["id"], row["name"]] for row in rows)
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    os.utime(path, (1e9, 1e9))
+    source = {"format": name, "schema": "id bigint, name string"} | ({"escape": '"'} if name == "csv" else {})
+    ingest(src, dst, source, {"format": "parquet"})
+    read = pl.concat(pl.read_parquet(file) for file in dst.glob("*.parquet")).sort("id")
+    assert read.to_dicts() == rows
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ({"follow": "true"}, {}),
+        ({"cleanSource": "delete"}, {}),
+        ({}, {"onPublish": "tests.ingestion.test_here:ingest"}),
+        ({"files": "published"}, {}),
+    ],
+)
+def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
+    """Files that grow or are taken away, functions of the user's and names from rows are for Spark's processes."""
+    texts(tmp_path / "in", 1, rows=1)
+    assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
+
+
+def test_a_batch_in_flight_is_for_spark(tmp_path: Path) -> None:
+    """Its plan is repeated, or made anew where files have changed, by the rules of Spark's start."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1)
+    ingest(src, dst)
+    (dst / "_penstock/checkpoint/commits/0").unlink()
+    assert here(str(src), str(dst), source={}, sink={"format": "text"}) is None
+
+
+def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
+    """The failure of two drivers of one checkpoint: one of them has the batch, the other is `Fenced`."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 2)
+    one, other = (here(str(src), str(dst), source={}, sink={"format": "text"}) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    carried_out(one, None)
+    texts(src, 3)
+    planned = other._describe().begin()
+    (dst / "_penstock/checkpoint/offsets/1").write_text("v1\n{}\nof another driver")
+    with pytest.raises(Fenced, match="another driver uses the checkpoint"):
+        QueryHere._plan(planned, 1, {})
+    assert lines(dst) == expected
+
+
+def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
+    """What a task raises is raised, in one process and in several; mended, the next run takes all."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    path = src / "a.json"
+    path.write_text('{"id": 1}\n{"id": "no"}\n')
+    os.utime(path, (1e9, 1e9))
+    source = {"format": "json", "schema": "id bigint", "badRecords": "fail"}
+    with pytest.raises(PenstockError, match=r"a\.json"):
+        ingest(src, dst, source, {"format": "json"})
+    assert not list(dst.glob("*.json"))
+
+
+def test_much_is_written_by_several_processes_which_end(tmp_path: Path) -> None:
+    """A process for each processor, and none is left behind."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 4, rows=700_000)
+    done = ingest(src, dst)
+    assert done.rows == len(expected)
+    assert lines(dst) == expected
+    assert not _spawned(psutil.Process())
+
+
+STEPS = [
+    "ingest.here.planned=kill",
+    "ingest.here.planned=kill@2",
+    "sink.write.staged=kill@2",
+    "sink.ledger.before-put=kill@3",
+    "sink.ledger.after-put=kill@3",
+    "sink.publish.one=kill",
+    "sink.publish.before-note=kill",
+    "ingest.here.committed=kill@2",
+]
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("programs")
+@pytest.mark.timeout(900)
+def test_killed_at_each_step_and_gone_on_from_by_spark(on_disk: Path) -> None:
+    """Each step meets what another crash has left; what is in flight is Spark's to repeat. Each line is there once."""
+    src, dst = on_disk / "in", on_disk / "out"
+    killed = 0
+    for number, points in enumerate(STEPS):
+        expected = texts(src, 4 * (number + 1), rows=200)
+        done = command(src, dst, "--max-files", "2", "--roll-rows", "300", points=points, check=False)
+        if done.returncode != -signal.SIGKILL:
+            # What was in flight before is for Spark, whose processes are others: they do not come to this point.
+            assert done.returncode == 0, done.stderr
+            done = command(src, dst, points=points, check=False)
+        killed += done.returncode == -signal.SIGKILL
+        seen = lines(dst)
+        assert len(seen) == len(set(seen))
+        assert set(seen) <= set(expected)
+        command(src, dst, "--max-files", "2")
+        assert lines(dst) == expected, points
+    assert killed >= len(STEPS) // 2
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("programs")
+@pytest.mark.timeout(900)
+def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
+    """Either goes on from what the other has committed."""
+    src, dst = on_disk / "in", on_disk / "out"
+    turns: list[tuple[str, ...]] = [(), ("--master", "local[2]"), (), ()]
+    for number, more in enumerate(turns):
+        expected = texts(src, number + 1)
+        said = command(src, dst, *more).stdout
+        assert ("without Spark" in said) == (not more)
+        assert lines(dst) == expected
+
+
+def test_killed_while_its_processes_write(on_disk: Path) -> None:
+    """The failure of processes that wait for ever: they end with the one that has started them."""
+    src, dst = on_disk / "in", on_disk / "out"
+    texts(src, 4, rows=700_000)
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": "sink.write.staged=sleep:600"}
+    with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
+        parent = psutil.Process(process.pid)
+        wait_for(lambda: len(_spawned(parent)) > 1, "two processes")
+        children = parent.children()
+        process.kill()
+    gone, alive = psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
+    assert gone
+    assert not alive
+    assert lines(dst) == []
+
+
+def sleeps(seconds: float) -> float:
+    """Sleep; what processes are called with."""
+    time.sleep(seconds)
+    return seconds
+
+
+def dies(_: float) -> None:
+    """Die as a process does that takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuses(_: float) -> None:
+    """Raise an error of ours."""
+    msg = "no"
+    raise OptionError(msg)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "killed"), [(dies, WorkersEnded, True), (refuses, OptionError, None)], ids=["dies", "refuses"]
+)
+def test_one_of_several_processes_fails(call: Callable[..., Any], error: type[Exception], killed: bool | None) -> None:
+    """What it has met is raised at once, and the others are not waited for."""
+    began = time.monotonic()
+    with Workers(2, threading.Event()) as workers, pytest.raises(error) as raised:
+        workers.each(_either, [(call, 0.0), (sleeps, 600.0)], apart=True)
+    assert getattr(raised.value, "killed", None) is killed
+    assert time.monotonic() < began + 300
+
+
+def _either(call: Callable[..., Any], seconds: float) -> object:
+    return call(seconds)
+
+
+def test_asked_to_end_while_processes_work() -> None:
+    """Nobody waits for what counts for nothing any more."""
+    ending = threading.Event()
+    threading.Timer(1.0, ending.set).start()
+    with Workers(2, ending) as workers, pytest.raises(WorkersEnded) as raised:
+        workers.each(sleeps, [(600.0,), (600.0,)], apart=True)
+    assert not raised.value.killed
+
+
+def test_in_their_order_and_again_in_the_same_processes() -> None:
+    """Results are those of the tasks, in their order, however long each took."""
+    with Workers(2, threading.Event()) as workers:
+        assert workers.each(sleeps, [(0.3,), (0.0,), (0.1,)], apart=True) == [0.3, 0.0, 0.1]
+        assert workers.each(sleeps, [(0.0,), (0.1,)], apart=False) == [0.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"TZ": "Europe/Berlin"}, "Europe/Berlin"),
+        ({"TZ": ":Asia/Kolkata"}, "Asia/Kolkata"),
+        ({"TZ": "UTC"}, "UTC"),
+        ({"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, None),
+        ({"TZ": "no/where"}, None),
+        ({"TZ": "UTC", "JAVA_TOOL_OPTIONS": "-Duser.timezone=Asia/Tokyo"}, None),
+    ],
+)
+def test_zone_of_a_machine(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str | None) -> None:
+    """What a session that is started here would have; where only Java can tell, it is asked."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert zone.zone_of_machine() == expected
+
+
+def test_zone_in_the_defaults_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A zone that Spark's own configuration may set is Spark's to say."""
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert zone.zone_of_machine() == "UTC"
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.session.timeZone Asia/Tokyo\n")
+    assert zone.zone_of_machine() is None
+
+
+def test_times_are_read_in_the_zone_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time that says no zone is one of the machine's, as in a session of Spark's."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    path = src / "a.json"
+    path.write_text('{"at": "2026-01-01 05:30:00"}\n')
+    os.utime(path, (1e9, 1e9))
+    ingest(src, dst, {"format": "json", "schema": "at timestamp"}, {"format": "parquet"})
+    (file,) = dst.glob("*.parquet")
+    assert pl.read_parquet(file)["at"].dt.timestamp("ms").to_list() == [1767225600000]
+
+
+def test_processors_within_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that may use one and a half processors has two, and without a limit those of the machine count."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for text, expected in (("150000 100000\n", 2), ("max 100000\n", 8), ("50000 100000\n", 1)):
+        monkeypatch.setattr(LocalStorage, "read", lambda *_, text=text: text.encode())
+        assert processors.cores() == expected
