@@ -174,7 +174,7 @@ class TestProcess:
     def test_the_jvm_is_killed(self, place: Place, python: Interpreter) -> None:
         """A JVM that dies under way is reported as that, with 1; the same command then ends the work; again, it takes only what is new."""
         place.put("a.txt", "one\ntwo\n")
-        status, facts, err = place.ingest(failpoints="sink.write.staged=kill-jvm")
+        status, facts, err = place.ingest("--master", "local[2]", failpoints="sink.write.staged=kill-jvm")
         assert status == 1
         assert "Spark's JVM has ended" in facts["error"]["message"]
         assert "Traceback" not in err
