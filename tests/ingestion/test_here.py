@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import psutil
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.ingestion.ingested import Ingested
+    from penstock.ingestion.jobhere import JobHere
 
 ROWS = 3_000
 COMMAND = [sys.executable, "-m", "penstock.cli", "ingest"]
@@ -140,7 +141,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     assert other is not None
     carried_out(one, None)
     texts(src, 3)
-    planned = other._describe().begin()
+    planned = cast("JobHere", other._describe()).begin()
     (dst / "_penstock/checkpoint/offsets/1").write_text("v1\n{}\nof another driver")
     with pytest.raises(Fenced, match="another driver uses the checkpoint"):
         QueryHere._plan(planned, 1, {})

@@ -177,10 +177,11 @@ def run(
     `write` puts a line on the real stdout, for progress with `as_json`. `has_work`: somebody has seen that there is some.
     """
     start = clock.monotonic()
-    if not watch and not has_work and (state := request.idle()) is not None:
-        return _idled(request, state, start)
-    if not watch and master is None and onlooker is None and (here := request.here()) is not None:
-        return _without_spark(request, here, start, as_json=as_json, write=write)
+    if not watch:
+        here = master is None and onlooker is None
+        answer = _unstarted(request, start, has_work=has_work, here=here, as_json=as_json, write=write)
+        if answer is not None:
+            return answer
     course = Course()
     with contextlib.ExitStack() as around:
         if onlooker is not None:
@@ -199,11 +200,16 @@ def run(
     return _answer(facts, status_of(stop.interrupt) if stop.interrupt else 0)
 
 
-def _idled(request: Request, state: Ingested, start: float) -> Answer:
-    """Answer for an ingest that had nothing to do."""
-    course = Course()
-    course.update(state)
-    return _answer(_facts(request, course, state, clock.monotonic() - start))
+def _unstarted(
+    request: Request, start: float, *, has_work: bool, here: bool, as_json: bool, write: Callable[[str], None]
+) -> Answer | None:
+    """Answer where Spark need not start, because nothing is to be done or, if that may be `here`, because it is done without; else `None`."""
+    if not has_work and (state := request.idle()) is not None:
+        course = Course()
+        course.update(state)
+        return _answer(_facts(request, course, state, clock.monotonic() - start))
+    run_here = request.here() if here else None
+    return None if run_here is None else _without_spark(request, run_here, start, as_json=as_json, write=write)
 
 
 def _without_spark(

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from penstock.errors import StorageError
 from penstock.options.finished import BATCH
-from penstock.storage import LocalStorage
+from penstock.storage import LocalStorage, entry_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,12 +58,13 @@ def _is_set_elsewhere() -> bool:
 
 def _linked_zone() -> str | None:
     """Return the zone that the machine's link names; where another file says another one, it depends on the Java which of them counts."""
-    name = os.path.realpath(_LINK).partition("/zoneinfo/")[2] if os.path.islink(_LINK) else ""
+    storage = LocalStorage()
+    name = storage.resolve(_LINK).partition("/zoneinfo/")[2]
     if not name:
-        return None if os.path.exists(_LINK) or os.path.exists(_NAME) else "UTC"
+        return None if entry_at(storage, _LINK) or entry_at(storage, _NAME) else "UTC"
     names = {name}
     with suppress(StorageError):
-        names.add(LocalStorage().read(_NAME).decode("ascii", "replace").strip())
+        names.add(storage.read(_NAME).decode("ascii", "replace").strip())
     return name if len(names - _UTC_NAMES) + bool(names & _UTC_NAMES) == 1 else None
 
 
