@@ -21,7 +21,7 @@ from penstock.errors import Fenced, OptionError, PenstockError
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
-from penstock.session import processors, zone
+from penstock.session import processors
 from penstock.storage import LocalStorage
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -285,40 +285,13 @@ def test_in_their_order_and_again_in_the_same_processes() -> None:
         assert workers.each(sleeps, [(0.0,), (0.1,)], apart=False) == [0.0, 0.1]
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({"TZ": "Europe/Berlin"}, "Europe/Berlin"),
-        ({"TZ": ":Asia/Kolkata"}, "Asia/Kolkata"),
-        ({"TZ": "UTC"}, "UTC"),
-        ({"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, None),
-        ({"TZ": "no/where"}, None),
-        ({"TZ": "UTC", "JAVA_TOOL_OPTIONS": "-Duser.timezone=Asia/Tokyo"}, None),
-    ],
-)
-def test_zone_of_a_machine(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str | None) -> None:
-    """What a session that is started here would have; where only Java can tell, it is asked."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert zone.zone_of_machine() == expected
-
-
-def test_zone_in_the_defaults_of_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A zone that Spark's own configuration may set is Spark's to say."""
-    monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert zone.zone_of_machine() == "UTC"
-    (tmp_path / "spark-defaults.conf").write_text("spark.sql.session.timeZone Asia/Tokyo\n")
-    assert zone.zone_of_machine() is None
-
-
-def test_times_are_read_in_the_zone_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time that says no zone is one of the machine's, as in a session of Spark's."""
+def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time that says no zone is one in UTC, as in the session that the command starts, whatever the zone of the machine."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     path = src / "a.json"
-    path.write_text('{"at": "2026-01-01 05:30:00"}\n')
+    path.write_text('{"at": "2026-01-01 00:00:00"}\n')
     os.utime(path, (1e9, 1e9))
     ingest(src, dst, {"format": "json", "schema": "at timestamp"}, {"format": "parquet"})
     (file,) = dst.glob("*.parquet")

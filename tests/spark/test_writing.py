@@ -29,7 +29,7 @@ class Process:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
         self.number = -1
         self.storage = CountingStorage(LocalStorage(), str(root))
-        for module in ("spark.writing", "query.checkpoint", "db.staging"):
+        for module in ("ingestion.writing", "query.checkpoint", "db.staging"):
             monkeypatch.setattr(f"penstock.{module}.locate", self._locate)
         monkeypatch.setattr("penstock.session.task.task_batch", lambda: Task("q", self.number, 0))
         monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
@@ -113,7 +113,7 @@ def test_a_writer_that_is_not_pickled_begins_nothing(to: Any, tmp_path: Path, mo
     process.writer()
     assert not process.storage.asked
     monkeypatch.setattr("penstock.query.checkpoint.locate", lambda location, **_: (LocalStorage(), location))
-    monkeypatch.setattr("penstock.spark.writing.locate", lambda location, **_: (LocalStorage(), location))
+    monkeypatch.setattr("penstock.ingestion.writing.locate", lambda location, **_: (LocalStorage(), location))
     (process.checkpoint / "offsets/0").write_text('v1\n{}\n{"offset":0}')
     writer = process.writer()
     first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))  # noqa: S301 - our own bytes

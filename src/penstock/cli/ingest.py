@@ -203,7 +203,7 @@ def run(
 def _unstarted(
     request: Request, start: float, *, has_work: bool, here: bool, as_json: bool, write: Callable[[str], None]
 ) -> Answer | None:
-    """Answer where Spark need not start, because nothing is to be done or, if that may be `here`, because it is done without; else `None`."""
+    """Answer where Spark need not start, nothing being to be done or, if that may be `here`, being done without; else `None`."""
     if not has_work and (state := request.idle()) is not None:
         course = Course()
         course.update(state)

@@ -23,9 +23,9 @@ from penstock.ingestion.schema import is_known
 from penstock.ingestion.sql.query import Sql
 from penstock.options.kafka import is_topics
 from penstock.session.connect import require_session, tasks_at_a_time
-from penstock.session.local import require_pyspark
+from penstock.session.local import ZONE, require_pyspark
 from penstock.session.processors import cores
-from penstock.session.zone import time_zone, zone_of_machine
+from penstock.session.zone import time_zone
 from penstock.units import parse_duration
 
 if TYPE_CHECKING:
@@ -127,10 +127,9 @@ def here(
 
     Raises what is wrong with the call, as `ingest` would.
     """
-    zone = zone_of_machine()
-    if zone is None or not is_known(source.get("schema")):
+    if not is_known(source.get("schema")):
         return None
-    job = JobHere(src, dst, {"sessionTimeZone": zone} | dict(source), dict(sink), checkpoint)
+    job = JobHere(src, dst, {"sessionTimeZone": ZONE} | dict(source), dict(sink), checkpoint)
     job.describe(transform, tasks=cores())
     return RunHere(job) if job.may_run() else None
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+ZONE = "UTC"  # of the sessions that we start, whatever the machine's is
 _ENDING_SECONDS = 1.0
 _EXECUTORS_SECONDS = 10.0
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -162,7 +163,7 @@ def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> tuple[dict[str,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.artifact.isolation.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.session.timeZone": ZONE,
     }
     return generator | _checkpoint_files() | address | own, java_options
 
