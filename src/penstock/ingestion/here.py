@@ -11,7 +11,7 @@ either goes on from what the other has committed:
     commit         the record of the ledger: the batch counts, and what it finished becomes visible
     commits/n      put: the batch is done
 
-What a driver leaves that dies between two steps is what Spark's would have left. A batch in flight is Spark's to repeat, or to plan anew.
+What a driver leaves that dies between two steps is what Spark's would have left, and either repeats the batch in flight.
 
 Failure: *two drivers of one checkpoint.*
   1. Two ingests start at the same time, each plans batch 0.
@@ -22,6 +22,7 @@ Failure: *two drivers of one checkpoint.*
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,6 +30,7 @@ from uuid import UUID
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, Fenced, PenstockError
 from penstock.formats.zones import UTC
+from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
@@ -69,11 +71,12 @@ class QueryHere:
 
         Raises what planning, reading, writing and committing raise; `Fenced` where another driver goes on from the same checkpoint.
         """
-        numbers = self.checkpoint.numbers("offsets")
-        number = max(numbers, default=-1)
         self.planner.prepare_available_now()
-        start = self._offset(number) if numbers else self.planner.initial()
-        with Workers(cores(), ending) as workers:
+        number, again = max(self.checkpoint.numbers("offsets"), default=-1), in_flight(self.checkpoint)
+        start = self.planner.initial() if number < 0 else self._offset(number)
+        with Workers(cores(), ending) as workers, suppress(_Asked):
+            if again is not None:
+                self._batch(workers, again, start, query, driver)
             while not ending.is_set():
                 end = self.planner.latest(start)
                 if end == start and number >= 0:
@@ -83,16 +86,7 @@ class QueryHere:
                 if number:
                     self.planner.committed(start)
                 failpoints.hit("ingest.here.planned")
-                try:
-                    self._batch(
-                        workers, number, end, Bound(self.sink_id or query, driver, self.checkpoint.batch(query, number))
-                    )
-                except WorkersEnded as ended:
-                    if ended.killed:
-                        raise _killed() from None
-                    return
-                failpoints.hit("ingest.here.committed")
-                Entries(self.checkpoint).done(number)
+                self._batch(workers, number, end, query, driver)
                 start = end
 
     def _offset(self, number: int) -> dict[str, Any]:
@@ -110,30 +104,37 @@ class QueryHere:
             )
             raise Fenced(msg) from error
 
-    def _batch(self, workers: Workers, number: int, end: dict[str, Any], bound: Bound) -> None:
-        """Write and commit one batch."""
-        assert bound.batch is not None  # noqa: S101 - its entry was just put
-        started = self.writing.begin(bound)
-        zone = self.planner.zone(end)
-        tasks = self.planner.tasks(end)
+    def _batch(self, workers: Workers, number: int, end: dict[str, Any], query: str, driver: str) -> None:
+        """Write and commit one batch that is planned, for the first time or again. Raises `_Asked`, as well as what it meets."""
+        batch = self.checkpoint.batch(query, number)
+        bound = Bound(self.sink_id or query, driver, batch)
+        started, zone, tasks = self.writing.begin(bound), self.planner.zone(end), self.planner.tasks(end)
         apart = sum(weight(split) for task in tasks for split in task) > _APART_WEIGHT
         if not apart:  # several tasks would be several parts, for nothing
             tasks = [[split for task in tasks for split in task]]
         reports: list[TaskReport[Any]] = []
+        calls = [
+            (started, Task(query, number, partition), splits, zone or UTC) for partition, splits in enumerate(tasks)
+        ]
         try:
-            names = (Task(bound.batch.query, number, partition) for partition in range(len(tasks)))
-            reports = workers.each(
-                _written, [(started, name, task, zone) for name, task in zip(names, tasks, strict=True)], apart=apart
-            )
+            reports = workers.each(_written, calls, apart=apart)
             self.writing.commit(reports, number, bound)
+        except WorkersEnded as ended:
+            raise _killed() if ended.killed else _Asked from None
         except Exception:  # whatever a task or the commit has met, the sink cleans up and it is raised
             self.writing.abort(reports)
             raise
+        failpoints.hit("ingest.here.committed")
+        Entries(self.checkpoint).done(number)
 
 
-def _written(started: Started[Any, Any], task: Task, splits: list[Split], zone: str | None) -> TaskReport[Any]:
+class _Asked(Exception):
+    """The run was asked to end, and has ended in a batch: that stays planned, and is repeated by the next run."""
+
+
+def _written(started: Started[Any, Any], task: Task, splits: list[Split], zone: str) -> TaskReport[Any]:
     """Write the rows of one task; called in the process that is to do it."""
-    return started.write(task, iter([carried(splits, zone or UTC)] if splits else []))
+    return started.write(task, iter([carried(splits, zone)] if splits else []))
 
 
 def _killed() -> PenstockError:

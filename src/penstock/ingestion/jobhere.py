@@ -10,6 +10,7 @@ from penstock.ingestion.job import Job
 from penstock.ingestion.stage import LIVE_SINK, Stage
 from penstock.ingestion.writing import open_ingest
 from penstock.options import parse
+from penstock.query import driver as drivers
 from penstock.query.writing import QueryWriting
 from penstock.sink import keeper
 from penstock.sink.existing import STAGE
@@ -30,13 +31,16 @@ class JobHere(Job):
             return False
         if not Stage.of(self._stage).is_ours or self._planner() is None:
             return False
-        numbers = self._checkpoint.numbers("offsets")
-        return not numbers or self.preview().is_settled(numbers[-1])
+        numbers, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
+        if not numbers or query is None or self.preview().is_settled(numbers[-1]):
+            return True
+        return not self._runs(query, self.sink(query).ledger.head().owner)
 
     def begin(self) -> QueryHere:
         """Prepare all that `start` prepares, and return the query that runs in this process. After `may_run`."""
         self.prepare()
         self._note_schema()
+        self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
         keeper.sweep()
         planner, options = self._planner(), self._sink_options()
@@ -45,6 +49,10 @@ class JobHere(Job):
             partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
         )
         return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
+
+    def _runs(self, query: str, driver: str) -> bool:
+        """Tell whether the driver of a batch in flight is another process of this host that lives."""
+        return driver != drivers.owner(query, None) and drivers.lives(driver)
 
     def _planner(self) -> Planner | None:
         return self._input.planner_here(Stage.of(self._stage), self._checkpoint.location, self._tasks)

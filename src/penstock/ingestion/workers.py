@@ -1,6 +1,7 @@
 """The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
 
-A process of its own takes a second to begin, so what is read in less than that is read here. The others are new interpreters, no copies of
+A process of its own takes a second to begin, so what is read in less than that is read here. What takes longer is not, even where it is one
+task: this process can be asked to end, and answers at once. The others are new interpreters, no copies of
 this process, which has threads. They end with it, however it ends:
 
 1. The ingest is killed, and its processes wait for a next task, each holding both ends of the queue of tasks: they wait for ever.
@@ -60,7 +61,7 @@ class Workers:
 
         `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`.
         """
-        if not apart or len(tasks) == 1 or self._count == 1 or not self._begin():
+        if not apart or not self._begin():
             return [call(*task) for task in tasks if self._goes_on()]
         assert self._pool is not None  # noqa: S101 - it was just begun
         try:
