@@ -282,14 +282,19 @@ def refuses(_: float) -> None:
     raise OptionError(msg)
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
 @pytest.mark.parametrize(
     ("call", "error", "killed"), [(dies, WorkersEnded, True), (refuses, OptionError, None)], ids=["dies", "refuses"]
 )
-def test_one_of_several_processes_fails(call: Callable[..., Any], error: type[Exception], killed: bool | None) -> None:
-    """What it has met is raised at once, and the others are not waited for."""
+def test_one_of_several_processes_fails(
+    call: Callable[..., Any], error: type[Exception], killed: bool | None, place: int
+) -> None:
+    """What it has met is raised at once, and the others are not waited for: the failure of a process that nobody has looked at yet."""
     began = time.monotonic()
+    tasks = [(sleeps, 600.0)]
+    tasks.insert(place, (call, 0.0))
     with Workers(2, threading.Event()) as workers, pytest.raises(error) as raised:
-        workers.each(_either, [(call, 0.0), (sleeps, 600.0)], apart=True)
+        workers.each(_either, tasks, apart=True)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
 

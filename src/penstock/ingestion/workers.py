@@ -8,6 +8,9 @@ this process, which has threads. They end with it, however it ends:
    Rule: each watches the process that has started it.
 2. Ctrl-C goes to the whole group: a process raises in its task, and the driver takes that for what went wrong.
    Rule: they do not hear it. The driver ends them, once it stops.
+3. A process is killed before the executor's thread has looked at it: it begins one for a task after it has woken that thread, which then
+   waits for the others and for results alone, and the dead one's task is awaited for ever.
+   Rule: whoever waits looks for himself whether all live.
 
 The module imports nothing of ours: a process that begins is told how many threads it has before it imports Arrow.
 """
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
+    from multiprocessing.process import BaseProcess
 
 _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
@@ -76,10 +80,19 @@ class Workers:
     def _awaited(self, calls: list[Future[Any]]) -> list[Any]:
         waiting = set(calls)
         while waiting and self._goes_on():
+            self._check_processes()
             ended, waiting = wait(waiting, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
             for call in ended:
                 call.result()  # or what it has raised
         return [call.result() for call in calls]
+
+    def _check_processes(self) -> None:
+        """Raise `BrokenProcessPool` if one of the processes has ended: none does by itself."""
+        if any(process.exitcode is not None for process in self._processes()):
+            raise BrokenProcessPool
+
+    def _processes(self) -> list[BaseProcess]:
+        return list((self._pool and self._pool._processes or {}).values())  # noqa: SLF001 - it has no other name
 
     def _goes_on(self) -> bool:
         if self._ending.is_set():
@@ -101,9 +114,9 @@ class Workers:
         """End all processes at once; what they do counts for nothing."""
         if self._pool is None:
             return
-        pool, self._pool = self._pool, None
-        for process in list((pool._processes or {}).values()):  # noqa: SLF001 - of Python 3.14 on it is `kill_workers`
+        for process in self._processes():
             process.kill()
+        pool, self._pool = self._pool, None
         pool.shutdown(wait=True, cancel_futures=True)
 
 
