@@ -63,6 +63,11 @@ def sleep(seconds: float) -> None:
     _current.sleep(seconds)
 
 
+def spent() -> float:
+    """Return the processor seconds of this process; only differences mean something. It is no part of a `Clock`: nobody waits for it."""
+    return time.process_time()
+
+
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
     """Replace the clock of this process for the length of the block (tests only)."""

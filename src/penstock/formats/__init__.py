@@ -6,7 +6,8 @@ formats. `json`, `csv` and `parquet` are the machinery of a format each. `lines`
 compressed files, `schema` reads Spark's schemas, `staged` is the form in which rows wait to be written, and `trial` finds out
 which types a table can hold.
 
-*What may be touched.* Bytes, rows, and file objects that are handed in: no file system and no clock.
+*What may be touched.* Bytes, rows, and file objects that are handed in: no file system. A clock tells which of two readers
+is faster (`json.race`), and nothing that a row depends on.
 
 *What it may know.* Storage's errors, options and what is below; neither source nor sink nor Spark.
 

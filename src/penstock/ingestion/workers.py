@@ -92,7 +92,9 @@ class Workers:
             raise BrokenProcessPool
 
     def _processes(self) -> list[BaseProcess]:
-        return list((self._pool and self._pool._processes or {}).values())  # noqa: SLF001 - it has no other name
+        if self._pool is None:
+            return []
+        return list((self._pool._processes or {}).values())  # noqa: SLF001 - it has no other name
 
     def _goes_on(self) -> bool:
         if self._ending.is_set():

@@ -76,6 +76,9 @@ class JsonDecoder:
 
         What is bad in one block is likely to be so in the next: then what costs little is looked at first.
         """
+        dense = None if self._sifts else self._dense_first(block)
+        if dense is not None:
+            return nothing_bad(dense)
         framed = self._framed(block)
         if framed is not None:
             return framed
@@ -104,6 +107,11 @@ class JsonDecoder:
         if most is None:
             return None
         return self._with_others(block, starts(), most, Account()) if len(most.doubtful) else nothing_bad(most.rows)
+
+    def _dense_first(self, block: bytes) -> pa.RecordBatch | None:
+        """Return the rows of a block that the reader for dense records takes, where it is the faster one."""
+        data = on_lines(block, self._sep)
+        return self._reader.dense_first(data) if isinstance(self._reader, JsonReader) and not data.isspace() else None
 
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
         """Return the rows of a block that a faster reader takes as it is."""

@@ -1,0 +1,78 @@
+"""Which reader of flat JSON is asked first is measured, and changes no row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock import clock
+from penstock.formats.account import Account
+from penstock.formats.json.dense import DenseReader
+from penstock.formats.json.exact import exact
+from penstock.formats.json.frame import FrameReader
+from penstock.formats.json.race import Race
+from penstock.formats.json.read import JsonReader
+from penstock.formats.patterns import TimeForms
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+BLOCK = b"".join(b'{"id": %d, "name": "a name of some length"}\n' % number for number in range(8_000))
+
+
+class Seconds:
+    """A clock that goes on by what is read, at a pace for each reader."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(clock, "spent", lambda: self.now)
+
+    def take(self, seconds: float) -> bool:
+        self.now += seconds
+        return True
+
+
+def test_the_faster_reader_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is timed once, then the faster one is asked; the other again from time to time, since files change."""
+    seconds, race, size = Seconds(monkeypatch), Race("a", "b"), 1 << 20
+    paces = {"a": 2.0, "b": 1.0}
+    asked = []
+    for _ in range(200):
+        asked.append(name := race.first())
+        race.ask(name, size, lambda name=name: seconds.take(paces[name]))  # type: ignore[misc]  # - mypy does not infer it
+    assert asked[:3] == ["a", "b", "b"]
+    assert asked.count("a") == 4
+    paces["a"] = 0.5
+    for _ in range(128):
+        asked.append(name := race.first())
+        race.ask(name, size, lambda name=name: seconds.take(paces[name]))  # type: ignore[misc]  # - mypy does not infer it
+    assert asked[-50:].count("a") >= 49
+
+
+def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes the time of the calls alone is no measure; a reader that leaves a block alone is asked second."""
+    seconds, race = Seconds(monkeypatch), Race("a", "b")
+    race.ask("a", 100, lambda: seconds.take(0.1))
+    assert race.first() == "a"
+    assert race.ask("a", 1 << 20, lambda: None) is None
+    race.ask("b", 1 << 20, lambda: seconds.take(9.0))
+    assert race.first() == "b"
+
+
+@pytest.mark.parametrize("faster", ["dense", "frame"])
+def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
+    """Good blocks, and one with a line that has an escape, one with a null, and one with a key that no column has."""
+    asked = []
+    for name, reader, method in (("dense", DenseReader, "read"), ("frame", FrameReader, "most")):
+        read = getattr(reader, method)
+
+        def timed(self: object, data: bytes, *more: object, name: str = name, read: object = read) -> object:
+            asked.append((name, len(data)))
+            seconds.take(1.0 if name == faster else 2.0)
+            return read(self, data, *more)  # type: ignore[operator]  # a method of one of the two
+
+        monkeypatch.setattr(reader, method, timed)
+    seconds, account, reader = Seconds(monkeypatch), Account(), JsonReader(SCHEMA, TimeForms())
+    odd = [b'{"id": 1, "name": "\\u00e9"}\n', b'{"id": null, "name": "x"}\n', b'{"id": 1, "name": "x", "more": 1}\n']
+    for block in [BLOCK] * 4 + [BLOCK + line for line in odd] + [BLOCK]:
+        assert reader.read(block, account).equals(exact(block, SCHEMA))
+    assert account.unknown == {"more": 1}
+    assert [name for name, size in asked if size == len(BLOCK)][:4] == ["dense", "frame", faster, faster]
