@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,9 @@ from penstock.formats.json.frame import FrameReader
 from penstock.formats.json.race import Race
 from penstock.formats.json.read import JsonReader
 from penstock.formats.patterns import TimeForms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 BLOCK = b"".join(b'{"id": %d, "name": "a name of some length"}\n' % number for number in range(8_000))
@@ -61,15 +66,17 @@ def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.Monke
 def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
     """Good blocks, and one with a line that has an escape, one with a null, and one with a key that no column has."""
     asked = []
-    for name, reader, method in (("dense", DenseReader, "read"), ("frame", FrameReader, "most")):
-        read = getattr(reader, method)
+    for name, kind, method in (("dense", DenseReader, "read"), ("frame", FrameReader, "most")):
+        read: Callable[..., object] = getattr(kind, method)
 
-        def timed(self: object, data: bytes, *more: object, name: str = name, read: object = read) -> object:
+        def timed(
+            self: object, data: bytes, *more: object, name: str = name, read: Callable[..., object] = read
+        ) -> object:
             asked.append((name, len(data)))
             seconds.take(1.0 if name == faster else 2.0)
-            return read(self, data, *more)  # type: ignore[operator]  # a method of one of the two
+            return read(self, data, *more)
 
-        monkeypatch.setattr(reader, method, timed)
+        monkeypatch.setattr(kind, method, timed)
     seconds, account, reader = Seconds(monkeypatch), Account(), JsonReader(SCHEMA, TimeForms())
     odd = [b'{"id": 1, "name": "\\u00e9"}\n', b'{"id": null, "name": "x"}\n', b'{"id": 1, "name": "x", "more": 1}\n']
     for block in [BLOCK] * 4 + [BLOCK + line for line in odd] + [BLOCK]:
