@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks import machine
+from benchmarks import hdfsclient, machine
 from benchmarks.cases import CASES
-from benchmarks.hdfs import ON_HDFS
 from benchmarks.measure import MB, Bench
 from benchmarks.output import WrongResult
 from benchmarks.profiling import ONE_THREAD
@@ -23,6 +22,7 @@ from benchmarks.room import REPOSITORY, ContenderFailed, Room, worker
 from benchmarks.works import WORKS
 
 PROFILE, REPORT = "profile", "report"
+ON_HDFS = [name for name in CASES if name.startswith(hdfsclient.PREFIX)]
 PROFILES = {"json-parquet": ("json", 400, 4), "text-text": ("text", 1000, 8), "plain-text": ("text", 1000, 8)}
 _REPEAT_MIN = 3
 

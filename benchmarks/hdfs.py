@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import (
-    CASES,
     INGEST,
     PARTS,
     PLAIN,
@@ -117,7 +116,7 @@ class _Place:
 
 
 @contextlib.contextmanager
-def _hdfs(bench: Bench) -> Iterator[_Place]:
+def an_hdfs(bench: Bench) -> Iterator[_Place]:
     """Yield an HDFS for one case."""
     import hdfs_native  # noqa: PLC0415 - the other cases need none
 
@@ -136,7 +135,7 @@ def _both_ways(bench: Bench, name: str, data: DataSet, to: str) -> list[Figure]:
     """Measure `data` to `to` in sessions that are up, with its input on the local disk, and on HDFS."""
     figures = []
     with (
-        _hdfs(bench) as place,
+        an_hdfs(bench) as place,
         sessions(bench, "ingest") as (theirs, ours),
         worker("ingest", bench.room, syncs=False) as not_synced,
     ):
@@ -179,7 +178,7 @@ def _small_files(bench: Bench) -> list[Figure]:
     ensure_archive(bench.room)
     files = bench.scaled(_SMALL_FILES, 20)
     local = bench.data("text", files * _SMALL_FILE_BYTES, files, scale=1)  # their number is scaled, not their size
-    with _hdfs(bench) as place:
+    with an_hdfs(bench) as place:
         data = place.holds(local)
 
         def done(engine: str) -> Callable[[str], float]:
@@ -202,7 +201,7 @@ def _small_files(bench: Bench) -> list[Figure]:
 def _tiny_batch(bench: Bench) -> list[Figure]:
     labels = {"spark": SPARK, "plain": PLAIN, "ingest": INGEST}
     batches = bench.scaled(TRIGGERS, 2)
-    with _hdfs(bench) as place, sessions(bench, "plain", "ingest") as workers:
+    with an_hdfs(bench) as place, sessions(bench, "plain", "ingest") as workers:
 
         def done(who: Worker, engine: str) -> Callable[[str], float]:
             def run(url: str) -> float:
@@ -238,7 +237,7 @@ def _cluster(bench: Bench) -> list[Figure]:
     directory = bench.directory("cluster")
     directory.mkdir()
     variables = environment("spark", bench.room)
-    with _hdfs(bench) as place, spark_cluster(directory, **variables) as cluster:
+    with an_hdfs(bench) as place, spark_cluster(directory, **variables) as cluster:
         data = place.holds(local)
         with (
             worker("ingest", bench.room) as one,
@@ -252,6 +251,3 @@ def _cluster(bench: Bench) -> list[Figure]:
     clear(directory)
     what = "JSON to Parquet, HDFS to HDFS, standalone with two workers"
     return [Figure("hdfs-cluster", what, double, single, "faster", 0.9, facts(data, double))]
-
-
-ON_HDFS = [name for name in CASES if name.startswith("hdfs-")]

@@ -1,0 +1,126 @@
+"""What a byte of HDFS costs its client: ours, which is hdfs-native behind `penstock.storage`, against Hadoop's own in Java.
+
+Processor seconds of the client's process alone, to write a file with its three replicas and to read it again; those of the same process
+for a file of one byte, its start, are taken off. `python -m benchmarks.hdfsclient put|get LOCAL URL` is our side.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.cases import case
+from benchmarks.figures import Figure
+from benchmarks.hdfs import an_hdfs
+from benchmarks.measure import MB, Contender
+from benchmarks.output import WrongResult
+from benchmarks.room import clear
+from tests.support.hdfs import class_path
+from tests.support.jars import java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.measure import Bench
+
+PREFIX = "hdfs-"
+"""How the names of all cases on HDFS begin."""
+
+_BYTES = 1000 * MB
+_BLOCK_BYTES = 8 << 20  # what a range is read in
+_OURS, _THEIRS = "penstock.storage", "Hadoop's client"
+_WRITE, _READ = "put", "get"
+
+
+def moved(verb: str, local: str, url: str) -> None:
+    """Copy a local file to HDFS, or back, as the sink writes and the source reads: in blocks, synced at the end."""
+    from penstock.storage import locate  # noqa: PLC0415 - what is measured begins here
+
+    storage, path = locate(url)
+    if verb == _WRITE:
+        with open(local, "rb") as source, storage.create(path) as output:  # noqa: PTH123 - a plain file, as plain as can be
+            while block := source.read(_BLOCK_BYTES):
+                output.write(block)
+            output.sync()
+        return
+    with storage.open(path) as handle, open(local, "wb") as target:  # noqa: PTH123 - likewise
+        size = handle.info().size
+        target.writelines(handle.read(start, min(_BLOCK_BYTES, size - start)) for start in range(0, size, _BLOCK_BYTES))
+
+
+def _spent(command: list[str]) -> float:
+    """Run a command; return the processor seconds that it and what it starts have taken."""
+    before = os.times()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    after = os.times()
+    if done.returncode:
+        raise WrongResult(done.stderr[-2000:])
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def _ours(verb: str, local: str, url: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.hdfsclient", verb, local, url]
+
+
+def _theirs(settings: Path, verb: str, local: str, url: str) -> list[str]:
+    """Return Hadoop's command line; `settings` is a directory that has its settings, which are those by default."""
+    arguments = [local, url] if verb == _WRITE else [url, local]
+    shell = [java(), "-cp", f"{settings}:{class_path()}", "org.apache.hadoop.fs.FsShell"]
+    return [*shell, f"-{verb}", "-f", *arguments]
+
+
+@case(
+    "hdfs-client",
+    "One file to HDFS with three replicas, and back: processor seconds of the client alone, without its start.",
+)
+def _clients(bench: Bench) -> list[Figure]:
+    data = bench.data("text", _BYTES, 1)
+    directory = bench.directory("client")
+    directory.mkdir()
+    little = directory / "little"
+    little.write_bytes(b"x")
+    (directory / "core-site.xml").write_text("<configuration/>")
+    figures = []
+    with an_hdfs(bench) as place:
+        for verb, what in ((_WRITE, "written to HDFS"), (_READ, "read from HDFS")):
+
+            def contender(label: str, command: Callable[[str, str, str], list[str]], verb: str = verb) -> Contender:
+                side = label.partition(" ")[0]
+
+                def run(output: Path) -> float:
+                    taken = []
+                    for name, path in (("little", little), ("much", Path(data.paths[0]))):
+                        url = f"{place.url}/client/{side}-{name}"
+                        if verb == _WRITE:
+                            place.clear(f"/client/{side}-{name}")
+                        local = path if verb == _WRITE else output.with_name(f"{output.name}-{name}")
+                        taken.append(_spent(command(verb, str(local), url)))
+                        if verb == _READ:
+                            _same(local, path)
+                    return taken[1] - taken[0]
+
+                return Contender(label, run, lambda _: None)
+
+            place.client.mkdirs("/client")
+            theirs, ours = bench.alternate([contender(_THEIRS, partial(_theirs, directory)), contender(_OURS, _ours)])
+            figures.append(
+                Figure("hdfs-client", f"1 GB {what}, processor seconds of the client", ours, theirs, "faster", 2)
+            )
+    clear(directory)
+    return figures
+
+
+def _same(copy: Path, original: Path) -> None:
+    """Raise `WrongResult` unless both files hold the same; remove the copy."""
+    if subprocess.run(["cmp", "-s", copy, original], check=False).returncode:  # noqa: S607 - POSIX has it
+        msg = f"{copy} is not {original}"
+        raise WrongResult(msg)
+    copy.unlink()
+
+
+if __name__ == "__main__":
+    moved(*sys.argv[1:])
