@@ -14,7 +14,7 @@ from benchmarks.alone import halves
 from benchmarks.data import DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
-from benchmarks.measure import MB, Bench, Contender, about, checked, job, process, together, warm
+from benchmarks.measure import MB, Bench, Contender, about, checked, command, job, process, together, warm
 from benchmarks.memory import Watch
 from benchmarks.output import Same, WrongResult
 from benchmarks.room import Worker, clear, ensure_archive, worker
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SPARK = "Spark"
 INGEST = "penstock.ingest"
+COMMAND = "penstock ingest"
 PLAIN = "penstock source and sink"
 _JSON_BYTES = 400 * MB
 _SHAPE_BYTES = 150 * MB
@@ -96,7 +97,8 @@ def _json_parquet_warm(bench: Bench) -> list[Figure]:
 
 @case(
     "json-parquet-process",
-    "The same as a whole process: Python, Spark's start, the query, the end. With the class-data archive that `penstock "
+    "The same as a whole process: the command, which starts no Spark; and `penstock.ingest` in a session of its own (Spark's start, the "
+    "query, the end), with the class-data archive that `penstock "
     "warmup` makes, and without.",
 )
 def _json_parquet_process(bench: Bench) -> list[Figure]:
@@ -152,16 +154,16 @@ def _shapes(bench: Bench) -> list[Figure]:
     "Text files of 1 KB, all there at once, whole process. 100,000 of them only with --slow, and then Spark once only.",
 )
 def _small_files(bench: Bench) -> list[Figure]:
-    sizes = [(20_000, 6.0, None)] + ([(100_000, 15.0, 1)] if bench.slow else [])
+    sizes = [(20_000, 15.0, None)] + ([(100_000, 40.0, 1)] if bench.slow else [])
     ensure_archive(bench.room)
     figures = []
     for full, limit, runs in sizes:
         files = bench.scaled(full, 20)
         data = bench.data("text", files * _SMALL_FILE_BYTES, files, scale=1)  # their number is scaled, not their size
-        theirs, ours = process(SPARK, bench, "spark", data, "text"), process(INGEST, bench, "ingest", data, "text")
+        theirs, ours = process(SPARK, bench, "spark", data, "text"), command(COMMAND, bench, data, "text")
         limited = Contender(theirs.label, theirs.run, theirs.check, runs)
         spark, ingest = bench.alternate([limited, ours], drop=0)
-        what = f"{files:,} files of 1 KB, whole process"
+        what = f"{files:,} files of 1 KB, whole process, the command"
         figures.append(Figure("small-files", what, ingest, spark, "faster", limit, facts(data, ingest)))
     return figures
 
@@ -305,16 +307,18 @@ def _warm(
 
 def _whole(bench: Bench, case: str, what: str, data: DataSet, to: str) -> list[Figure]:
     ensure_archive(bench.room)
-    spark, quick, slow = bench.alternate(
+    spark, typed, quick, slow = bench.alternate(
         [
             process(SPARK, bench, "spark", data, to),
+            command(COMMAND, bench, data, to),
             process(INGEST, bench, "ingest", data, to),
             process(f"{INGEST} without archive", bench, "ingest", data, to, archive=False),
         ]
     )
     return [
-        Figure(case, what, quick, spark, "faster", 2, facts(data, quick)),
-        Figure(case, f"{what}, without `penstock warmup`", slow, spark, "faster"),
+        Figure(case, f"{what}, the command", typed, spark, "faster", 4, facts(data, typed)),
+        Figure(case, f"{what}, a session of its own", quick, spark, "faster", 2, facts(data, quick)),
+        Figure(case, f"{what}, a session of its own, without `penstock warmup`", slow, spark, "faster"),
     ]
 
 

@@ -1,8 +1,9 @@
 """What a run costs: `python -m benchmarks.cost [MEGABYTES]...` adds whole processes over several sizes to `docs/cost.json`.
 
-JSON to Parquet, Spark's own source and sink and an ingest in turn, each in a process of its own, session and all: the seconds that it took,
-the processor seconds of all its processes, and the most memory that all of them had at once (what several share counts once). On a machine
-that is shared with others the last two mean something, and the first does not. `site/draw.py` draws them; docs/why-fast.md shows them.
+JSON to Parquet, Spark's own source and sink and `penstock ingest` in turn, each in a process of its own, with all that it starts: the
+seconds that it took, the processor seconds of all its processes, and the most memory that all of them had at once (what several share
+counts once). On a machine that is shared with others the last two mean something, and the first does not. `site/draw.py` draws them;
+docs/why-fast.md shows them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import typer
 
 from benchmarks import room as rooms
 from benchmarks.data import Recipe, made
-from benchmarks.measure import MB, checked, job
+from benchmarks.measure import MB, checked, ingest_arguments, job
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -118,7 +119,10 @@ def measured(engine: str, size: int, room: rooms.Room) -> Cost:
     output = room.work / f"cost-{engine}"
     rooms.clear(output)
     with Meter() as meter:
-        seconds = rooms.whole_process(engine, {"op": "run", "job": job(engine, data, output, "parquet")}, room)
+        if engine == "ingest":
+            seconds = rooms.whole_command(ingest_arguments(data, str(output), "parquet"), room)
+        else:
+            seconds = rooms.whole_process(engine, {"op": "run", "job": job(engine, data, output, "parquet")}, room)
     checked("parquet", data.rows)(output)
     rooms.clear(output)
     day = f"{datetime.now(timezone.utc):%Y-%m-%d}"

@@ -93,6 +93,14 @@ def schema(form: str) -> str:
     return json.dumps({"type": "struct", "fields": fields(SHAPES[form].columns if form in SHAPES else columns)})
 
 
+def ddl(form: str) -> str:
+    """Return the schema of plain records as users write it."""
+    if form in SHAPES:
+        msg = f"{form} has columns that are no names of types alone"
+        raise ValueError(msg)
+    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
 def _make(recipe: Recipe, directory: Path) -> None:
     """Make the files beside their place, and move them there when they are complete."""
     making = directory.with_name(f"{directory.name}.making-{os.getpid()}")

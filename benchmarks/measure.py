@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import room as rooms
-from benchmarks.data import DataSet, Recipe, made
+from benchmarks.data import DataSet, Recipe, ddl, format_of, made
 from benchmarks.figures import Series, shown
 from benchmarks.jobs import Job
 from benchmarks.output import expect
@@ -122,6 +122,21 @@ def process(
         return rooms.whole_process(engine, command, bench.room, archive=archive, variables=variables)
 
     return Contender(label, run, checked(to, data.rows))
+
+
+def command(label: str, bench: Bench, data: DataSet, to: str) -> Contender:
+    """Return the contender that is `penstock ingest` as it is typed, which starts no Spark where it needs none."""
+
+    def run(output: Path) -> float:
+        return rooms.whole_command(ingest_arguments(data, str(output), to), bench.room)
+
+    return Contender(label, run, checked(to, data.rows))
+
+
+def ingest_arguments(data: DataSet, output: str, to: str) -> list[str]:
+    """Return the arguments of `penstock` that have it take a data set in."""
+    columns = [] if data.form == "text" else ["--schema", ddl(data.form)]
+    return ["ingest", data.directory, output, "--format", format_of(data.form), "--to", to, *columns]
 
 
 def together(

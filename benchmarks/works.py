@@ -14,12 +14,12 @@ import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 import pyrage
 
-from benchmarks.cases import INGEST, PARTS, PLAIN, ROUNDS_TO_WARM, SPARK, case, facts, sessions
+from benchmarks.cases import COMMAND, INGEST, PARTS, PLAIN, ROUNDS_TO_WARM, SPARK, case, facts, sessions
 from benchmarks.data import LONG_AGO, DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
 from benchmarks.latency import measured
-from benchmarks.measure import MB, Bench, Contender, checked, job, process, warm
+from benchmarks.measure import MB, Bench, Contender, checked, command, job, process, warm
 from benchmarks.output import Same, WrongResult, visible
 from benchmarks.room import clear, ensure_archive, whole_command, whole_process, worker
 
@@ -194,17 +194,19 @@ def _interpreter(bench: Bench) -> list[Figure]:
     ensure_archive(bench.room)
     data = bench.data("json", _WHOLE_BYTES, PARTS)
     theirs = {"PYSPARK_PYTHON": sys.executable}
-    spark, unset, given = bench.alternate(
+    spark, typed, unset, given = bench.alternate(
         [
             process(SPARK, bench, "spark", data, "parquet"),
+            command(COMMAND, bench, data, "parquet"),
             process(f"{INGEST}, unset", bench, "ingest", data, "parquet"),
             process(f"{INGEST}, PYSPARK_PYTHON set", bench, "ingest", data, "parquet", variables=theirs),
         ]
     )
     what = "1 GB of JSON to Parquet, whole process"
     return [
-        Figure("interpreter", what, unset, spark, "faster", 4, facts(data, unset)),
-        Figure("interpreter", f"{what}, PYSPARK_PYTHON set", given, unset, "longer", 1.1),
+        Figure("interpreter", f"{what}, the command", typed, spark, "faster", 4, facts(data, typed)),
+        Figure("interpreter", f"{what}, a session of its own", unset, spark, "faster", 2, facts(data, unset)),
+        Figure("interpreter", f"{what}, a session of its own, PYSPARK_PYTHON set", given, unset, "longer", 1.1),
     ]
 
 
