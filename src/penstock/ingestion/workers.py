@@ -96,7 +96,7 @@ class Workers:
                 process.connection.send((call, task))
                 busy[process.connection] = number, process
             for connection in wait_for_any(list(busy), _LOOK_SECONDS):
-                number, process = busy.pop(connection)  # type: ignore[arg-type]  # - it is one of those that were given
+                number, process = busy.pop(connection)  # type: ignore[call-overload]  # - it is one of those that were given
                 results[number] = process.answer()
                 idle.append(process)
         return results
