@@ -421,6 +421,11 @@ def debugging() -> bool:
     return os.environ.get(DEBUG, "0") not in {"", "0"}
 
 
+def unforeseen(error: Exception) -> PenstockError:
+    """Return an error as users are told of it: one of ours as it is, and one of a library, or a fault of ours, with its own words."""
+    return error if isinstance(error, PenstockError) else PenstockError(f"{type(error).__name__}: {error}")
+
+
 def leave(error: PenstockError) -> PenstockError:
     """Return an error that is about to become text for Spark's JVM, with the note by which `of` finds it in there.
 

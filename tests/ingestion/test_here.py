@@ -6,10 +6,12 @@ import csv
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +20,7 @@ import psutil
 import pytest
 
 from penstock.errors import Fenced, OptionError, PenstockError
+from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
@@ -55,7 +58,7 @@ def texts(directory: Path, files: int, rows: int = ROWS) -> list[str]:
 
 
 def _spawned(parent: psutil.Process) -> list[psutil.Process]:
-    return [child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in parent.children() if workers.__name__ in " ".join(child.cmdline())]
 
 
 def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dict[str, str] | None = None) -> Ingested:
@@ -276,6 +279,28 @@ def dies(_: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def dies_in_its_answer(_: float) -> None:
+    """Have the answer of this process end before its end."""
+
+    def half(connection: Connection, answer: Any) -> None:
+        os.write(connection.fileno(), struct.pack("!i", len(answer) + 1) + bytes(answer))
+        dies(0.0)
+
+    Connection._send_bytes = half  # type: ignore[attr-defined]  # what sends in this process, which is about to end
+
+
+def breaks(_: float) -> None:
+    """Raise what cannot be sent."""
+    raise _Unsendable(1, 2)
+
+
+class _Unsendable(Exception):
+    """An error as libraries have it: what it was made of is not what it keeps."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
 def refuses(_: float) -> None:
     """Raise an error of ours."""
     msg = "no"
@@ -284,7 +309,14 @@ def refuses(_: float) -> None:
 
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
 @pytest.mark.parametrize(
-    ("call", "error", "killed"), [(dies, WorkersEnded, True), (refuses, OptionError, None)], ids=["dies", "refuses"]
+    ("call", "error", "killed"),
+    [
+        (dies, WorkersEnded, True),
+        (dies_in_its_answer, WorkersEnded, True),
+        (refuses, OptionError, None),
+        (breaks, PenstockError, None),
+    ],
+    ids=["dies", "dies-in-its-answer", "refuses", "breaks"],
 )
 def test_one_of_several_processes_fails(
     call: Callable[..., Any], error: type[Exception], killed: bool | None, place: int
@@ -293,8 +325,8 @@ def test_one_of_several_processes_fails(
     began = time.monotonic()
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
-    with Workers(2, threading.Event()) as workers, pytest.raises(error) as raised:
-        workers.each(_either, tasks, apart=True)
+    with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
+        several.each(_either, tasks, apart=True)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
 
@@ -303,20 +335,56 @@ def _either(call: Callable[..., Any], seconds: float) -> object:
     return call(seconds)
 
 
+def test_interrupted_while_they_begin() -> None:
+    """The failure of Ctrl-C that goes to the whole group: the processes do not hear of it, from their first moment on."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            for child in _spawned(psutil.Process()):
+                child.send_signal(signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with Workers(2, threading.Event()) as several:
+            assert several.each(sleeps, [(0.5,), (0.4,)], apart=True) == [0.5, 0.4]
+    finally:
+        over.set()
+        interrupting.join()
+
+
+@pytest.mark.parametrize("by", ["file", "stdin"])
+def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) -> None:
+    """The failure of a program that asks for no `__name__`, or is in no file: nobody runs it again."""
+    src, dst, program = tmp_path / "in", tmp_path / "out", tmp_path / "mine.py"
+    expected = texts(src, 4, rows=600_000)
+    program.write_text(
+        f"import sys\nprint('once')\nsys.argv[1:] = ['ingest', {str(src)!r}, {str(dst)!r}]\n"
+        "from penstock.cli import main\nmain()\n"
+    )
+    given = [program] if by == "file" else ["-"]
+    text = None if by == "file" else program.read_text()
+    done = subprocess.run([sys.executable, *given], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("once") == 1
+    assert lines(dst) == expected
+
+
 def test_asked_to_end_while_processes_work() -> None:
     """Nobody waits for what counts for nothing any more."""
     ending = threading.Event()
     threading.Timer(1.0, ending.set).start()
-    with Workers(2, ending) as workers, pytest.raises(WorkersEnded) as raised:
-        workers.each(sleeps, [(600.0,), (600.0,)], apart=True)
+    with Workers(2, ending) as several, pytest.raises(WorkersEnded) as raised:
+        several.each(sleeps, [(600.0,), (600.0,)], apart=True)
     assert not raised.value.killed
 
 
 def test_in_their_order_and_again_in_the_same_processes() -> None:
     """Results are those of the tasks, in their order, however long each took."""
-    with Workers(2, threading.Event()) as workers:
-        assert workers.each(sleeps, [(0.3,), (0.0,), (0.1,)], apart=True) == [0.3, 0.0, 0.1]
-        assert workers.each(sleeps, [(0.0,), (0.1,)], apart=False) == [0.0, 0.1]
+    with Workers(2, threading.Event()) as several:
+        assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], apart=True) == [0.3, 0.0, 0.1]
+        assert several.each(sleeps, [(0.0,), (0.1,)], apart=False) == [0.0, 0.1]
 
 
 def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

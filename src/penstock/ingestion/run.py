@@ -151,5 +151,4 @@ class RunHere(IngestRun):
         except errors.PenstockError:
             raise
         except Exception as error:  # a library's, or a fault of ours: as it is told where Spark meets it
-            msg = f"{type(error).__name__}: {error}"
-            raise errors.PenstockError(msg) from error
+            raise errors.unforeseen(error) from error

@@ -1,39 +1,48 @@
 """The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
 
 A process of its own takes a second to begin, so what is read in less than that is read here. What takes longer is not, even where it is one
-task: this process can be asked to end, and answers at once. The others are new interpreters, no copies of
-this process, which has threads. They end with it, however it ends:
+task: this process can be asked to end, and answers at once. The others are new interpreters, no copies of this process, which has threads.
+Each has a connection to this process whose two ends nobody else holds, so either learns when the other is gone, however it went:
 
-1. The ingest is killed, and its processes wait for a next task, each holding both ends of the queue of tasks: they wait for ever.
-   Rule: each watches the process that has started it.
-2. Ctrl-C goes to the whole group: a process raises in its task, and the driver takes that for what went wrong.
-   Rule: they do not hear it. The driver ends them, once it stops.
-3. A process is killed before the executor's thread has looked at it: it begins one for a task after it has woken that thread, which then
-   waits for the others and for results alone, and the dead one's task is awaited for ever.
-   Rule: whoever waits looks for himself whether all live.
+1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
+   Rule: each reads its standard input, which only this process holds open, and ends when that does.
+2. Ctrl-C goes to the whole group: a process raises in its task, or while it begins, and the driver takes that for what went wrong.
+   Rule: they are begun with that signal blocked. The driver ends them, once it stops.
+3. A process is killed: before it has begun, in a task, halfway through its answer. Who waits for a queue, which all of them share and this
+   process holds open, too, waits for ever.
+   Rule: no queue and no lock. The end of a connection, also within an answer, is an answer.
+4. The program that runs the command came from standard input, or does not ask for its `__name__`: `multiprocessing` has each process run
+   it first, and so begin the ingest again.
+   Rule: a process imports this module, and what its tasks name.
 
-The module imports nothing of ours: a process that begins is told how many threads it has before it imports Arrow.
+Rejected: `ProcessPoolExecutor`, with which 3 and 4 happened. Nor can it be had on a machine without semaphores.
 """
 
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait as wait_for_end
+import traceback
+from collections import deque
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import debugging, unforeseen
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-    from multiprocessing.process import BaseProcess
+    from collections.abc import Callable, Iterator, Sequence
 
 _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
+_STDIN = 0
+# Modules are found where this process finds them, and never in the current directory before that is said.
+_PROGRAM = f"import sys; at, *sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve(int(at))"
 
 
 class WorkersEnded(Exception):
@@ -50,7 +59,7 @@ class Workers:
     def __init__(self, count: int, ending: threading.Event) -> None:
         self._count = count
         self._ending = ending
-        self._pool: ProcessPoolExecutor | None = None
+        self._processes: list[_Process] = []
 
     def __enter__(self) -> Workers:
         """Begin: no process yet."""
@@ -63,77 +72,118 @@ class Workers:
     def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, apart: bool) -> list[Any]:
         """Return `call(*task)` of all tasks in their order, `apart` in processes of their own; what one raises, the others are ended.
 
-        `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`.
+        `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`; what is raised in another process
+        is a `PenstockError`.
         """
-        if not apart or not self._begin():
+        if not apart or not self._begin(len(tasks)):
             return [call(*task) for task in tasks if self._goes_on()]
-        assert self._pool is not None  # noqa: S101 - it was just begun
         try:
-            return self._awaited([self._pool.submit(call, *task) for task in tasks])
-        except BrokenProcessPool:
+            return self._answers(call, tasks)
+        except (EOFError, OSError):  # of a connection
             self._end()
             raise WorkersEnded(killed=True) from None
         except BaseException:  # also what interrupts: nothing is left behind
             self._end()
             raise
 
-    def _awaited(self, calls: list[Future[Any]]) -> list[Any]:
-        waiting = set(calls)
-        while waiting and self._goes_on():
-            self._check_processes()
-            ended, waiting = wait(waiting, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
-            for call in ended:
-                call.result()  # or what it has raised
-        return [call.result() for call in calls]
-
-    def _check_processes(self) -> None:
-        """Raise `BrokenProcessPool` if one of the processes has ended: none does by itself."""
-        if any(process.exitcode is not None for process in self._processes()):
-            raise BrokenProcessPool
-
-    def _processes(self) -> list[BaseProcess]:
-        if self._pool is None:
-            return []
-        return list((self._pool._processes or {}).values())  # noqa: SLF001 - it has no other name
+    def _answers(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+        results: list[Any] = [None] * len(tasks)
+        left, idle = deque(enumerate(tasks)), list(self._processes)
+        busy: dict[Connection, tuple[int, _Process]] = {}
+        while self._goes_on() and (left or busy):
+            while left and idle:
+                process, (number, task) = idle.pop(), left.popleft()
+                process.connection.send((call, task))
+                busy[process.connection] = number, process
+            for connection in wait_for_any(list(busy), _LOOK_SECONDS):
+                number, process = busy.pop(connection)  # type: ignore[call-overload]  # - it is one of those that were given
+                results[number] = process.answer()
+                idle.append(process)
+        return results
 
     def _goes_on(self) -> bool:
         if self._ending.is_set():
             raise WorkersEnded(killed=False)
         return True
 
-    def _begin(self) -> bool:
-        """Have processes; tell whether there can be any: some machines have no semaphores."""
-        if self._pool is None:
-            try:
-                self._pool = ProcessPoolExecutor(
-                    self._count, multiprocessing.get_context("spawn"), initializer=_settle, initargs=(os.getpid(),)
-                )
-            except (OSError, ImportError, NotImplementedError):
-                return False
-        return True
+    def _begin(self, tasks: int) -> bool:
+        """Have a process for each of so many tasks, or as many as there can be; tell whether there is any."""
+        with suppress(OSError):  # a limit of this machine: fewer do it, too
+            while len(self._processes) < min(self._count, tasks):
+                self._processes.append(_Process())
+        return bool(self._processes)
 
     def _end(self) -> None:
         """End all processes at once; what they do counts for nothing."""
-        if self._pool is None:
-            return
-        for process in self._processes():
-            process.kill()
-        pool, self._pool = self._pool, None
-        pool.shutdown(wait=True, cancel_futures=True)
+        while self._processes:
+            self._processes.pop().end()
 
 
-def _settle(driver: int) -> None:
-    """Make a process one of these; called there before anything else."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if os.environ.get("PENSTOCK_DEBUG") != "1":  # what Spark's workers say of a task is not shown, either
+class _Process:
+    """One process that serves, and this end of the connection to it."""
+
+    def __init__(self) -> None:
+        """Begin it. Raises `OSError`."""
+        self.connection, its_end = Pipe()
+        with its_end, _unheard(signal.SIGINT):
+            number = its_end.fileno()
+            self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and a program of ours
+                [sys.executable, "-c", _PROGRAM, str(number), *sys.path],
+                stdin=subprocess.PIPE,
+                pass_fds=[number],
+                env={"OMP_NUM_THREADS": "1"} | os.environ,
+            )
+
+    def answer(self) -> Any:  # noqa: ANN401 - what a call has returned
+        """Return what the task came to, or raise it. Raises `EOFError` or `OSError` where the process has ended."""
+        error, result = self.connection.recv()
+        if error is not None:
+            raise error
+        return result
+
+    def end(self) -> None:
+        """End it now."""
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+@contextmanager
+def _unheard(number: int) -> Iterator[None]:
+    """Have what this thread begins within the block never hear of a signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def serve(number: int) -> None:
+    """Do the tasks that come over the connection of this number, one after another; called in a process of its own."""
+    if not debugging():  # what Spark's workers say of a task is not shown, either
         logging.getLogger("penstock").addHandler(logging.NullHandler())
-    threading.Thread(target=_end_with, args=(driver,), name="penstock-parent", daemon=True).start()
+    threading.Thread(target=_end_with_driver, name="penstock-driver", daemon=True).start()
+    connection = Connection(number)
+    with suppress(ConnectionError):  # the driver is gone
+        while True:
+            connection.send(_answered(connection))
 
 
-def _end_with(driver: int) -> None:
+def _answered(connection: Connection) -> tuple[Exception | None, Any]:
+    """Take the next task, and return what it came to."""
+    try:
+        call, task = connection.recv()
+        return None, call(*task)
+    except Exception as error:  # noqa: BLE001 - the driver raises it
+        if debugging():
+            traceback.print_exc()
+        return unforeseen(error), None
+
+
+def _end_with_driver() -> None:
     """End this process when the one that has started it is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None and os.getppid() == driver:
-        wait_for_end([parent.sentinel])
+    while os.read(_STDIN, 1):
+        pass
     os._exit(_ENDED_STATUS)
