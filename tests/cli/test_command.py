@@ -12,10 +12,12 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.main import get_command
 
 from penstock import __version__
 from penstock.cli import ingest, process, state
 from penstock.cli.answer import console
+from penstock.cli.app import app
 from penstock.cli.progress import Course
 from penstock.ingestion.ingested import Ingested
 from penstock.options.formats import WRITTEN
@@ -168,6 +170,16 @@ def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., 
         assert said.status == 2
         assert f"did you mean {meant!r}?" in said.err
         assert "[PST-101]" in said.err
+
+
+@pytest.mark.parametrize(
+    "command", [name for name in get_command(app).commands if name not in {"demo", "doctor", "warmup"}]
+)
+def test_a_command_without_arguments_says_how_it_is_used(penstock: Callable[..., Said], command: str) -> None:
+    """What is missing is told, with 2, not a stack."""
+    said = penstock(command)
+    assert said.status == 2
+    assert "Usage: " in said.out + said.err
 
 
 REFUSED = {
