@@ -99,6 +99,8 @@ TABLES = {
             "unknown option 'latestFirst' for the penstock source: files are read from the oldest on",
         ),
         ("source", "cloudfiles.maxfilespertrigger", "'cloudFiles.maxFilesPerTrigger' .* here it is maxFilesPerTrigger"),
+        ("source", "cloudFiles.rescuedDataColumn", "here it is rescuedDataColumn"),
+        ("source", "cloudFiles.pathglobfilter", "here it is pathGlobFilter"),
         ("source", "cloudFiles.region", "'cloudFiles.region' .* Auto Loader, for which there is nothing here"),
         ("source", "ignoreextension", "'ignoreExtension' .* files are read whatever they are called"),
         ("source", "recursivefieldmaxdepth", "'recursiveFieldMaxDepth' .* whose records hold themselves"),
@@ -140,6 +142,14 @@ def test_options_known_elsewhere_are_none_here() -> None:
 def test_answers_know_all_compressed_files() -> None:
     """What stands for `compression` of the source names every kind of file that is decompressed."""
     assert KNOWN_ELSEWHERE["source"]["compression"].endswith(f": {COMPRESSED_NAMES}")
+
+
+@pytest.mark.parametrize("value", ["-1", "10%", "1.5", ""])
+def test_numbers_that_may_be_none_are_told_so(value: str) -> None:
+    """How many bad records there may be: 0 is a good answer, and the message for a bad one does not ask for 1 at least."""
+    assert parse(SOURCE, {"path": "/x", "maxBadRecords": " 00 "}, what="source")["maxBadRecords"] == 0
+    with pytest.raises(OptionError, match="maxBadRecords=.* is not a number: expected a whole one, 0 or more"):
+        parse(SOURCE, {"path": "/x", "maxBadRecords": value}, what="source")
 
 
 @pytest.mark.parametrize("value", ["not-a-integer", "-1", "0", "10.1", "", pytest.param("9" * 5000, id="5000 digits")])

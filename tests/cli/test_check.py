@@ -150,6 +150,11 @@ def test_every_mistake_is_told_with_its_line_and_key(place: Path, mistake: str) 
     assert sorted(path.name for path in place.iterdir()) == ["in", "p.toml"]
 
 
+def test_what_only_can_be_read_is_written_as_something_else(place: Path) -> None:
+    """The message that `sink.format` is needed can be followed."""
+    assert problems(place, pipeline(source=', format = "binary"', sink=', format = "parquet"')) == []
+
+
 def test_all_mistakes_are_told_at_once(place: Path, penstock: Callable[..., Said]) -> None:
     """Several mistakes of several pipelines are several lines, in the order of the file; --json has them one by one; it ends with 2."""
     text = (

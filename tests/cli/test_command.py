@@ -12,12 +12,15 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.main import get_command
 
 from penstock import __version__
 from penstock.cli import ingest, process, state
 from penstock.cli.answer import console
+from penstock.cli.app import app
 from penstock.cli.progress import Course
 from penstock.ingestion.ingested import Ingested
+from penstock.options.formats import WRITTEN
 from penstock.session import archive, extras
 
 if TYPE_CHECKING:
@@ -169,6 +172,16 @@ def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., 
         assert "[PST-101]" in said.err
 
 
+@pytest.mark.parametrize(
+    "command", [name for name in get_command(app).commands if name not in {"demo", "doctor", "warmup"}]
+)
+def test_a_command_without_arguments_says_how_it_is_used(penstock: Callable[..., Said], command: str) -> None:
+    """What is missing is told, with 2, not a stack."""
+    said = penstock(command)
+    assert said.status == 2
+    assert "Usage: " in said.out + said.err
+
+
 REFUSED = {
     "missing source": (["nowhere", "out"], "does not exist"),
     "output in the source": (["in", "in/out"], "lies in SRC"),
@@ -180,6 +193,10 @@ REFUSED = {
     "bad interval": (["in", "out", "--watch", "--interval", "5"], "--interval='5' is not a duration"),
     "bad format": (["in", "out", "--format", "jsn"], "did you mean 'json'?"),
     "binary output": (["in", "out", "--format", "binary"], "--to is needed"),
+    "binary as a string": (
+        ["in", "out", "--format", "binary", "--to", "parquet", "--schema", "value string"],
+        "format=binary has one column, value binary; found value string",
+    ),
     "bad schema": (
         ["in", "out", "--format", "json", "--schema", "id bigin, name string"],
         "column 'id': 'bigin' is no type; did you mean 'bigint'?",
@@ -239,6 +256,15 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert "Traceback" not in said.err
     assert not said.out
     assert os.listdir(src.parent) == ["in"]
+
+
+@pytest.mark.parametrize("written", sorted({*WRITTEN} - {"csv"}))
+def test_what_only_can_be_read_is_written_as_something_else(src: Path, written: str) -> None:
+    """The message that binary files need `--to` can be followed: any format will do that has a place for bytes."""
+    request = ingest.Request.of(
+        [str(src)], str(src.parent / "o"), ({"format": "binary"}, []), ({"format": written}, []), None, None
+    )
+    assert request.sink["format"] == written
 
 
 def test_an_ingest_that_takes_no_file_says_how_to_see_why(

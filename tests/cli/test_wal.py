@@ -42,6 +42,13 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
+def test_input_that_has_no_descriptor_is_appended(tmp_path: Path) -> None:
+    """Standard input may be a buffer in the process, as a test runner or a notebook has it: its lines are appended, and none is lost."""
+    assert wal("append", tmp_path / "log", lines=b"a\n\n\xff\nlast")[0] == 0
+    assert wal("append", tmp_path / "log", lines=b"")[0] == 0
+    assert wal("read", tmp_path / "log")[:2] == (0, b"a\n\n\xff\nlast\n")
+
+
 @pytest.mark.slow
 def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
     """What is appended is read as it was, bytes and empty lines too; the position that is printed is where the next line goes."""

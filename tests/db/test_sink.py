@@ -293,6 +293,35 @@ def test_rows_that_break_a_constraint(place: Place) -> None:
     assert len(place.rejected()) == 3
 
 
+@pytest.mark.parametrize("mode", ["append", "upsert", "merge"])
+def test_row_that_is_refused_is_shown(place: Place, mode: str) -> None:
+    """Without a quarantine the error has the first row that is refused, which the database itself does not say; nothing is stored."""
+    place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, n bigint CHECK (n < 5))")
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    driver = Driver(place, schema=schema, options={"mode": mode} | ({"keyColumns": "k"} if mode != "append" else {}))
+    driver.run(0, batch((1, 2), schema=schema))
+    rows = [batch(*((i, 1) for i in range(10, 30)), schema=schema), batch((40, 1), (41, 7), (42, 8), schema=schema)]
+    with pytest.raises(
+        RowRefused, match=r"""(?i)constraint.*: row {"k":41,"n":7}; mend it, or take badRows=quarantine.*nothing of"""
+    ):
+        driver.run(1, *rows)
+    assert (place.rows(), place.last()) == ([(1, 2)], 0)
+
+
+def test_row_that_is_refused_is_not_shown_whole(at: At, postgres: Postgres) -> None:
+    """A row of megabytes is there with its begin and its end; a sum that is too large with the row that made it so."""
+    place = at(postgres.url)
+    with pytest.raises(RowRefused, match=r"""row {"k":7,"v":"xxx.*xxx \[...\] xxx.*","n":1}; mend it""") as refused:
+        Driver(place).run(0, batch((7, "x" * 3_000_000 + "\0", 1)))
+    assert len(refused.value.message) < 5000
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    place = at(postgres.url)
+    with pytest.raises(RowRefused, match=r"""row {"k":1,"n":2}; mend it"""):
+        Driver(place, schema=schema, options={"mode": "merge", "keyColumns": "k"}).run(
+            0, batch((1, (1 << 63) - 2), (1, 1), (1, 2), (1, 3), schema=schema)
+        )
+
+
 def test_rows_that_a_statement_refuses(place: Place) -> None:
     """A quarantine works for upserts as well: pieces that fail are halved, and the order of the rest is kept."""
     place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, v text, n bigint CHECK (n < 5))")

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,18 @@ NASTY = [
 ]
 
 
+def struct(**kinds: str) -> dict[str, Any]:
+    """Return Spark's JSON of a struct."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
+STRUCTS = {
+    "metadata": struct(path="string", modified="timestamp", size="long", offset="long"),
+    "bad": struct(path="string", offset="long", record="binary", reason="string"),
+}
+
+
 class Input:
     """A directory whose files are put below any directories."""
 
@@ -72,9 +85,7 @@ class Input:
         fields = []
         for column in schema.split(", "):
             name, _, kind = column.partition(" ")
-            fields.append(
-                {"name": name, "type": struct() if kind == "struct" else kind, "nullable": True, "metadata": {}}
-            )
+            fields.append({"name": name, "type": STRUCTS.get(kind, kind), "nullable": True, "metadata": {}})
         text = json.dumps({"type": "struct", "fields": fields})
         checked = parse(SOURCE, {"path": str(self.root), "format": fmt, **options}, what="source")
         how = configured.reading(checked, text)
@@ -84,13 +95,6 @@ class Input:
         batches = list(configured.rows(checked, how, tuple(splits)))
         assert all(batch.schema.equals(expected) for batch in batches)
         return [row for batch in batches for row in batch.to_pylist()]
-
-
-def struct() -> dict[str, Any]:
-    """Return Spark's JSON of the metadata column."""
-    kinds = {"path": "string", "modified": "timestamp", "size": "long", "offset": "long"}
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
-    return {"type": "struct", "fields": fields}
 
 
 @pytest.fixture
@@ -160,6 +164,27 @@ def test_value_that_is_none_of_its_type(source: Input, kind: str, text: str) -> 
     good = {"date": "2026-01-01", "boolean": "false"}.get(kind, "5")
     (source.root / f"k={text}").rename(source.root / f"k={good}")
     assert source.rows(f"id long, k {kind}")[0]["k"] is not None
+
+
+@pytest.mark.parametrize(
+    ("fmt", "schema", "found"),
+    [
+        ("json", "id long, k long", r"names no bigint in column 'k'"),
+        ("text", "value string, k long", "also has k, which no"),
+    ],
+)
+def test_directory_that_is_wrong_is_set_aside_with_its_files(source: Input, fmt: str, schema: str, found: str) -> None:
+    """`badFiles=quarantine`: one directory that names no value, or not the column, does not keep the others from being read."""
+    wrong = "k=x" if fmt == "json" else "other"
+    for folder, number in ((wrong, 1), ("k=2", 3)):
+        source.put(f"{folder}/a", b'{"id": 1}\n' * number)
+        source.put(f"{folder}/b", b'{"id": 1}\n' * number)
+    aside = {"badFiles": "quarantine", "badRecordColumn": "_bad", "splitSize": "12", "recursiveFileLookup": "true"}
+    rows = source.rows(f"{schema}, _bad bad", fmt, **aside)
+    assert [row["k"] for row in rows if row["_bad"] is None] == [2] * 6
+    bad = [row["_bad"] for row in rows if row["_bad"]]
+    assert [(each["path"][-len(wrong) - 2 :], each["offset"]) for each in bad] == [(f"{wrong}/a", 0), (f"{wrong}/b", 0)]
+    assert all(re.search(found, each["reason"]) for each in bad)
 
 
 def test_directories_below_directories(source: Input) -> None:
@@ -232,7 +257,7 @@ def test_bytes_that_are_no_utf_8_are_characters(source: Input) -> None:
 def test_metadata_beside_columns_of_directories(source: Input) -> None:
     """The metadata column says where each record is, whatever columns its directory adds."""
     source.put("k=1/f", b'{"id": 1}\n{"id": 2}\n')
-    rows = source.rows("_meta struct, k long, id long", metadataColumn="_meta")
+    rows = source.rows("_meta metadata, k long, id long", metadataColumn="_meta")
     assert [(row["k"], row["id"], row["_meta"]["offset"]) for row in rows] == [(1, 1, 0), (1, 2, 10)]
     assert rows[0]["_meta"]["path"] == f"{source.root}/k=1/f"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +46,7 @@ class _Accepts(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type is private
         given: list[str] = []
-        for word, following in zip(args, [*args[1:], "--"], strict=True):
+        for word, following in pairwise([*args, "--"]):
             given += [word, "*"] if word == "--accept" and following.startswith("-") else [word]
         return super().parse_args(ctx, given)
 

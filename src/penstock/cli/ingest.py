@@ -74,7 +74,8 @@ class Request:
         Unless it is `dry` the directories are made that it would make.
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
-        to_options.setdefault("format", same_format(from_options, flag="--to", topics=is_topics(src[0])))
+        if "format" not in to_options:
+            to_options["format"] = same_format(from_options, flag="--to", topics=is_topics(src[0]))
         request = Request(src[0], dst, several(src, from_options), to_options, transform, checkpoint)
         request.check(dry=dry)
         return request

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 
@@ -21,7 +22,7 @@ from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer
 from penstock.wal.segment import check_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -53,8 +54,8 @@ def append(directory: str, segment_size: str) -> Answer:
 
 def _lines() -> Iterator[list[bytes]]:
     """Yield the lines of standard input: what there is, as soon as there is a whole one. One too long is not read to its end."""
-    rest = bytearray()
-    while len(rest) <= RECORD_BYTES_MAX and (data := os.read(sys.stdin.fileno(), _CHUNK_BYTES)):
+    rest, read = bytearray(), _standard_input()
+    while len(rest) <= RECORD_BYTES_MAX and (data := read()):
         rest += data
         if b"\n" in data:
             *lines, last = bytes(rest).split(b"\n")
@@ -62,6 +63,16 @@ def _lines() -> Iterator[list[bytes]]:
             yield lines
     if rest:
         yield [bytes(rest)]
+
+
+def _standard_input() -> Callable[[], bytes]:
+    """Return what gives the bytes that are there, waits for the first, and gives none at the end; input may be a buffer, not a file."""
+    try:
+        descriptor = sys.stdin.fileno()
+    except io.UnsupportedOperation:
+        buffer = cast("io.BufferedIOBase", sys.stdin.buffer)  # such as that of a test runner
+        return lambda: buffer.read1(_CHUNK_BYTES)
+    return lambda: os.read(descriptor, _CHUNK_BYTES)
 
 
 def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json: bool) -> Answer:

@@ -201,9 +201,7 @@ class Database(ABC):
         try:
             yield
         except adbc.Error as error:
-            words = self._words(" ".join(str(error).split()))
-            if len(words) > 2 * _SHOWN:
-                words = f"{words[:_SHOWN]} [...] {words[-_SHOWN:]}"
+            words = shortened(self._words(" ".join(str(error).split())))
             if self._once_more(error, words, opening=opening):
                 raise _Again(words) from error
             kind = RowRefused if self._is_about_rows(error, words) else DatabaseError
@@ -285,6 +283,11 @@ class Database(ABC):
     @abstractmethod
     def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401 - an error of the driver
         ...
+
+
+def shortened(text: str) -> str:
+    """Return a text that is not too long for a message, with how it begins and ends."""
+    return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
 
 
 def _close(*opened: Any) -> None:  # noqa: ANN401 - objects of the driver

@@ -7,7 +7,8 @@ from there: it decides what a key that comes again means, and converts types.
 - merge: equal keys in a batch are added up first. Null adds nothing.
 
 With a quarantine each piece of a batch (what a task got at once from Spark, about 10,000 rows) has a savepoint. A piece
-that the database refuses is halved until the rows are found for whose sake it does.
+that the database refuses is halved until the rows are found for whose sake it does. Without one a batch that is refused is
+loaded once more in this way, and rolled back, for the error to show the first such row: databases do not say which it is.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.db.database import ROW
+from penstock.db.database import ROW, shortened
 from penstock.db.target import quoted
-from penstock.errors import OptionError, RowRefused, TableMismatch
+from penstock.errors import OptionError, PenstockError, RowRefused, TableMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +36,7 @@ REJECTED = {"sink_id": "text", "batch_id": "bigint", "reason": "text", "row": "t
 _ALIAS = quoted("penstock target")
 _DAY_MICROS = 86_400_000_000
 _LONG_MAX = 2**63 - 1
+_MEND = "mend it, or take badRows=quarantine"
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,13 @@ class Loading:
         with self._staged():
             self._store([])
 
-    def load(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Load all rows; `RowRefused` for one that cannot be stored, unless there is a table for them."""
+    def load(self, rows: Iterable[pa.RecordBatch], *, singly: bool = False) -> None:
+        """Load all rows; `RowRefused` for one that cannot be stored, unless there is a table for them.
+
+        `singly`: take the longer way of a quarantine also without one; the error has the first row that is refused by itself.
+        """
         with self._staged():
-            if self._rejects.table is None:
+            if self._rejects.table is None and not singly:
                 self._store(self._fit(rows))
             else:
                 for batch in self._fit(rows):
@@ -180,7 +185,7 @@ class Loading:
 
     def _reject(self, rows: pa.RecordBatch, reason: str) -> None:
         if self._rejects.table is None:
-            msg = f"{reason}: row {_lines(rows.slice(0, 1))[0]}; mend it, or take badRows=quarantine"
+            msg = f"{reason}: row {shortened(_lines(rows.slice(0, 1))[0])}; {_MEND}"
             raise RowRefused(msg)
         fixed = (self._rejects.sink_id, self._rejects.batch, reason)
         columns = [pa.repeat(value, rows.num_rows) for value in fixed]
@@ -228,6 +233,11 @@ class Loading:
         if self._db.execute(sql):
             msg = f"a sum in {', '.join(repr(field.name) for field in sums)} does not fit into 64 bits"
             raise RowRefused(msg)
+
+
+def names_row(error: PenstockError) -> bool:
+    """Tell whether an error shows the row that was refused."""
+    return isinstance(error, RowRefused) and error.message.endswith(_MEND)
 
 
 def _is_too_large(field: pa.Field) -> str:

@@ -54,13 +54,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
-from penstock.db.loading import REJECTED, Loading, Rejects, check_columns
+from penstock.db.loading import REJECTED, Loading, Rejects, check_columns, names_row
 from penstock.db.target import SQLITE, check_url, table_name
 from penstock.db.types import is_number
 from penstock.errors import (
     CheckpointMismatch,
     DatabaseError,
     OptionError,
+    PenstockError,
     RowRefused,
     TableMismatch,
 )
@@ -185,10 +186,27 @@ class DatabaseSink:
         except RowRefused as error:
             if self._options["badRows"] == "quarantine" or "badRows=quarantine" in error.message:
                 raise
-            msg = f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
-            raise RowRefused(msg) from error
+            raise self._refused(database, batch, rows, error) from error
         failpoints.hit("db.commit.done")
         return applied
+
+    def _refused(
+        self, database: Database, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]], error: RowRefused
+    ) -> RowRefused:
+        """Return the error that the database made of a batch, with the row it is about, which is looked for without storing any."""
+
+        def look(db: Database) -> None:
+            self._loading(db, batch.number).load(rows(), singly=True)
+            raise error  # no row is refused by itself; and nothing of this shall stay
+
+        try:
+            database.run(look)
+        except PenstockError as second:
+            if names_row(second):
+                return RowRefused(f"{second.message}, which sets such rows aside; nothing of this batch is stored")
+        return RowRefused(
+            f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
+        )
 
     def _begin(self, db: Database, driver: str, batch: Batch | None) -> int:
         if not db.columns(self._batches):

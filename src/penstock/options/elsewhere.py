@@ -7,6 +7,8 @@ here.
 
 from __future__ import annotations
 
+from penstock.options.source import SOURCE
+
 _INFERRED = "schema=infer infers the columns once, as Spark does; penstock schema prints them, for .schema(...)"
 _FAIL = (
     "what cannot be parsed fails the batch (badRecords=fail) or is set aside (badRecords=quarantine, with badRecordColumn in a query "
@@ -193,12 +195,14 @@ KNOWN_ELSEWHERE = {
     "database sink": _JDBC,
     "topic source": _KAFKA,
 }
+_PREFIX = "cloudfiles."
 _AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
 
 
 def advice(name: str, what: str) -> tuple[str, str] | None:
     """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
     known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(_AS.get(what, what), {}).items()}
-    if what == "source" and name.lower().startswith("cloudfiles.") and name.lower() not in known:
-        return name, "it is one of Auto Loader, for which there is nothing here"
+    if what == "source" and name.lower().startswith(_PREFIX) and name.lower() not in known:
+        ours = {option.name.lower(): option.name for option in SOURCE}.get(name.lower().removeprefix(_PREFIX))
+        return name, f"here it is {ours}" if ours else "it is one of Auto Loader, for which there is nothing here"
     return known.get(name.lower())

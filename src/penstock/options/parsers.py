@@ -68,7 +68,10 @@ def count(value: str, name: str) -> int:
 
 def number(value: str, name: str) -> int:
     """Return a whole number, 0 among them."""
-    return 0 if value.strip() == "0" else count(value, name)
+    if not re.fullmatch("[0-9]+", value.strip()):
+        msg = f"{name}={value!r} is not a number: expected a whole one, 0 or more, such as 1000"
+        raise OptionError(msg)
+    return count(value, name) if value.strip().strip("0") else 0
 
 
 def fraction(value: str, name: str) -> float:

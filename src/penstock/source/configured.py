@@ -20,7 +20,7 @@ from penstock.formats.families import RecordFormat
 from penstock.formats.format import TIME_OPTIONS, Dialect
 from penstock.formats.patterns import compiled
 from penstock.formats.registry import check_options
-from penstock.formats.schema import to_arrow
+from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.zones import UTC, unsaid, zone_name
 from penstock.options import SOURCE
 from penstock.options.formats import VALUES
@@ -394,15 +394,19 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
     if not fmt.data_schema.names:
         msg = "the schema has no column to read; expected one such as 'id bigint, name string'"
         raise OptionError(msg)
-    if fmt.name not in VALUES:
-        return
+    if fmt.name in VALUES:
+        _check_value(fmt, partitions=partitions)
+
+
+def _check_value(fmt: ReadFormat, *, partitions: bool) -> None:
+    """Raise `OptionError` unless the schema of a format of one column, `value`, has that, and no more than directories may name."""
     # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
     fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
     kinds = [field.type for field in fields]
-    if kinds not in ([pa.string()], [pa.binary()]):
-        msg = (
-            f"format={fmt.name} has one column, value {VALUES[fmt.name]}; found {', '.join(fmt.schema.names) or 'none'}"
-        )
+    allowed = [[pa.binary()], [pa.string()]] if VALUES[fmt.name] == "string" else [[pa.binary()]]
+    if kinds not in allowed:
+        columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in fmt.schema)
+        msg = f"format={fmt.name} has one column, value {VALUES[fmt.name]}; found {columns}"
         raise OptionError(msg)
     if kinds == [pa.binary()]:
         _check_binary_lines(fmt)

@@ -46,7 +46,7 @@ class SplitGuard:
         try:
             held, items = _looked_at(split, read, to_the_end=not aside.restarts)
         except (BadFile, BadRecord, FileChanged) as error:
-            self._set_aside(split, error, aside)
+            self.refuse(split, error)
             return
         yield from held
         try:
@@ -61,12 +61,13 @@ class SplitGuard:
         """Tell whether what an error is about is set aside."""
         return self.policy.changes if isinstance(error, FileChanged) else self.policy.files
 
-    def _set_aside(self, split: Split, error: BadFile | BadRecord | FileChanged, aside: Aside) -> None:
+    def refuse(self, split: Split, error: BadFile | BadRecord | FileChanged) -> None:
         """Set aside the range of a file that changed, or a file that is bad: once, whatever ranges of it were planned.
 
-        A file that is read in ranges is bad only by what it begins with, in each of them alike; the first one tells.
+        A file that is read in ranges is bad only by where it is and what it begins with, in each of them alike; the first one tells.
         """
-        if not self._takes(error):
+        aside = self.aside
+        if aside is None or not self._takes(error):
             raise error
         whole = isinstance(error, BadFile)
         if whole and split.start != (0 if self.begins is None else self.begins[split.file.path]):

@@ -43,7 +43,8 @@ Values = tuple[tuple[str, str | None], ...]
 def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
     """Yield the records of the splits, directory by directory, with the columns that these name.
 
-    Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing.
+    Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing, unless bad files are
+    set aside: then those of that directory are.
     """
     groups: dict[str, list[Split]] = {}
     for split in splits:
@@ -53,18 +54,26 @@ def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iter
         inner = _without(reading, values)
         place = f"{reading.root}/{folder}" if folder else reading.root
         try:
-            columns = {
-                name: _scalar(text, reading.format.schema.field(name), reading.format.zone) for name, text in values
-            }
-        except MalformedError as error:
-            msg = (
-                f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
-                f"have it taken for a name like others, {advice.AGAIN}"
-            )
-            raise BadFile(msg) from error
-        _check_complete(inner, place)
+            columns = _columns(reading, values, place)
+            _check_complete(inner, place)
+        except BadFile as error:
+            reading.refuse(group, error)
+            continue
         for batch in inner.batches(group, account):
             yield _with_columns(batch, columns, reading)
+
+
+def _columns(reading: Reading, values: Values, place: str) -> dict[str, pa.Scalar]:
+    """Return what a directory names, as values of their columns; `BadFile` if one is none of its type."""
+    schema, zone = reading.format.schema, reading.format.zone
+    try:
+        return {name: _scalar(text, schema.field(name), zone) for name, text in values}
+    except MalformedError as error:
+        msg = (
+            f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
+            f"have it taken for a name like others, {advice.AGAIN}"
+        )
+        raise BadFile(msg) from error
 
 
 def _values(folder: str, schema: pa.Schema, kept: frozenset[str]) -> Values:

@@ -120,6 +120,11 @@ class Reading:
     def _guard(self) -> SplitGuard:
         return SplitGuard(self.files, self.policy, self.aside, self.named.begins if self.named else None)
 
+    def refuse(self, splits: Iterable[Split], error: BadFile) -> None:
+        """Set the files of the splits aside, whatever is in them, if bad files are; else raise the error."""
+        for split in splits:
+            self._guard.refuse(split, error)
+
     def in_zone(self, zone: str) -> Reading:
         """Return how the same is read with the times that say no zone in this one."""
         return self if zone == self.format.zone else replace(self, format=replace(self.format, zone=zone))

@@ -300,7 +300,8 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
     if not _has_schema(reading, key, paths[0], source):
         return None
     try:
-        sink.setdefault("format", same_format(source, flag="sink.format", topics=is_topics(paths[0])))
+        if "format" not in sink:
+            sink["format"] = same_format(source, flag="sink.format", topics=is_topics(paths[0]))
         if pipeline.transform is not None:
             load_transform(pipeline.transform, name="transform")
         load_told(sink)
