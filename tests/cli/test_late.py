@@ -56,6 +56,19 @@ def whys(said: Said) -> dict[str, str]:
     return {file["path"]: file["why"] for file in said.facts["files"]}
 
 
+@pytest.mark.parametrize("found", [b"", b'v1\n{}\n{"v":1,"curs', b"\xff" * 64])
+@pytest.mark.parametrize("command", ["late", "reset"])
+def test_offset_that_was_cut_is_damage_and_no_other_query(
+    penstock: Callable[..., Said], query: Pipeline, command: str, found: bytes
+) -> None:
+    """It was told as an SRC that no query has read, and its user looked for a slip in the call."""
+    offset = max((query.checkpoint / "offsets").iterdir())
+    offset.write_bytes(found)
+    said = penstock(command, query.src, query.dst)
+    assert said.status == 3
+    assert f"{str(offset)!r} is damaged or missing" in said.err
+
+
 def test_what_was_not_read_is_listed(penstock: Callable[..., Said], query: Pipeline) -> None:
     """Late files, seen by the query or not yet, what has not settled and what is of the future, each with its why; nothing is changed."""
     late(query, "d", "five")

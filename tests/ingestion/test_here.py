@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -19,7 +20,7 @@ import polars as pl
 import psutil
 import pytest
 
-from penstock.errors import Fenced, OptionError, PenstockError
+from penstock.errors import CheckpointMismatch, Fenced, OptionError, PenstockError
 from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
@@ -125,6 +126,26 @@ def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str
     """Files that grow or are taken away, functions of the user's and names from rows are for Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
     assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
+
+
+@pytest.mark.parametrize("lost", ["its last batch", "all of it"])
+def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, lost: str) -> None:
+    """Every run tells it, a dry one too, and not only the first that has a batch: that may be weeks later."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1, rows=2)
+    ingest(src, dst)
+    older = tmp_path / "older"
+    shutil.copytree(dst, older)
+    texts(src, 2, rows=2)
+    ingest(src, dst)
+    for sink in filter(lambda path: path.name != "checkpoint", (dst / "_penstock").iterdir()):
+        shutil.rmtree(sink)
+        if lost == "its last batch":
+            shutil.copytree(older / "_penstock" / sink.name, sink)
+    told = "ends with batch 0" if lost == "its last batch" else "has none of it"
+    with pytest.raises(CheckpointMismatch, match=f"batch 2 of query .* {told}: the output directory was emptied"):
+        ingest(src, dst)
+    assert told in command(src, dst, "--dry-run", check=False).stderr
 
 
 def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:

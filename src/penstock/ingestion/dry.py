@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import FileTooLate, PenstockError
 from penstock.formats.aside import Aside
 from penstock.formats.schema import spark_name
-from penstock.ingestion.earlier import Earlier
+from penstock.ingestion.earlier import Earlier, check_follows
 from penstock.ingestion.replan import in_flight
 from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
@@ -134,6 +134,7 @@ class Preview:
     def run(self) -> DryRun:
         """Look. Raises what is wrong with the call; what is wrong with the input is the `problem` of the answer."""
         self.earlier().check()
+        check_follows(self.checkpoint, self.sink_of)
         # Else the plan ends with the first one.
         given = {name: text for name, text in self.source.items() if name != "tooLate"}
         options = parse(LIVE_SOURCE, {**given, **self.carried}, what="source")

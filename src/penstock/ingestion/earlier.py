@@ -2,6 +2,13 @@
 
 A new checkpoint would have rows twice that DST has of files that are still there. One of another input that is still there,
 and so was not just renamed, would have files of this input taken for those that were read.
+
+Failure: *an output that lost what nothing new comes behind.*
+  1. An output is put back from an older copy, or its state is removed; its checkpoint stays.
+  2. The ingest is run again. All that SRC has was read by its checkpoint, so there is no batch, and only a batch asks the ledger
+     where it stands.
+  3. It ends well, as often as it is run, and what it says it has done is not there. The first new file tells, perhaps weeks on.
+  Rule: where no batch is in flight, the one that would come next is compared with the ledger before anything else.
 """
 
 from __future__ import annotations
@@ -12,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import CheckpointMismatch, DamagedState, NotThere, OptionError, PenstockError, StorageError
 from penstock.ingestion.names import ROWS
+from penstock.ingestion.replan import in_flight
 from penstock.options import SOURCE, parse
 from penstock.options.kafka import SERVERS, is_topics, of_address
+from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
@@ -23,7 +32,7 @@ from penstock.source.where import where
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.sink.ledger import State
     from penstock.source.where import Where
@@ -41,6 +50,19 @@ _SELECTING = (
     "modifiedAfter",
     "modifiedBefore",
 )
+
+
+def check_follows(checkpoint: Checkpoint, sink_of: Callable[[str], Sink]) -> None:
+    """Raise `CheckpointMismatch` where the ledger has not what the checkpoint says is committed; `sink_of` makes the sink of a query.
+
+    Of a batch in flight that is said when it is run.
+    """
+    query = checkpoint.query_id()
+    # Before the ledger is read: a driver that works beside this one puts a batch there first.
+    committed = checkpoint.numbers("commits")
+    if query is not None and committed and in_flight(checkpoint) is None:
+        sink = sink_of(query)
+        sink.place(sink.ledger.head(), Batch(query, committed[-1] + 1))
 
 
 @dataclass(frozen=True)

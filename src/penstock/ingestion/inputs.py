@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.errors import DamagedState, OptionError
+from penstock.errors import OptionError
 from penstock.ingestion.dry import Preview
 from penstock.ingestion.drytopics import TopicPreview
 from penstock.ingestion.given import check_ours, given_options, text, texts
@@ -152,14 +152,7 @@ class FileInput:
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the cursor behind the last file."""
-        offsets = checkpoint.offsets(number)
-        if len(offsets) != 1 or offsets[0] is None:
-            place = f"{checkpoint.location}/offsets/{number}"
-            msg = (
-                f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
-            )
-            raise DamagedState(msg)
-        return offsets[0]
+        return checkpoint.only_offset(number)
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:
         """Return how many splits of a plan are of files that are not as they were."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import unique
 from penstock.errors import OptionError
 from penstock.formats.account import Account
-from penstock.ingestion.earlier import Earlier
+from penstock.ingestion.earlier import Earlier, check_follows
 from penstock.ingestion.given import given_options
 from penstock.ingestion.ingested import standing
 from penstock.ingestion.inputs import input_of
@@ -120,6 +120,7 @@ class Job:
     def prepare(self, *, make: bool = True) -> None:
         """Look at what is there, and `make` what is not; a file that cannot be written is told now, not by a task or in Java."""
         Earlier(self._input.storage, self._input.options, self._output, self._dst, self._checkpoint).check()
+        check_follows(self._checkpoint, self.sink)
         if not make:
             return
         checkpoint, path = locate(self._checkpoint.location)

@@ -338,14 +338,23 @@ def _reading(
         query = checkpoint.query_id() or ""
         writes = tuple((sink, head) for sink, head in heads if query in head.batches)
         options = _options(root, [sink for sink, _ in writes], source)
-        if writes and _is_of(checkpoint, options):
+        if writes and _is_of(checkpoint, options, [sink for sink, _ in writes]):
             read = where(options)
             yield ReadingQuery(read.storage, read.root, options, checkpoint, writes)
 
 
-def _is_of(checkpoint: Checkpoint, options: Options) -> bool:
-    """Tell whether the last offset of a checkpoint is of this source; older ones do not say."""
-    offset = _last_offset(checkpoint)[1]
+def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
+    """Tell whether the last offset of a checkpoint is of this source; older ones do not say.
+
+    `DamagedState` where there is none of a source of files, and an ingest, which has no other, writes these sinks.
+    """
+    number, offset = _last_offset(checkpoint)
+    if (
+        offset is None
+        and number >= 0
+        and any(sink.stage and not is_topics(sink.stage.source["path"]) for sink in sinks)
+    ):
+        offset = checkpoint.only_offset(number)
     return offset is not None and offset.get("root", mark(options)) == mark(options)
 
 

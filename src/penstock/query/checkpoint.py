@@ -104,6 +104,17 @@ class Checkpoint:
         """
         return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
 
+    def only_offset(self, number: int) -> dict[str, Any]:
+        """Return the end offset of batch `number` of a query that has one source, ours. `DamagedState` if it is not there."""
+        offsets = self.offsets(number)
+        if len(offsets) != 1 or offsets[0] is None:
+            place = f"{self.location}/offsets/{number}"
+            msg = (
+                f"{place!r} is damaged or missing: it has no offset of this source; restore the checkpoint from a copy"
+            )
+            raise DamagedState(msg)
+        return offsets[0]
+
     def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
 

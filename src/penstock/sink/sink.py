@@ -160,7 +160,7 @@ class Sink:
         head = self.ledger.head(look)
         _check_taken_over(self, head)
         if batch is not None:
-            self._place(head, batch)
+            self.place(head, batch)
         self.layout.check_progress(batch)
         recipients = self.cipher.recipients()
         if recipients:
@@ -201,7 +201,7 @@ class Sink:
                 if name.startswith(TEMPORARY):
                     yield directory, name
 
-    def _place(self, head: State, batch: Batch) -> Standing:
+    def place(self, head: State, batch: Batch) -> Standing:
         """Return where a batch stands to the last one of its query; `CheckpointMismatch` if it fits nowhere."""
         number, mark = head.batches.get(batch.query, (-1, ""))
         return place(Last(batch.query, number, mark), batch, self._nouns)
@@ -326,7 +326,7 @@ class Sink:
         head = self.ledger.head(look)
         if results:
             self.committer.check(head, Claim(epoch=results[0].epoch))
-        if self._place(head, batch) is Standing.APPLIED:
+        if self.place(head, batch) is Standing.APPLIED:
             self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
             self.committer.publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)
