@@ -65,7 +65,9 @@ def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dic
     return carried_out(run, None)
 
 
-def command(src: Path, dst: Path, *more: str, points: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+def command(
+    src: Path | str, dst: Path, *more: str, points: str = "", check: bool = True
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": points}
     done = subprocess.run([*COMMAND, src, dst, *more], capture_output=True, text=True, check=False, env=environment)

@@ -1,8 +1,9 @@
 """The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
 
 A process of its own takes a second to begin, so what is read in less than that is read here. What takes longer is not, even where it is one
-task: this process can be asked to end, and answers at once. The others are new interpreters, no copies of
-this process, which has threads. They end with it, however it ends:
+task: this process can be asked to end, and answers at once. What it does itself is done in a thread that nobody waits for any more then: a
+broker that does not answer keeps it for minutes, and all it could still do is write what does not count. The others are new
+interpreters, no copies of this process, which has threads. They end with it, however it ends:
 
 1. The ingest is killed, and its processes wait for a next task, each holding both ends of the queue of tasks: they wait for ever.
    Rule: each watches the process that has started it.
@@ -22,16 +23,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for_end
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
     from multiprocessing.process import BaseProcess
 
+_T = TypeVar("_T")
 _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
 
@@ -66,7 +67,7 @@ class Workers:
         `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`.
         """
         if not apart or not self._begin():
-            return [call(*task) for task in tasks if self._goes_on()]
+            return self.here(lambda: [call(*task) for task in tasks if self._goes_on()])
         assert self._pool is not None  # noqa: S101 - it was just begun
         try:
             return self._awaited([self._pool.submit(call, *task) for task in tasks])
@@ -77,7 +78,14 @@ class Workers:
             self._end()
             raise
 
-    def _awaited(self, calls: list[Future[Any]]) -> list[Any]:
+    def here(self, call: Callable[..., _T], *given: Any) -> _T:  # noqa: ANN401 - what `call` takes
+        """Return `call(*given)`, made in this process. Raises what it does, and `WorkersEnded`: it goes on, and nobody hears of it."""
+        called: Future[_T] = Future()
+        threading.Thread(target=_answer, args=(called, call, given), name="penstock-task", daemon=True).start()
+        (answer,) = self._awaited([called])
+        return answer
+
+    def _awaited(self, calls: list[Future[_T]]) -> list[_T]:
         waiting = set(calls)
         while waiting and self._goes_on():
             self._check_processes()
@@ -92,7 +100,7 @@ class Workers:
             raise BrokenProcessPool
 
     def _processes(self) -> list[BaseProcess]:
-        return list((self._pool and self._pool._processes or {}).values())  # noqa: SLF001 - it has no other name
+        return list(((self._pool and self._pool._processes) or {}).values())  # noqa: SLF001 - it has no other name
 
     def _goes_on(self) -> bool:
         if self._ending.is_set():
@@ -118,6 +126,14 @@ class Workers:
             process.kill()
         pool, self._pool = self._pool, None
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _answer(called: Future[_T], call: Callable[..., _T], given: tuple[Any, ...]) -> None:
+    """Have a future be what a call returns, or raises."""
+    try:
+        called.set_result(call(*given))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, who waits for it raises it
+        called.set_exception(error)
 
 
 def _settle(driver: int) -> None:
