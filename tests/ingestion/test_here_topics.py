@@ -87,6 +87,21 @@ def test_a_first_batch_that_is_repeated_begins_where_it_was_planned(
     assert lines(tmp_path / "out") == expected(brokers, 3)
 
 
+def test_a_later_batch_that_was_planned_alone(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read from the end of the batch in front of it on, though nobody who lives has planned it."""
+    done = ingest(tmp_path / "out")
+    brokers.planned = 1
+    with monkeypatch.context() as patched:
+        patched.setattr(QueryHere, "_batch", _unanswered)
+        with pytest.raises(BrokerAway):
+            ingest(tmp_path / "out")
+    assert (tmp_path / f"out/_penstock/checkpoint/offsets/{done.batch + 1}").exists()
+    ingest(tmp_path / "out")
+    assert lines(tmp_path / "out") == expected(brokers)
+
+
 def _unanswered(*_: object, **__: object) -> Any:
     msg = "no answer"
     raise BrokerAway(msg)
