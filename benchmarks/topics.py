@@ -1,4 +1,4 @@
-"""`python -m benchmarks.topics [CONTENDER...]`: topics of Kafka into Parquet: as an ingest, as a stream, and by Spark's own connector.
+"""`python -m benchmarks.topics [CONTENDER...]`: topics of Kafka into Parquet: by ingests, as a stream, and by Spark's own connector.
 
 A broker of its own on this machine has a million records (`RECORDS`) of about 100 bytes in four partitions. Each contender is a process
 with a session of its own, in turns; it takes the topic three times (`RUNS`), the first of which does not count. Wall and processor
@@ -23,6 +23,7 @@ import pyarrow.dataset as ds
 from rich.console import Console
 
 import penstock
+from penstock.ingestion.ingest import carried_out, here
 from tests.support import jars
 from tests.support.kafka import running
 
@@ -43,6 +44,13 @@ _console = Console(highlight=False, soft_wrap=True)
 def ingest(spark: SparkSession, servers: str, topic: str, out: str) -> None:
     """Take the topic by an ingest, with Kafka's own columns."""
     penstock.ingest(spark, f"kafka://{servers}/{topic}", out, sink={"format": "parquet"})
+
+
+def without_spark(spark: SparkSession, servers: str, topic: str, out: str) -> None:  # noqa: ARG001 - as all contenders
+    """Take the topic as `penstock ingest` does where nothing needs Spark: processes of its own are begun anew each time."""
+    run = here(f"kafka://{servers}/{topic}", out, source={}, sink={"format": "parquet"})
+    assert run is not None
+    carried_out(run, None)
 
 
 def ingest_json(spark: SparkSession, servers: str, topic: str, out: str) -> None:
@@ -76,6 +84,7 @@ def _query(spark: SparkSession, source: str, servers: str, topic: str, out: str,
 
 CONTENDERS: dict[str, Callable[[SparkSession, str, str, str], None]] = {
     "ingest": ingest,
+    "without-spark": without_spark,
     "stream": stream,
     "connector-ours": java_ours,
     "connector-parquet": java_parquet,

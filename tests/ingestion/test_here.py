@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -69,7 +70,9 @@ def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dic
     return carried_out(run, None)
 
 
-def command(src: Path, dst: Path, *more: str, points: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+def command(
+    src: Path | str, dst: Path, *more: str, points: str = "", check: bool = True
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": points}
     done = subprocess.run([*COMMAND, src, dst, *more], capture_output=True, text=True, check=False, env=environment)
@@ -362,8 +365,9 @@ def test_interrupted_while_they_begin() -> None:
 
     def interrupt() -> None:
         while not over.wait(0.01):
-            for child in _spawned(psutil.Process()):
-                child.send_signal(signal.SIGINT)
+            with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+                for child in _spawned(psutil.Process()):
+                    child.send_signal(signal.SIGINT)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()

@@ -17,8 +17,6 @@ from penstock.ingestion.replan import in_flight
 from penstock.ingestion.topics import topic_offset
 from penstock.kafka.carried import Share
 from penstock.kafka.offset import ranges
-from penstock.options.internal import LIVE_TOPICS
-from penstock.options.kafka import parse_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.topics import Topics
     from penstock.kafka.offset import Range
-    from penstock.kafka.plan import TopicPlanner
 
 _SAMPLED_RANGES = 8
 _SAMPLED_OFFSETS = 1_000  # of each of them
@@ -61,22 +58,15 @@ class TopicPreview(Preview):
         if self.sink.options["onPublish"] or not numbers or not self.is_settled(numbers[-1]):
             return False
         start = self.offset(numbers[-1])
-        return self._planner().latest(start) == start
+        return self.topics.planner(1).latest(start) == start
 
     def offset(self, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch that was planned."""
         return topic_offset(self.checkpoint, number)
 
-    def _planner(self) -> TopicPlanner:
-        from penstock.kafka.cluster import Cluster
-        from penstock.kafka.plan import TopicPlanner
-
-        options = parse_topics(self.topics.planned(1), stream=True, table=LIVE_TOPICS)
-        return TopicPlanner(options, Cluster(options))
-
     def _topic_plans(self) -> Iterator[tuple[int, list[Range], bool]]:
         """Yield the batches that have something to read: number, ranges, and whether it was planned before."""
-        planner, numbers = self._planner(), self.checkpoint.numbers("offsets")
+        planner, numbers = self.topics.planner(1), self.checkpoint.numbers("offsets")
         number = numbers[-1] if numbers else -1
         start: dict[str, Any] = self.offset(number) if numbers else planner.initial()
         if numbers and in_flight(self.checkpoint) == number:

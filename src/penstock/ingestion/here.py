@@ -1,7 +1,7 @@
 """The query of an ingest without Spark: plans, writes and commits what is there, batch by batch, and ends.
 
-Spark's start is most of what a small ingest costs, and of Spark an ingest needs an order of steps, a checkpoint and processes. Where both
-ends are on this host, no function of the user's is called and nothing is watched, these are to be had here. The planner, the stage, the
+Spark's start is most of what a small ingest costs, and of Spark an ingest needs an order of steps, a checkpoint and processes. Where files
+are on this host, no function of the user's is called and nothing is watched, these are to be had here. The planner, the stage, the
 sink and the order in which they are asked are those of a query of Spark's; the entries of the checkpoint are Spark's, too, so that
 either goes on from what the other has committed:
 
@@ -22,14 +22,12 @@ Failure: *two drivers of one checkpoint.*
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, Fenced, PenstockError
-from penstock.formats.zones import UTC
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
@@ -37,27 +35,28 @@ from penstock.query.batch import Task
 from penstock.query.entries import Entries
 from penstock.query.writing import Bound
 from penstock.session.processors import cores
-from penstock.source.configured import carried
-from penstock.source.dividing import weight
+from penstock.source.configured import carried_row
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
+    from penstock.ingestion.planning import Planning
+    from penstock.query.batch import Batch
     from penstock.query.checkpoint import Checkpoint
     from penstock.query.writing import QueryWriting, Started, TaskReport
-    from penstock.source.cursor import Split
-    from penstock.source.plan import Planner
-
-# What is read in less time than processes take to begin, about.
-_APART_WEIGHT = 16 << 20
 
 
 @dataclass(frozen=True)
 class QueryHere:
-    """One run of a query over the files that are there now. `sink_id` is what the user calls the sink, if he does."""
+    """One run of a query over what is there now.
+
+    `ended` returns the offset at the end of a batch that is planned, `sink_id` is what the user calls the sink, if he does.
+    """
 
     checkpoint: Checkpoint
-    planner: Planner
+    ended: Callable[[int], dict[str, Any]]
+    planner: Planning
     writing: QueryWriting[Any, Any]
     sink_id: str | None
 
@@ -71,28 +70,35 @@ class QueryHere:
 
         Raises what planning, reading, writing and committing raise; `Fenced` where another driver goes on from the same checkpoint.
         """
-        self.planner.prepare_available_now()
+        try:
+            with Workers(cores(), ending) as workers:
+                self._take(workers, query, driver)
+        except (
+            WorkersEnded
+        ) as ended:  # where it was asked to end, a batch in flight stays planned, and the next run repeats it
+            if ended.killed:
+                raise _killed() from None
+
+    def _take(self, workers: Workers, query: str, driver: str) -> None:
+        """Take all that is there. Raises `WorkersEnded`, as well as what `run` does."""
+        workers.here(self.planner.prepare_available_now)
         number, again = max(self.checkpoint.numbers("offsets"), default=-1), in_flight(self.checkpoint)
-        start = self.planner.initial() if number < 0 else self._offset(number)
-        with Workers(cores(), ending) as workers, suppress(_Asked):
-            if again is not None:
-                self._batch(workers, again, start, query, driver)
-            while not ending.is_set():
-                end = self.planner.latest(start)
-                if end == start and number >= 0:
-                    return
-                number += 1
-                self._plan(number, end)
-                if number:
-                    self.planner.committed(start)
-                failpoints.hit("ingest.here.planned")
-                self._batch(workers, number, end, query, driver)
-                start = end
+        start = workers.here(self._offset, number)
+        if again is not None:
+            before = workers.here(self._offset, again - 1)
+            self._batch(workers, self.checkpoint.batch(query, again), before, start, driver)
+        while (end := workers.here(self.planner.latest, start)) != start or number < 0:
+            number += 1
+            self._plan(number, end)
+            if number:
+                self.planner.committed(start)
+            failpoints.hit("ingest.here.planned")
+            self._batch(workers, self.checkpoint.batch(query, number), start, end, driver)
+            start = end
 
     def _offset(self, number: int) -> dict[str, Any]:
-        (offset,) = self.checkpoint.offsets(number)
-        assert offset is not None  # noqa: S101 - the job has looked at it
-        return offset
+        """Return the offset at the end of a batch; in front of the first one, like Spark, what its planner begins with now."""
+        return self.planner.initial() if number < 0 else self.ended(number)
 
     def _plan(self, number: int, end: dict[str, Any]) -> None:
         try:
@@ -104,37 +110,25 @@ class QueryHere:
             )
             raise Fenced(msg) from error
 
-    def _batch(self, workers: Workers, number: int, end: dict[str, Any], query: str, driver: str) -> None:
-        """Write and commit one batch that is planned, for the first time or again. Raises `_Asked`, as well as what it meets."""
-        batch = self.checkpoint.batch(query, number)
-        bound = Bound(self.sink_id or query, driver, batch)
-        started, zone, tasks = self.writing.begin(bound), self.planner.zone(end), self.planner.tasks(end)
-        apart = sum(weight(split) for task in tasks for split in task) > _APART_WEIGHT
-        if not apart:  # several tasks would be several parts, for nothing
-            tasks = [[split for task in tasks for split in task]]
+    def _batch(self, workers: Workers, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
+        """Write and commit one batch that is planned, for the first time or again. Raises `WorkersEnded`, as well as what it meets."""
+        bound = Bound(self.sink_id or batch.query, driver, batch)
+        started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end)
         reports: list[TaskReport[Any]] = []
-        calls = [
-            (started, Task(query, number, partition), splits, zone or UTC) for partition, splits in enumerate(tasks)
-        ]
+        calls = [(started, Task(batch.query, batch.number, number), text) for number, text in enumerate(tasks.carried)]
         try:
-            reports = workers.each(_written, calls, apart=apart)
-            self.writing.commit(reports, number, bound)
-        except WorkersEnded as ended:
-            raise _killed() if ended.killed else _Asked from None
+            reports = workers.each(_written, calls, apart=tasks.apart)
+            self.writing.commit(reports, batch.number, bound)
         except Exception:  # whatever a task or the commit has met, the sink cleans up and it is raised
             self.writing.abort(reports)
             raise
         failpoints.hit("ingest.here.committed")
-        Entries(self.checkpoint).done(number)
+        Entries(self.checkpoint).done(batch.number)
 
 
-class _Asked(Exception):
-    """The run was asked to end, and has ended in a batch: that stays planned, and is repeated by the next run."""
-
-
-def _written(started: Started[Any, Any], task: Task, splits: list[Split], zone: str) -> TaskReport[Any]:
+def _written(started: Started[Any, Any], task: Task, carried: str) -> TaskReport[Any]:
     """Write the rows of one task; called in the process that is to do it."""
-    return started.write(task, iter([carried(splits, zone)] if splits else []))
+    return started.write(task, iter([carried_row(carried)]))
 
 
 def _killed() -> PenstockError:

@@ -16,6 +16,7 @@ from penstock.ingestion.drytopics import TopicPreview
 from penstock.ingestion.given import check_ours, given_options, text, texts
 from penstock.ingestion.names import Names, names_taken
 from penstock.ingestion.places import check_apart, check_directories
+from penstock.ingestion.planning import FilePlanning, TopicPlanning
 from penstock.ingestion.schema import ReadSchema
 from penstock.ingestion.topics import Topics, topic_offset
 from penstock.options import SOURCE, parse
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.ingestion.planning import Planning
     from penstock.ingestion.stage import Stage
     from penstock.query.checkpoint import Checkpoint
     from penstock.sink.sink import Sink
@@ -72,8 +74,11 @@ class Input(Protocol):
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
         """Return what is carried to `tasks` tasks, a row a part of the input; `location` is the checkpoint's."""
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planner | None:
-        """Return what plans `tasks` tasks a batch in this process; `None` where that is for a process of Spark's. `OptionError`."""
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
+        """Return what plans `tasks` tasks a batch in this process; `None` where that is for a process of Spark's.
+
+        Raises `OptionError` and `DependencyError`.
+        """
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch, which counts what was read; empty where it counts nothing. Raises `DamagedState`."""
@@ -141,14 +146,14 @@ class FileInput:
         carried = dict(self.options) | _carried(location) | {"tasks": str(tasks)}
         return spark.readStream.format("penstock").options(**carried).load()
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planner | None:
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
         """Return the planner of files that do not grow and stay where they are, on this host."""
         options = parse(LIVE_SOURCE, dict(self.options) | _carried(location) | {"tasks": str(tasks)}, what="source")
         if not self.storage.of_this_host or options["follow"] or options["cleanSource"] != "off":
             return None
         planner = configured.planner(options, stage.reading)
         assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
-        return planner
+        return FilePlanning(planner)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the cursor behind the last file."""
@@ -222,8 +227,9 @@ class TopicInput:
         """Return the ranges that the source of topics plans."""
         return self.topics.frame(spark, tasks)
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:
-        """Return nothing: a broker that fails is for Spark's tasks to try again."""
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning:  # noqa: ARG002 - one of `Input`
+        """Return the planner of topics: what a broker that goes for a while needs is the client's patience, not Spark's."""
+        return TopicPlanning(self.topics.planner(tasks), self.topics.options["minPartitions"] or tasks)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the positions in all partitions."""

@@ -17,8 +17,8 @@ from penstock.sink.existing import STAGE
 from penstock.storage import locate
 
 if TYPE_CHECKING:
+    from penstock.ingestion.planning import Planning
     from penstock.options import Options
-    from penstock.source.plan import Planner
 
 
 class JobHere(Job):
@@ -48,13 +48,15 @@ class JobHere(Job):
         writing = QueryWriting(
             partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
         )
-        return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
+        return QueryHere(
+            self._checkpoint, partial(self._input.offset, self._checkpoint), planner, writing, options["sinkId"]
+        )
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the driver of a batch in flight is another process of this host that lives."""
         return driver != drivers.owner(query, None) and drivers.lives(driver)
 
-    def _planner(self) -> Planner | None:
+    def _planner(self) -> Planning | None:
         return self._input.planner_here(Stage.of(self._stage), self._checkpoint.location, self._tasks)
 
     def _sink_options(self) -> Options:

@@ -29,7 +29,7 @@ from penstock.kafka.offset import OURS, Partition, Positions
 from penstock.kafka.values import ValueReader
 from penstock.options import SOURCE, parse
 from penstock.options.formats import VALUES
-from penstock.options.internal import SPLITS
+from penstock.options.internal import LIVE_TOPICS, SPLITS
 from penstock.options.kafka import CLIENT, KAFKA, SERVERS, STARTING, is_topics, of_address, parse_topics
 from penstock.session import ddl
 from penstock.source import configured
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.aside import Aside
+    from penstock.kafka.plan import TopicPlanner
     from penstock.options import Options
     from penstock.query.checkpoint import Checkpoint
     from penstock.source.noted import SchemaNotes
@@ -127,6 +128,14 @@ class Topics:
     def frame(self, spark: SparkSession, tasks: int) -> DataFrame:
         """Return the ranges of the topics as rows, for `tasks` tasks a batch."""
         return spark.readStream.format("penstock-kafka").options(**self.planned(tasks)).load()
+
+    def planner(self, tasks: int) -> TopicPlanner:
+        """Return what plans, in this process; `DependencyError` where the library is missing."""
+        from penstock.kafka.cluster import Cluster
+        from penstock.kafka.plan import TopicPlanner
+
+        options = parse_topics(self.planned(tasks), stream=True, table=LIVE_TOPICS)
+        return TopicPlanner(options, Cluster(options))
 
     def planned(self, tasks: int) -> dict[str, str]:
         """Return the options of the source that plans."""

@@ -1,7 +1,9 @@
 """The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
 
 A process of its own takes a second to begin, so what is read in less than that is read here. What takes longer is not, even where it is one
-task: this process can be asked to end, and answers at once. The others are new interpreters, no copies of this process, which has threads.
+task: this process can be asked to end, and answers at once. What it does itself is done in a thread that nobody waits for any more then: a
+broker that does not answer keeps it for minutes, and all it could still do is write what does not count. The others are new interpreters,
+no copies of this process, which has threads.
 Each has a connection to this process whose two ends nobody else holds, so either learns when the other is gone, however it went:
 
 1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
@@ -28,16 +30,18 @@ import sys
 import threading
 import traceback
 from collections import deque
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.connection import wait as wait_for_any
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import debugging, unforeseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+_T = TypeVar("_T")
 _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
 _STDIN = 0
@@ -76,7 +80,7 @@ class Workers:
         is a `PenstockError`.
         """
         if not apart or not self._begin(len(tasks)):
-            return [call(*task) for task in tasks if self._goes_on()]
+            return self.here(lambda: [call(*task) for task in tasks if self._goes_on()])
         try:
             return self._answers(call, tasks)
         except (EOFError, OSError):  # of a connection
@@ -85,6 +89,14 @@ class Workers:
         except BaseException:  # also what interrupts: nothing is left behind
             self._end()
             raise
+
+    def here(self, call: Callable[..., _T], *given: Any) -> _T:  # noqa: ANN401 - what `call` takes
+        """Return `call(*given)`, made in this process. Raises what it does, and `WorkersEnded`: it goes on, and nobody hears of it."""
+        called: Future[_T] = Future()
+        threading.Thread(target=_answer, args=(called, call, given), name="penstock-task", daemon=True).start()
+        while not called.done() and self._goes_on():
+            wait([called], _LOOK_SECONDS)
+        return called.result()
 
     def _answers(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
         results: list[Any] = [None] * len(tasks)
@@ -117,6 +129,14 @@ class Workers:
         """End all processes at once; what they do counts for nothing."""
         while self._processes:
             self._processes.pop().end()
+
+
+def _answer(called: Future[_T], call: Callable[..., _T], given: tuple[Any, ...]) -> None:
+    """Have a future be what a call returns, or raises."""
+    try:
+        called.set_result(call(*given))
+    except BaseException as error:  # noqa: BLE001 - whatever it is, who waits for it raises it
+        called.set_exception(error)
 
 
 class _Process:

@@ -1,0 +1,198 @@
+"""An ingest of topics without Spark: each committed record once, whatever is killed, whoever goes on; and an answer to a stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.errors import BrokerAway
+from penstock.ingestion.here import QueryHere
+from penstock.ingestion.ingest import carried_out, here
+from penstock.kafka import cluster, read
+from penstock.kafka.offset import Partition
+from tests.ingestion.test_here import command, lines
+from tests.support.wait import PATIENCE_SECONDS, wait_for
+from tests.testing.topics_program import Brokers, row_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.ingestion.ingested import Ingested
+    from penstock.ingestion.run import IngestRun
+    from tests.support.kafka import Kafka
+
+SOURCE = {"format": "text", "maxOffsetsPerTrigger": "4"}
+OFFSETS = 6
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    """Return brokers whose answers are made up, for all that is asked in this process."""
+    made_up = Brokers(OFFSETS)
+    monkeypatch.setattr(cluster, "Cluster", lambda _: made_up)
+    monkeypatch.setattr(read, "read", made_up.read)
+    return made_up
+
+
+def begun(dst: Path, **source: str) -> IngestRun:
+    """Return a run without Spark over these brokers, that has not begun."""
+    run = here("kafka://nowhere:9092/orders", str(dst), source=SOURCE | source, sink={"format": "text"})
+    assert run is not None
+    return run
+
+
+def ingest(dst: Path, **source: str) -> Ingested:
+    """Take what is there."""
+    return carried_out(begun(dst, **source), None)
+
+
+def expected(brokers: Brokers, begin: int = 0) -> list[str]:
+    """Return the values of all records up to the ends of now, from an offset of the first partition on, and one less of the other."""
+    ends = brokers.ends([Partition("orders", number) for number in range(2)])
+    parts = [(each, max(begin - each.number, 0), end.offset) for each, end in ends.items()]
+    return sorted(row_of(each, at).decode() for each, first, end in parts for at in brokers.records(each, first, end))
+
+
+def test_each_record_once_over_several_batches_and_runs(tmp_path: Path, brokers: Brokers) -> None:
+    """Batches, a run that finds more, one that finds nothing, and a batch whose end Spark's log has lost."""
+    done = ingest(tmp_path / "out")
+    assert done.batch > 0
+    assert lines(tmp_path / "out") == expected(brokers)
+    brokers.planned = 1
+    again = ingest(tmp_path / "out")
+    assert again.batch > done.batch
+    assert (again.input_offsets, again.left_offsets) == (2 * OFFSETS - 1, 0)
+    assert lines(tmp_path / "out") == expected(brokers)
+    assert ingest(tmp_path / "out").batch == again.batch
+    (tmp_path / f"out/_penstock/checkpoint/commits/{again.batch}").unlink()
+    assert ingest(tmp_path / "out").batch == again.batch
+    assert lines(tmp_path / "out") == expected(brokers)
+
+
+def test_a_first_batch_that_is_repeated_begins_where_it_was_planned(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`latest` is another place by then: what came meanwhile is in the next batch, and is not passed over."""
+    with monkeypatch.context() as patched:
+        patched.setattr(QueryHere, "_batch", _unanswered)
+        with pytest.raises(BrokerAway):
+            ingest(tmp_path / "out", startingOffsets="latest")
+    brokers.planned = 1
+    assert ingest(tmp_path / "out", startingOffsets="latest").batch > 0
+    assert lines(tmp_path / "out") == expected(brokers, 3)
+
+
+def test_a_later_batch_that_was_planned_alone(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read from the end of the batch in front of it on, though nobody who lives has planned it."""
+    done = ingest(tmp_path / "out")
+    brokers.planned = 1
+    with monkeypatch.context() as patched:
+        patched.setattr(QueryHere, "_batch", _unanswered)
+        with pytest.raises(BrokerAway):
+            ingest(tmp_path / "out")
+    assert (tmp_path / f"out/_penstock/checkpoint/offsets/{done.batch + 1}").exists()
+    ingest(tmp_path / "out")
+    assert lines(tmp_path / "out") == expected(brokers)
+
+
+def _unanswered(*_: object, **__: object) -> Any:
+    msg = "no answer"
+    raise BrokerAway(msg)
+
+
+@pytest.mark.parametrize("silent", ["ends", "read"])
+def test_asked_to_end_while_no_broker_answers(tmp_path: Path, brokers: Brokers, silent: str) -> None:
+    """The failure of a stop that waits for `timeout`, whether a plan is asked for or a task reads; the next run goes on."""
+    ingest(tmp_path / "out")
+    brokers.planned = 1
+    waits, answers, waited = threading.Event(), threading.Event(), threading.Event()
+
+    def wait(*_: object) -> Any:
+        waits.set()
+        answers.wait(PATIENCE_SECONDS)
+        waited.set()
+        _unanswered()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(*((read, "read", wait) if silent == "read" else (brokers, "ends", wait)))
+        run = begun(tmp_path / "out")
+        following = threading.Thread(target=run.follow, args=(None,))
+        following.start()
+        assert waits.wait(PATIENCE_SECONDS)
+        run.end()
+        assert not waited.is_set()
+        following.join()
+    answers.set()
+    run.publish()
+    ingest(tmp_path / "out")
+    assert lines(tmp_path / "out") == expected(brokers)
+
+
+STEPS = [
+    "ingest.here.planned=kill",
+    "kafka.read=kill@2",
+    "sink.write.staged=kill@2",
+    "sink.ledger.before-put=kill@3",
+    "sink.ledger.after-put=kill@3",
+    "sink.publish.one=kill",
+    "sink.publish.before-note=kill",
+    "ingest.here.committed=kill@2",
+]
+
+
+def visible(dst: Path) -> Counter[tuple[int, int]]:
+    """Return how often each record can be seen, by partition and offset."""
+    files = [str(path) for path in dst.glob("*.parquet")]
+    rows = ds.dataset(files).to_table(columns=["partition", "offset"]).to_pylist() if files else []
+    return Counter((row["partition"], row["offset"]) for row in rows)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("programs")
+@pytest.mark.timeout(900)
+def test_killed_at_each_step_and_gone_on_from_by_spark(kafka: Kafka, tmp_path: Path) -> None:
+    """Each step meets what another crash has left, beside transactions that abort; the next run, with Spark or without, repeats it."""
+    topic, dst = kafka.topic(partitions=2), tmp_path / "out"
+    src = f"kafka://{kafka.servers}/{topic}"
+    limit = ("--source-option", "maxOffsetsPerTrigger=20")
+    for number, points in enumerate(STEPS):
+        produced(kafka, topic, 4)
+        done = command(src, dst, *limit, "--roll-rows", "15", points=points, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        committed = Counter((partition, offset) for partition, offset, _ in kafka.committed(topic))
+        assert not visible(dst) - committed
+        by = ("--master", "local[2]") if number % 4 == 1 else ()
+        said = command(src, dst, *limit, *by).stdout
+        assert ("without Spark" in said) == (not by)
+        assert visible(dst) == committed, points
+
+
+def produced(kafka: Kafka, topic: str, transactions: int) -> None:
+    """Produce transactions of ten records, of which every fourth aborts."""
+    producer = kafka.producer(topic)
+    for number in range(transactions):
+        producer.begin_transaction()
+        for each in range(10):
+            producer.produce(topic, value=b"%d" % each, partition=each % 2)
+        producer.flush()
+        producer.abort_transaction() if number % 4 == 3 else producer.commit_transaction()
+    wait_for(lambda: len(kafka.committed(topic)) % 30 == 0, "the end of the transactions")
+
+
+def test_much_is_written_by_several_processes(kafka: Kafka, tmp_path: Path) -> None:
+    """More than a process reads while others begin: ranges are shared out, and each record is in one of them."""
+    topic, dst, count = kafka.topic(partitions=3), tmp_path / "out", 130_000
+    settings: dict[str, Any] = {"queue.buffering.max.messages": count}
+    producer = kafka.producer(**settings)
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=number % 3)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert "without Spark" in command(f"kafka://{kafka.servers}/{topic}", dst, "--roll-rows", "20000").stdout
+    assert visible(dst) == Counter((number % 3, number // 3) for number in range(count))
