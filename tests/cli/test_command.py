@@ -12,7 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.main import get_command
+from typer.main import get_group
 
 from penstock import __version__
 from penstock.cli import ingest, process, state
@@ -173,7 +173,7 @@ def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    "command", [name for name in get_command(app).commands if name not in {"demo", "doctor", "warmup"}]
+    "command", [name for name in get_group(app).commands if name not in {"demo", "doctor", "warmup"}]
 )
 def test_a_command_without_arguments_says_how_it_is_used(penstock: Callable[..., Said], command: str) -> None:
     """What is missing is told, with 2, not a stack."""

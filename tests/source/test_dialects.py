@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_an_array_of_python(source: Input, indent: int | None) -> None:
     """`json.dump` of a list: each element is a record, with the offset at which it stands in the file."""
     data = json.dumps(people(3), indent=indent).encode()
     source.put("a.json", data)
-    found = source.rows(f"{SCHEMA}, _meta struct", multiLine="true", metadataColumn="_meta")
+    found = source.rows(f"{SCHEMA}, _meta metadata", multiLine="true", metadataColumn="_meta")
     assert [(row["id"], row["name"]) for row in found] == [(i, f'a{i}[,]"\n') for i in range(3)]
     for row in found:
         element = data[row["_meta"]["offset"] :].lstrip(b"[, \n")
@@ -130,9 +131,15 @@ def test_a_document_is_one_split_whatever_its_size(source: Input) -> None:
 def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
     """Spark reads the first of two documents and drops the other without a word; here the file is told."""
     source.put("a.json", b'{"id":1}\n{"id":2}\n')
-    with pytest.raises(BadRecord, match="a.json"):
+    with pytest.raises(
+        BadRecord, match="a.json.*; multiLine=true takes a file for one object.*: leave it out if each line is one"
+    ):
         source.rows(SCHEMA, multiLine="true")
     assert len(source.rows(SCHEMA)) == 2
+    source.put("a.json", b'[{"id":1},\n{"id":"x"}]')
+    with pytest.raises(BadRecord, match="expected bigint in column 'id'") as wrong:
+        source.rows(SCHEMA, multiLine="true")
+    assert "multiLine" not in wrong.value.message
     with pytest.raises(OptionError, match="leave one of them out"):
         source.rows(SCHEMA, multiLine="true", lineSep=";")
 
@@ -161,6 +168,17 @@ def test_the_option_that_is_probably_meant_is_named(
     rows = source.rows(SCHEMA, **options)
     assert [row["id"] for row in rows] == list(range(len(rows)))
     assert rows
+
+
+@pytest.mark.parametrize("blank", ["\v", "\f", "\xa0"])
+def test_white_space_that_is_none_in_json_is_shown(source: Input, blank: str) -> None:
+    """A record that only looks right is told with what is wrong with it, not without."""
+    source.put("a.json", f'{{"id":1}}{blank}\n'.encode())
+    with pytest.raises(
+        BadRecord,
+        match=re.escape(f"""found '{{"id":1}}{blank.encode("unicode_escape").decode()}', expected one JSON"""),
+    ):
+        source.rows(SCHEMA)
 
 
 @pytest.mark.parametrize("multi_line", ["true", "false"])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Pass: TypeAlias = Callable[[bytes, npt.NDArray[np.int64]], Found]  # of a block and where its records begin
 
 EXCERPT_CHARACTERS = 80
+_BLANK = b" \t\r\n"  # no more: other white space may be what is wrong
 
 
 class MalformedError(ValueError):
@@ -67,7 +68,7 @@ def raise_bad_record(
         low, high = (low, middle) if refused else (middle, high)
     record = block[bounds[low] : bounds[high]]
     reason = _refusal(decode, record) or error
-    msg = f"found '{excerpt(record.rstrip())}', expected {reason}"
+    msg = f"found '{excerpt(record.rstrip(_BLANK))}', expected {reason}"
     raise BadRecord(msg, offset=bounds[low]) from reason
 
 

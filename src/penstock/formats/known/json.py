@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from penstock.formats.families import RecordFormat
@@ -44,6 +45,8 @@ class _Json(RecordFormat):
         start = record.lstrip()
         if b"\0" in start[:4]:
             return "; set encoding to what the file has, such as UTF-16LE"
+        if fmt.multi_line and not _is_json(record):
+            return "; multiLine=true takes a file for one object, or one array of objects: leave it out if each line is one"
         if not fmt.multi_line and (start.startswith(b"[") or start == b"{"):
             return "; set multiLine=true if a file is one document, or one array of them"
         return ""
@@ -58,6 +61,15 @@ class _Json(RecordFormat):
 
         lines = as_lines(whole(chunks))
         return b"", self.stream_blocks(fmt, (lines,) if lines else (), how)
+
+
+def _is_json(record: bytes) -> bool:
+    """Tell whether a record is one value, whatever of: then the file is read as it is meant."""
+    try:
+        json.loads(record)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 FORMAT = _Json()
