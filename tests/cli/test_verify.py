@@ -173,6 +173,24 @@ def test_an_unpublished_file_that_was_staged_is_checked(penstock: Callable[..., 
     assert problems(penstock("verify", output.root, "--json")) == [("altered", "f0.txt")]
 
 
+@pytest.mark.parametrize(("there", "status"), [("c", 0), ("c\n", 0), ("x", 1), ("x\n", 1), ("x\nmine\n", 1)])
+def test_bytes_of_somebody_else_where_a_growing_file_goes_on(
+    penstock: Callable[..., Said], output: Output, there: str, status: int
+) -> None:
+    """They may have the length of what is committed and not appended yet; what a killed driver appended of that is well."""
+    sink = output.sink(growing="true", fileName="events.log")
+    output.batch(sink, 0, {0: ["a"]})
+    failpoints.arm("sink.publish.grow=error")
+    with pytest.raises(OSError, match="failpoint"):
+        output.batch(sink, 1, {0: ["c"]})
+    failpoints.arm("")
+    (output.root / "events.log").write_text(f"a\n{there}")
+    said = penstock("verify", output.root)
+    assert said.status == status
+    assert ("altered: events.log: " in said.out) is bool(status)
+    assert penstock("finish", output.root).status == status
+
+
 def test_a_growing_file_is_checked_by_length(penstock: Callable[..., Said], output: Output) -> None:
     """A growing file must have the committed length: a longer one was appended to by somebody else, a shorter one cut."""
     output.batch(output.sink(growing="true", fileName="events.log"), 0, {0: ["one", "two"]})

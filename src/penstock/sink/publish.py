@@ -256,6 +256,15 @@ def _check_begun(storage: Storage, target: str, gained: Iterable[bytes], growth:
             at += len(data)
 
 
+def is_ours(storage: Storage, target: str, staging: str, growth: Growth) -> bool:
+    """Tell whether a growing file goes on as it is to, as far as it goes. `NotThere`, `DamagedState` of what is staged for it."""
+    try:
+        _check_begun(storage, target, _gained(storage, staging, growth), growth)
+    except PublishConflict:
+        return False
+    return True
+
+
 def _not_ours(target: str, growth: Growth) -> str:
     """Return in words that somebody else has written where a growing file is gone on with, and what to do."""
     more = growth.after - growth.before

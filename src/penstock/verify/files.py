@@ -34,6 +34,7 @@ from penstock.errors import BadFile, DamagedState, NotThere, PenstockError, Stor
 from penstock.formats.encryption import is_encrypted
 from penstock.sink.buckets import DEFAULT_PARTITION
 from penstock.sink.existing import sink_ids
+from penstock.sink.publish import is_ours
 from penstock.sink.segments import digest
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.sink.sparklog import LOG, no_output
@@ -346,9 +347,18 @@ class _Check:
                 )
 
     def _grown(self, view: SinkView, path: str, length: int, growth: Growth | None) -> bool:
-        """Compare the length of a growing file; tell whether some of it, `growth`, is still owed."""
+        """Compare the length of a growing file; tell whether some of it, `growth`, is still owed.
+
+        What it has of that is compared with what is staged: its length would be right, too, if somebody else had written there.
+        """
         size = size_if_there(self._storage, f"{self._root}/{path}")
         visible = size or 0
+        if growth is not None and growth.before < visible <= length and not self._goes_on(view, growth):
+            more = f"{length - growth.before} bytes belong that are committed and not visible yet"
+            self._report(
+                "altered", path, f"bytes of somebody else behind byte {growth.before}, where {more} (it grows)"
+            )
+            return True
         if visible == length:
             return False
         if growth is not None and growth.before <= visible < length:
@@ -360,6 +370,12 @@ class _Check:
         elif _is_newest(view):
             self._report(_kind_by_length(size, length), path, f"{size} bytes, the ledger says {length} (it grows)")
         return False
+
+    def _goes_on(self, view: SinkView, growth: Growth) -> bool:
+        """Tell whether a growing file goes on as it is to; of segments that are gone or damaged `_staged` tells."""
+        with suppress(NotThere, DamagedState):
+            return is_ours(self._storage, f"{self._root}/{growth.path}", view.sink.staging, growth)
+        return True
 
     def once(self, views: list[SinkView]) -> None:
         """Report paths that are named more than once."""
