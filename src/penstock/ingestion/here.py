@@ -73,9 +73,8 @@ class QueryHere:
         try:
             with Workers(cores(), ending) as workers:
                 self._take(workers, query, driver)
-        except (
-            WorkersEnded
-        ) as ended:  # where it was asked to end, a batch in flight stays planned, and the next run repeats it
+        except WorkersEnded as ended:
+            # Where it was asked to end, a batch in flight stays planned, and the next run repeats it.
             if ended.killed:
                 raise _killed() from None
 
