@@ -14,7 +14,7 @@ from benchmarks.alone import halves
 from benchmarks.data import DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
-from benchmarks.measure import MB, Bench, Contender, about, checked, command, job, process, together, warm
+from benchmarks.measure import MB, Bench, Contender, about, checked, command, crossing, job, process, together, warm
 from benchmarks.memory import Watch
 from benchmarks.output import Same, WrongResult
 from benchmarks.room import Worker, clear, ensure_archive, worker
@@ -207,13 +207,12 @@ def _one_new_file(bench: Bench) -> list[Figure]:
 )
 def _plain_text(bench: Bench) -> list[Figure]:
     data = bench.data("text", TEXT_BYTES, 2 * PARTS)
-    crossing = {"op": "cross", "rows": data.rows, "width": data.size // data.rows - 1}
     with sessions(bench, "plain") as (theirs, ours):
         spark, plain, crossed = bench.alternate(
             [
                 warm(SPARK, theirs, "spark", data, "text"),
                 warm(PLAIN, ours, "plain", data, "text"),
-                Contender("the crossing alone", lambda _: float(ours.ask(**crossing)["seconds"]), lambda _: None),
+                crossing(ours, data.rows, data.size // data.rows - 1),
             ],
             drop=ROUNDS_TO_WARM,
         )

@@ -5,6 +5,7 @@ What it takes is Spark's own, for any source and sink in Python: the least that 
 
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from benchmarks.data import ddl, plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -27,17 +30,39 @@ _TASKS = 8
 _BATCH_ROWS = 10_000  # what Spark puts into a batch on the way out
 
 
-def cross(spark: SparkSession, rows: int, width: int) -> float:
-    """Send about `rows` lines of `width` bytes into the JVM and out of it; return the seconds."""
+def cross(spark: SparkSession, rows: int, width: int, *, where: str | None = None, by: str | None = None) -> float:
+    """Send about `rows` rows into the JVM and out of it; return the seconds.
+
+    They are lines of `width` bytes; with 0 the plain records of `data`. `where` is a condition for what goes out; with `by` nothing does,
+    and the rows are counted by that column.
+    """
     spark.dataSource.register(Crossing)
-    options = {"batches": str(max(rows // _BATCH_ROWS // _TASKS, 1)), "width": str(width)}
-    start = time.perf_counter()
-    spark.read.format("crossing").options(**options).load().write.format("crossing").mode("append").save()
-    return time.perf_counter() - start
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    batch = pa.record_batch({"value": pa.array(["x" * width] * _BATCH_ROWS)}) if width else plain(_BATCH_ROWS)
+    with tempfile.NamedTemporaryFile(suffix=".arrow") as ready:
+        with pa.ipc.new_stream(ready, batch.schema) as stream:
+            stream.write_batch(batch)
+        ready.flush()
+        options = {
+            "batches": str(max(rows // _BATCH_ROWS // _TASKS, 1)),
+            "rows": ready.name,
+            "columns": _columns(width),
+        }
+        start = time.perf_counter()
+        frame = spark.read.format("crossing").options(**options).load()
+        if by is not None:
+            frame.groupBy(by).count().collect()
+        else:
+            (frame.where(where) if where else frame).write.format("crossing").mode("append").save()
+        return time.perf_counter() - start
+
+
+def _columns(width: int) -> str:
+    return "value string" if width else ddl("json")
 
 
 class Crossing(DataSource):
-    """A batch of lines, again and again, to nowhere."""
+    """A batch of rows, again and again, to nowhere."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,28 +70,29 @@ class Crossing(DataSource):
         return "crossing"
 
     def schema(self) -> str:
-        """Return that of text."""
-        return "value string"
+        """Return that of the rows that are ready."""
+        return self.options["columns"]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark passes it by its name
         """Return the source."""
-        return _Lines(int(self.options["batches"]), int(self.options["width"]))
+        return _Rows(int(self.options["batches"]), self.options["rows"])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002, FBT001 - Spark passes it by its name
         """Return the sink."""
         return _Nowhere()
 
 
-class _Lines(DataSourceReader):
-    def __init__(self, batches: int, width: int) -> None:
+class _Rows(DataSourceReader):
+    def __init__(self, batches: int, rows: str) -> None:
         self._batches = batches
-        self._width = width
+        self._rows = rows
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(number) for number in range(_TASKS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - all are alike
-        batch = pa.record_batch({"value": pa.array(["x" * self._width] * _BATCH_ROWS)})
+        with pa.OSFile(self._rows) as file, pa.ipc.open_stream(file) as stream:
+            batch = stream.read_next_batch()
         for _ in range(self._batches):
             yield batch
 

@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from benchmarks.shapes import SHAPES, fields
@@ -19,6 +19,8 @@ from benchmarks.shapes import SHAPES, fields
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pyarrow as pa
 
 SEED = 20261120
 VERSION = 1  # of the generator: another one makes other bytes
@@ -99,6 +101,15 @@ def ddl(form: str) -> str:
         msg = f"{form} has columns that are no names of types alone"
         raise ValueError(msg)
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+def plain(rows: int) -> pa.RecordBatch:
+    """Return the first plain records as rows."""
+    from penstock.formats import ReadFormat, decoder  # noqa: PLC0415 - to make files needs nothing of it
+    from penstock.formats.schema import to_arrow  # noqa: PLC0415 - likewise
+
+    lines = islice(_json_lines(random.Random(SEED)), rows)  # noqa: S311 - repeatable, not secret
+    return decoder(ReadFormat("json", to_arrow(schema("json")))).decode(b"".join(lines))
 
 
 def _make(recipe: Recipe, directory: Path) -> None:

@@ -19,7 +19,7 @@ from benchmarks.data import LONG_AGO, DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
 from benchmarks.latency import measured
-from benchmarks.measure import MB, Bench, Contender, checked, command, job, process, warm
+from benchmarks.measure import MB, Bench, Contender, checked, command, crossing, job, process, warm
 from benchmarks.output import Same, WrongResult, visible
 from benchmarks.room import clear, ensure_archive, whole_command, whole_process, worker
 
@@ -102,9 +102,19 @@ def _encrypted(bench: Bench) -> list[Figure]:
 )
 def _where(bench: Bench) -> list[Figure]:
     data = bench.data("json", _BYTES, PARTS)
-    spark, ours = _side_by_side(bench, data, "parquet", engine="plain", check=Same(None), where="score < 0.5")
+    condition = "score < 0.5"
+    with sessions(bench, "plain") as (theirs, ours):
+        contenders = [
+            replace(warm(label, who, engine, data, "parquet", where=condition), check=Same(None))
+            for label, who, engine in ((SPARK, theirs, "spark"), (PLAIN, ours, "plain"))
+        ]
+        contenders.append(crossing(ours, data.rows, 0, where=condition))
+        spark, plain, crossed = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    what = "JSON to a condition to Parquet, a plain query"
     return [
-        Figure("where", "JSON to a condition to Parquet, a plain query", ours, spark, "faster", 1.5, facts(data, ours))
+        Figure("where", what, plain, spark, "faster", 1.5, facts(data, plain)),
+        Figure("where", f"{what}, against the crossing of its rows alone", plain, crossed, "longer"),
+        Figure("where", "the crossing of these rows alone, to the condition and out", crossed, spark, "faster"),
     ]
 
 
@@ -121,9 +131,13 @@ def _group_by(bench: Bench) -> list[Figure]:
 
     with sessions(bench, "plain") as (theirs, ours):
         contenders = [contender(SPARK, theirs, "spark"), contender(PLAIN, ours, "plain")]
-        spark, plain = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+        contenders.append(crossing(ours, data.rows, 0, by="country"))
+        spark, plain, crossed = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    what = "JSON counted by a column, a plain query"
     return [
-        Figure("group-by", "JSON counted by a column, a plain query", plain, spark, "faster", 2, facts(data, plain))
+        Figure("group-by", what, plain, spark, "faster", 2, facts(data, plain)),
+        Figure("group-by", f"{what}, against the crossing of its rows alone", plain, crossed, "longer"),
+        Figure("group-by", "the crossing of these rows alone, and a count", crossed, spark, "faster"),
     ]
 
 
