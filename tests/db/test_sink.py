@@ -847,6 +847,8 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
         ({"mode": "merge", "keyColumns": "k"}, "column 'v' is no number"),
         ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
         ({"badRows": "ignore"}, "fail, quarantine"),
+        ({"table": "x", "batchTable": '"x"'}, "is where rows of table='x' go"),
+        ({"table": "x", "batchTable": "x_rejected", "badRows": "quarantine"}, "is where rows of table='x' go"),
         ({"table": "t\n"}, "table='t\\\\n' begins or ends with a blank or a line break"),
         ({"batchTable": " b"}, "batchTable=' b' begins or ends"),
         ({"url": "sqlite:///x/y.db\n"}, "url begins or ends with a blank or a line break"),

@@ -118,6 +118,9 @@ class DatabaseSink:
         self._batches = table_name(options["batchTable"], option="batchTable")
         rejected = (*self._table[:-1], f"{self._table[-1]}_rejected")
         self._rejected = rejected if options["badRows"] == "quarantine" else None
+        if self._batches in {self._table, self._rejected}:
+            msg = f"batchTable={options['batchTable']!r} is where rows of table={options['table']!r} go; give the ids of batches another"
+            raise OptionError(msg)
         batches = ".".join(self._batches)
         behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
         self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
