@@ -297,16 +297,18 @@ class Ledger:
     def _whole(self, state: State, tries: int = _TRIES) -> State:
         """Return the head with all of its open parts; or the one that a live query has put meanwhile, and swept tables of this one."""
         try:
-            return replace(state, open=self._parts.read(state.open))
+            parts = self._parts.read(state.open)
         except DamagedState:
             last = max(self.numbers(), default=0)
             if last == state.n or not tries:
                 raise
-        return self._whole(self.read(last), tries - 1)
+            return self._whole(self.read(last), tries - 1)
+        return state if parts is state.open else replace(state, open=parts)
 
     def in_record(self, state: State, batch: int) -> State:
         """Return a decision with no more open parts in it than a record should hold: the others are staged in a table, and durable."""
-        return replace(state, open=self._parts.in_record(state.open, state.n - 1, batch))
+        parts = self._parts.in_record(state.open, state.n - 1, batch)
+        return state if parts is state.open else replace(state, open=parts)
 
     def open_of(self, parts: OpenParts, writer: int) -> list[OpenPart]:
         """Return the open parts of one writer, of which no more is read than that; for tasks."""

@@ -16,11 +16,8 @@ with little patience, whose errors are told by what is to be done about them.
 
 from __future__ import annotations
 
-import email.utils
 import errno
 import os
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
@@ -357,6 +354,11 @@ class _NativeUpload:
 
 def _ahead_ns(endpoint: str) -> int:
     """Return by how much the store's clock is ahead of this machine's; 0 where they differ by less than such an answer can tell."""
+    # A fifth of what importing `penstock.storage` takes, which every process does; few have a store.
+    import email.utils
+    import urllib.error
+    import urllib.request
+
     before = clock.now_ns()
     request = urllib.request.Request(endpoint, method="HEAD")  # noqa: S310 - the user's own address of a store
     try:
