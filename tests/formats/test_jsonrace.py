@@ -12,7 +12,7 @@ from penstock.formats.account import Account
 from penstock.formats.json.dense import DenseReader
 from penstock.formats.json.exact import exact
 from penstock.formats.json.frame import FrameReader
-from penstock.formats.json.race import Race
+from penstock.formats.json.race import Race, race_of
 from penstock.formats.json.read import JsonReader
 from penstock.formats.patterns import TimeForms
 
@@ -65,6 +65,7 @@ def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("faster", ["dense", "frame"])
 def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
     """Good blocks, and one with a line that has an escape, one with a null, and one with a key that no column has."""
+    race_of.cache_clear()
     asked = []
     for name, kind, method in (("dense", DenseReader, "read"), ("frame", FrameReader, "most")):
         read: Callable[..., object] = getattr(kind, method)
@@ -83,3 +84,9 @@ def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatc
         assert reader.read(block, account).equals(exact(block, SCHEMA))
     assert account.unknown == {"more": 1}
     assert [name for name, size in asked if size == len(BLOCK)][:4] == ["dense", "frame", faster, faster]
+
+
+def test_the_next_reader_of_a_schema_knows_it() -> None:
+    """A task has but a few blocks, and a reader of its own."""
+    assert race_of(SCHEMA, "a", "b") is race_of(pa.schema(list(SCHEMA)), "a", "b")
+    assert race_of(SCHEMA, "a", "b") is not race_of(SCHEMA.remove(0), "a", "b")

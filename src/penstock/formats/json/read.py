@@ -28,7 +28,7 @@ from penstock.formats.json.doubt import Doubt, merged
 from penstock.formats.json.exact import count_unknown, exact
 from penstock.formats.json.frame import FrameReader
 from penstock.formats.json.quick import QuickReader
-from penstock.formats.json.race import Race
+from penstock.formats.json.race import race_of
 from penstock.formats.lines import not_blank, record_starts
 from penstock.formats.malformed import MalformedError, of_records
 
@@ -59,7 +59,7 @@ class JsonReader:
         self._frame = FrameReader(schema, times) if FrameReader.takes(schema) else None
         self._quick = QuickReader(schema, times) if QuickReader.takes(schema) else None
         self._doubt = None if self._quick is None else Doubt(self._quick)
-        self._race = Race(_DENSE, _FRAME)
+        self._race = race_of(schema, _DENSE, _FRAME)
         self._is_dense = False  # as the block before was
         self._not_dense = self._not_quick = 0  # blocks for which they are not asked
         self._unknown_pieces = 0
