@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 
     from benchmarks.room import Worker
 
-WORKS = ["bucketed", "parquet-parquet", "gzip", "encrypted", "where", "group-by", "next-file", "interpreter", "visible"]
+WORKS = [
+    "bucketed",
+    "parquet-parquet",
+    "gzip",
+    "encrypted",
+    "named",
+    "where",
+    "group-by",
+    "next-file",
+    "interpreter",
+    "visible",
+]
 
 _BYTES = 323 * MB
 _WHOLE_BYTES = 1000 * MB
@@ -94,6 +105,41 @@ def _encrypted(bench: Bench) -> list[Figure]:
                 for series in taken
             ]
     return figures
+
+
+@case(
+    "named",
+    "`ingest` of files that the lines of a list name, against an `ingest` of their directory; in a session that is up.",
+)
+def _named(bench: Bench) -> list[Figure]:
+    ensure_archive(bench.room)
+    text = bench.data("text", 2 * _BYTES, PARTS)
+    figures = []
+    with worker("ingest", bench.room) as ours:
+        for data in (text, _as_parquet(bench.data("json", 2 * _BYTES, PARTS))):
+            lists = bench.directory(f"lists-{data.form}")
+            lists.mkdir()
+            (lists / "all.txt").write_text("".join(f"{path}\n" for path in data.paths))
+            os.utime(lists / "all.txt", (LONG_AGO, LONG_AGO))
+            contenders = [
+                _from("the directory", ours, data, {}),
+                _from("names", ours, data, {"files": str(lists)}),
+            ]
+            directory, names = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            figures.append(
+                Figure("named", f"{data.form} that a list names", names, directory, "longer", 1.1, facts(data, names))
+            )
+    return figures
+
+
+def _from(label: str, ours: Worker, data: DataSet, source: dict[str, str]) -> Contender:
+    """Return an ingest of files into files of their own form; `source` are options beside those of the form."""
+
+    def run(output: Path) -> float:
+        asked = job("ingest", data, output, data.form)
+        return float(ours.ask(op="run", job=asked | {"source": asked["source"] | source})["seconds"])
+
+    return Contender(label, run, checked(data.form, data.rows))
 
 
 @case(
