@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -19,12 +20,14 @@ import polars as pl
 import psutil
 import pytest
 
+from penstock import failpoints
 from penstock.errors import Fenced, OptionError, PenstockError
 from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
+from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
 from tests.support.wait import PATIENCE_SECONDS, wait_for
@@ -181,6 +184,56 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     assert lines(dst) == expected
 
 
+@pytest.mark.parametrize("anew", [True, False], ids=["planned-anew", "taken-out"])
+def test_a_plan_that_another_driver_has_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+    """The failure of a driver that stood still behind its plan: it does not commit its rows as those of another one's plan."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 1)
+    ingest(src, dst)
+    texts(src, 2)
+    entry = dst / "_penstock/checkpoint/offsets/1"
+
+    def overtaken(point: str) -> None:
+        if point == "ingest.here.planned":
+            *settings, offset = entry.read_text().splitlines()
+            entry.unlink()
+            other = {name: value for name, value in json.loads(offset).items() if name != "sum"} | {"left": [7, 7]}
+            if anew:
+                entry.write_text("\n".join([*settings, json.dumps(summed(other))]))
+
+    monkeypatch.setattr(failpoints, "hit", overtaken)
+    with pytest.raises(Fenced, match="another driver uses the checkpoint"):
+        ingest(src, dst)
+    assert lines(dst) == expected
+
+
+@pytest.mark.parametrize(("name", "apart"), [("a.txt", False), ("a.txt.gz", True), ("a.parquet", True)])
+def test_what_packed_files_hold_may_be_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, apart: bool
+) -> None:
+    """The failure of a short file that unpacks to gigabytes: it was read in this process, which heard of no stop meanwhile."""
+    asked: list[bool] = []
+    each = Workers.each
+
+    def looked_at(self: Workers, *given: Any, apart: bool) -> list[Any]:
+        asked.append(apart)
+        return each(self, *given, apart=False)
+
+    monkeypatch.setattr(Workers, "each", looked_at)
+    src = tmp_path / "in"
+    src.mkdir()
+    rows = [os.urandom(50).hex() for _ in range(30_000)]
+    text = "".join(f"{row}\n" for row in rows).encode()
+    if name.endswith(".parquet"):
+        pl.DataFrame({"value": rows}).write_parquet(src / name)
+    else:
+        (src / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    os.utime(src / name, (1e9, 1e9))
+    source = {"format": "parquet", "schema": "value string"} if name.endswith(".parquet") else {}
+    assert ingest(src, tmp_path / "out", source).rows == len(rows)
+    assert asked == [apart]
+
+
 def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
     """What a task raises is raised, in one process and in several; mended, the next run takes all."""
     src, dst = tmp_path / "in", tmp_path / "out"
@@ -266,6 +319,20 @@ def test_killed_while_its_processes_write(on_disk: Path) -> None:
     assert gone
     assert not alive
     assert lines(dst) == []
+
+
+def test_stopped_in_its_first_batch(tmp_path: Path) -> None:
+    """Who stops it is not told that there is nothing to read."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1)
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
+    with subprocess.Popen([*COMMAND, src, dst], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+        process.terminate()
+        said, _ = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped" in said
+    assert "nothing to read" not in said
 
 
 def sleeps(seconds: float) -> float:

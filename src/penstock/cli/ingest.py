@@ -319,7 +319,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     new = facts["new"]
     if new["input_files"] or new["input_bytes"] or new["input_offsets"] or new["rows"]:
         _show_new(facts, out)
-    else:
+    elif not facts["interrupted"]:
         out.print(_nothing(facts), soft_wrap=True)
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
         out.print(f"aside    {aside} since the sink began: penstock status {quote(facts['path'])}", soft_wrap=True)

@@ -17,6 +17,12 @@ Failure: *two drivers of one checkpoint.*
   1. Two ingests start at the same time, each plans batch 0.
   2. The one writes its plan and commits, then the other: two plans, one number.
   Rule: the entry of a batch is put where none is, so one of them has it. The other is `Fenced`, and has written nothing.
+
+Failure: *a plan that was made anew by another driver.*
+  1. A plans a batch, and stands still before it begins it in the sink, whose ledger so names no driver that lives.
+  2. A file of the plan changes. B has the batch planned anew, as after a crash.
+  3. A goes on, takes the entry that it finds for its own, and commits the rows of its plan as those of B's. What that has more is lost.
+  Rule: the entry is compared with the plan, behind its fingerprint being taken. From then on the sink refuses another one's.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from uuid import UUID
 
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, Fenced, PenstockError
+from penstock.formats.codecs import codec_of
 from penstock.formats.zones import UTC
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
@@ -43,23 +50,29 @@ from penstock.source.dividing import weight
 if TYPE_CHECKING:
     import threading
 
+    from penstock.query.batch import Batch
     from penstock.query.checkpoint import Checkpoint
     from penstock.query.writing import QueryWriting, Started, TaskReport
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
 
-# What is read in less time than processes take to begin, about.
+# What is read in less time than processes take to begin, about; and what of a packed file counts for, which may be many times as much.
 _APART_WEIGHT = 16 << 20
+_PACKED = 16
 
 
 @dataclass(frozen=True)
 class QueryHere:
-    """One run of a query over the files that are there now. `sink_id` is what the user calls the sink, if he does."""
+    """One run of a query over the files that are there now.
+
+    `sink_id` is what the user calls the sink, if he does. `packed`: a file is packed, as a table is, also where its name does not say so.
+    """
 
     checkpoint: Checkpoint
     planner: Planner
     writing: QueryWriting[Any, Any]
     sink_id: str | None
+    packed: bool
 
     def named(self) -> tuple[str, str]:
         """Return the id of the query, which has one from now on, and what names it with this process, its driver."""
@@ -98,18 +111,28 @@ class QueryHere:
         try:
             Entries(self.checkpoint).plan(number, json.dumps(end))
         except AlreadyThere as error:
-            msg = (
-                f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "
-                "more; leave it to the other, or run the same command again when that has ended"
-            )
-            raise Fenced(msg) from error
+            raise self._overtaken() from error
+
+    def _overtaken(self) -> Fenced:
+        msg = (
+            f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "
+            "more; leave it to the other, or run the same command again when that has ended"
+        )
+        return Fenced(msg)
+
+    def _planned(self, number: int, end: dict[str, Any], query: str) -> Batch:
+        """Return the batch as its entry has it. Raises `Fenced` where that is not the plan of this driver any more."""
+        batch = self.checkpoint.batch(query, number)
+        if self.checkpoint.offsets(number) != [json.loads(json.dumps(end))]:
+            raise self._overtaken()
+        return batch
 
     def _batch(self, workers: Workers, number: int, end: dict[str, Any], query: str, driver: str) -> None:
         """Write and commit one batch that is planned, for the first time or again. Raises `_Asked`, as well as what it meets."""
-        batch = self.checkpoint.batch(query, number)
+        batch = self._planned(number, end, query)
         bound = Bound(self.sink_id or query, driver, batch)
         started, zone, tasks = self.writing.begin(bound), self.planner.zone(end), self.planner.tasks(end)
-        apart = sum(weight(split) for task in tasks for split in task) > _APART_WEIGHT
+        apart = sum(self._work(split) for task in tasks for split in task) > _APART_WEIGHT
         if not apart:  # several tasks would be several parts, for nothing
             tasks = [[split for task in tasks for split in task]]
         reports: list[TaskReport[Any]] = []
@@ -126,6 +149,11 @@ class QueryHere:
             raise
         failpoints.hit("ingest.here.committed")
         Entries(self.checkpoint).done(number)
+
+    def _work(self, split: Split) -> int:
+        """Return the bytes that reading a split is, about."""
+        packed = self.packed or codec_of(split.file.path)
+        return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
 
 
 class _Asked(Exception):

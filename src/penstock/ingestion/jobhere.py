@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.formats.families import TableFormat
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.job import Job
 from penstock.ingestion.stage import LIVE_SINK, Stage
@@ -48,7 +49,8 @@ class JobHere(Job):
         writing = QueryWriting(
             partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
         )
-        return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
+        packed = isinstance(Stage.of(self._stage).reading.form, TableFormat)
+        return QueryHere(self._checkpoint, planner, writing, options["sinkId"], packed)
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the driver of a batch in flight is another process of this host that lives."""
