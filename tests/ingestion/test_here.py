@@ -402,14 +402,15 @@ def _either(call: Callable[..., Any], seconds: float) -> object:
     return call(seconds)
 
 
-def test_interrupted_while_they_begin() -> None:
-    """The failure of Ctrl-C that goes to the whole group: the processes do not hear of it, from their first moment on."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
+    """The failure of Ctrl-C and of a supervisor, whose signal all hear: the driver alone answers, from their first moment on."""
     over = threading.Event()
 
     def interrupt() -> None:
         while not over.wait(0.01):
             for child in _spawned(psutil.Process()):
-                child.send_signal(signal.SIGINT)
+                child.send_signal(number)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()

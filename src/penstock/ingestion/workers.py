@@ -6,8 +6,9 @@ Each has a connection to this process whose two ends nobody else holds, so eithe
 
 1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
    Rule: each reads its standard input, which only this process holds open, and ends when that does.
-2. Ctrl-C goes to the whole group: a process raises in its task, or while it begins, and the driver takes that for what went wrong.
-   Rule: they are begun with that signal blocked. The driver ends them, once it stops.
+2. Ctrl-C goes to the whole group, and SIGTERM of a supervisor to all it has started: a process ends in its task, or while it begins, and
+   the driver takes that for what went wrong.
+   Rule: they are begun with these signals blocked. The driver ends them, once it stops.
 3. A process is killed: before it has begun, in a task, halfway through its answer. Who waits for a queue, which all of them share and this
    process holds open, too, waits for ever.
    Rule: no queue and no lock. The end of a connection, also within an answer, is an answer.
@@ -125,7 +126,7 @@ class _Process:
     def __init__(self) -> None:
         """Begin it. Raises `OSError`."""
         self.connection, its_end = Pipe()
-        with its_end, _unheard(signal.SIGINT):
+        with its_end, _unheard(signal.SIGINT, signal.SIGTERM):
             number = its_end.fileno()
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and a program of ours
                 [sys.executable, "-c", _PROGRAM, str(number), *sys.path],
@@ -151,9 +152,9 @@ class _Process:
 
 
 @contextmanager
-def _unheard(number: int) -> Iterator[None]:
-    """Have what this thread begins within the block never hear of a signal."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+def _unheard(*numbers: int) -> Iterator[None]:
+    """Have what this thread begins within the block never hear of these signals."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
