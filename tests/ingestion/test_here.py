@@ -335,6 +335,19 @@ def test_stopped_in_its_first_batch(tmp_path: Path) -> None:
     assert "nothing to read" not in said
 
 
+def test_stopped_twice_at_once(tmp_path: Path) -> None:
+    """A second signal before the first is answered: the status is still that of the signal."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1)
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
+    with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
+        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+        process.terminate()
+        time.sleep(0.02)
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+
+
 def sleeps(seconds: float) -> float:
     """Sleep; what processes are called with."""
     time.sleep(seconds)

@@ -269,8 +269,8 @@ def _watching(
         shown(course)
         if onlooker is not None:
             onlooker.progress(state)
-        if stop.due():
-            raise KeyboardInterrupt
+        if stop.due() and stop.interrupt is not None:
+            raise stop.interrupt  # which says by what signal, also where a second one is why it is asked
         course.ended = stop.requested  # the one report behind that
 
     return progress
