@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -422,8 +423,9 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
 
     def interrupt() -> None:
         while not over.wait(0.01):
-            for child in _spawned(psutil.Process()):
-                child.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):  # they are ended, once they are done
+                for child in _spawned(psutil.Process()):
+                    child.send_signal(number)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()

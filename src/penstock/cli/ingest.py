@@ -319,7 +319,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
     new = facts["new"]
     if new["input_files"] or new["input_bytes"] or new["input_offsets"] or new["rows"]:
         _show_new(facts, out)
-    elif not facts["interrupted"]:
+    else:
         out.print(_nothing(facts), soft_wrap=True)
     if aside := beside({name: facts[f"aside_{name}"] for name in ("records", "files", "changed")}):
         out.print(f"aside    {aside} since the sink began: penstock status {quote(facts['path'])}", soft_wrap=True)
@@ -336,7 +336,9 @@ def _show(facts: dict[str, Any], out: Console) -> None:
 
 
 def _nothing(facts: dict[str, Any]) -> str:
-    """Say that there was nothing to read, and where nothing ever was, how to see why."""
+    """Say that there was nothing to read, and where nothing ever was, how to see why; of a run that was stopped, that nothing was."""
+    if facts["interrupted"]:
+        return "nothing was read"
     if facts["input_files"] or facts["input_offsets"]:
         return "nothing new to read"
     return "nothing to read; with --dry-run the same command says what is left out, and why"
