@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -20,7 +19,7 @@ import pytest
 import penstock
 from penstock import clock
 from penstock.cli import ingest, process
-from penstock.cli.process import Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
+from penstock.cli.process import Interrupted, Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
 from penstock.ingestion.ingested import Ingested
@@ -417,9 +416,8 @@ def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPa
             raise
 
     monkeypatch.setattr(penstock, "ingest", stopped)
-    course, due = Course(), iter([True, False])
-    stop = cast("Stop", SimpleNamespace(requested=True, due=lambda: next(due)))
-    progress = ingest._watching(stop, course, lambda _: None)
+    course = Course()
+    progress = ingest._watching(Stop(Interrupted(signal.SIGTERM)), course, lambda _: None)
     request = ingest.Request("in", "out", {}, {}, None, None)
 
     def run() -> Ingested:
@@ -428,8 +426,9 @@ def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPa
     if waits:
         assert ingest._or_stopped(course, run).rows == 2
     else:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted) as raised:
             ingest._or_stopped(course, run)
+        assert status_of(raised.value) == 128 + signal.SIGTERM
 
 
 def test_a_signal_where_nothing_is_to_be_finished() -> None:

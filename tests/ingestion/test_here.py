@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gzip
 import json
 import os
 import shutil
@@ -12,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,12 +22,14 @@ import polars as pl
 import psutil
 import pytest
 
+from penstock import failpoints
 from penstock.errors import CheckpointMismatch, Fenced, OptionError, PenstockError
 from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
+from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
 from tests.support.wait import PATIENCE_SECONDS, wait_for
@@ -205,6 +208,56 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     assert lines(dst) == expected
 
 
+@pytest.mark.parametrize("anew", [True, False], ids=["planned-anew", "taken-out"])
+def test_a_plan_that_another_driver_has_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+    """The failure of a driver that stood still behind its plan: it does not commit its rows as those of another one's plan."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 1)
+    ingest(src, dst)
+    texts(src, 2)
+    entry = dst / "_penstock/checkpoint/offsets/1"
+
+    def overtaken(point: str) -> None:
+        if point == "ingest.here.planned":
+            *settings, offset = entry.read_text().splitlines()
+            entry.unlink()
+            other = {name: value for name, value in json.loads(offset).items() if name != "sum"} | {"left": [7, 7]}
+            if anew:
+                entry.write_text("\n".join([*settings, json.dumps(summed(other))]))
+
+    monkeypatch.setattr(failpoints, "hit", overtaken)
+    with pytest.raises(Fenced, match="another driver uses the checkpoint"):
+        ingest(src, dst)
+    assert lines(dst) == expected
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("a.txt", 0), ("a.txt.gz", 2), ("a.parquet", 2)])
+def test_what_packed_files_hold_may_be_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wanted: int
+) -> None:
+    """The failure of a short file that unpacks to gigabytes: it was read in this process, which heard of no stop meanwhile."""
+    asked: list[int] = []
+    each = Workers.each
+
+    def looked_at(self: Workers, *given: Any, processes: int) -> list[Any]:
+        asked.append(processes)
+        return each(self, *given, processes=0)
+
+    monkeypatch.setattr(Workers, "each", looked_at)
+    src = tmp_path / "in"
+    src.mkdir()
+    rows = [os.urandom(50).hex() for _ in range(30_000)]
+    text = "".join(f"{row}\n" for row in rows).encode()
+    if name.endswith(".parquet"):
+        pl.DataFrame({"value": rows}).write_parquet(src / name)
+    else:
+        (src / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    os.utime(src / name, (1e9, 1e9))
+    source = {"format": "parquet", "schema": "value string"} if name.endswith(".parquet") else {}
+    assert ingest(src, tmp_path / "out", source).rows == len(rows)
+    assert asked == [wanted]
+
+
 def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
     """What a task raises is raised, in one process and in several; mended, the next run takes all."""
     src, dst = tmp_path / "in", tmp_path / "out"
@@ -292,6 +345,33 @@ def test_killed_while_its_processes_write(on_disk: Path) -> None:
     assert lines(dst) == []
 
 
+def test_stopped_in_its_first_batch(tmp_path: Path) -> None:
+    """Who stops it is not told that there is nothing to read."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1)
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
+    with subprocess.Popen([*COMMAND, src, dst], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+        process.terminate()
+        said, _ = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped" in said
+    assert "nothing to read" not in said
+
+
+def test_stopped_twice_at_once(tmp_path: Path) -> None:
+    """A second signal before the first is answered: the status is still that of the signal."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    texts(src, 1)
+    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
+    with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
+        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+        process.terminate()
+        time.sleep(0.02)
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+
+
 def sleeps(seconds: float) -> float:
     """Sleep; what processes are called with."""
     time.sleep(seconds)
@@ -350,7 +430,7 @@ def test_one_of_several_processes_fails(
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
     with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
-        several.each(_either, tasks, apart=True)
+        several.each(_either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
 
@@ -359,21 +439,22 @@ def _either(call: Callable[..., Any], seconds: float) -> object:
     return call(seconds)
 
 
-def test_interrupted_while_they_begin() -> None:
-    """The failure of Ctrl-C that goes to the whole group: the processes do not hear of it, from their first moment on."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
+    """The failure of Ctrl-C and of a supervisor, whose signal all hear: the driver alone answers, from their first moment on."""
     over = threading.Event()
 
     def interrupt() -> None:
         while not over.wait(0.01):
-            with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            with contextlib.suppress(psutil.NoSuchProcess):  # they are ended, once they are done
                 for child in _spawned(psutil.Process()):
-                    child.send_signal(signal.SIGINT)
+                    child.send_signal(number)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     try:
         with Workers(2, threading.Event()) as several:
-            assert several.each(sleeps, [(0.5,), (0.4,)], apart=True) == [0.5, 0.4]
+            assert several.each(sleeps, [(0.5,), (0.4,)], processes=2) == [0.5, 0.4]
     finally:
         over.set()
         interrupting.join()
@@ -401,15 +482,15 @@ def test_asked_to_end_while_processes_work() -> None:
     ending = threading.Event()
     threading.Timer(1.0, ending.set).start()
     with Workers(2, ending) as several, pytest.raises(WorkersEnded) as raised:
-        several.each(sleeps, [(600.0,), (600.0,)], apart=True)
+        several.each(sleeps, [(600.0,), (600.0,)], processes=2)
     assert not raised.value.killed
 
 
 def test_in_their_order_and_again_in_the_same_processes() -> None:
     """Results are those of the tasks, in their order, however long each took."""
     with Workers(2, threading.Event()) as several:
-        assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], apart=True) == [0.3, 0.0, 0.1]
-        assert several.each(sleeps, [(0.0,), (0.1,)], apart=False) == [0.0, 0.1]
+        assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
+        assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
 
 
 def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,8 +270,8 @@ def _watching(
         shown(course)
         if onlooker is not None:
             onlooker.progress(state)
-        if stop.due():
-            raise KeyboardInterrupt
+        if stop.due() and stop.interrupt is not None:
+            raise stop.interrupt  # which says by what signal, also where a second one is why it is asked
         course.ended = stop.requested  # the one report behind that
 
     return progress
@@ -337,7 +337,9 @@ def _show(facts: dict[str, Any], out: Console) -> None:
 
 
 def _nothing(facts: dict[str, Any]) -> str:
-    """Say that there was nothing to read, and where nothing ever was, how to see why."""
+    """Say that there was nothing to read, and where nothing ever was, how to see why; of a run that was stopped, that nothing was."""
+    if facts["interrupted"]:
+        return "nothing was read"
     if facts["input_files"] or facts["input_offsets"]:
         return "nothing new to read"
     return "nothing to read; with --dry-run the same command says what is left out, and why"

@@ -17,17 +17,24 @@ Failure: *two drivers of one checkpoint.*
   1. Two ingests start at the same time, each plans batch 0.
   2. The one writes its plan and commits, then the other: two plans, one number.
   Rule: the entry of a batch is put where none is, so one of them has it. The other is `Fenced`, and has written nothing.
+
+Failure: *a plan that was made anew by another driver.*
+  1. A plans a batch, and stands still before it begins it in the sink, whose ledger so names no driver that lives.
+  2. A file of the plan changes. B has the batch planned anew, as after a crash.
+  3. A goes on, takes the entry that it finds for its own, and commits the rows of its plan as those of B's. What that has more is lost.
+  Rule: the entry is compared with the plan, behind its fingerprint being taken. From then on the sink refuses another one's.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock import failpoints, unique
-from penstock.errors import AlreadyThere, Fenced, PenstockError
+from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
@@ -85,14 +92,14 @@ class QueryHere:
         start = workers.here(self._offset, number)
         if again is not None:
             before = workers.here(self._offset, again - 1)
-            self._batch(workers, self.checkpoint.batch(query, again), before, start, driver)
+            self._batch(workers, self._planned(query, again, start), before, start, driver)
         while (end := workers.here(self.planner.latest, start)) != start or number < 0:
             number += 1
             self._plan(number, end)
             if number:
                 self.planner.committed(start)
             failpoints.hit("ingest.here.planned")
-            self._batch(workers, self.checkpoint.batch(query, number), start, end, driver)
+            self._batch(workers, self._planned(query, number, end), start, end, driver)
             start = end
 
     def _offset(self, number: int) -> dict[str, Any]:
@@ -103,11 +110,22 @@ class QueryHere:
         try:
             Entries(self.checkpoint).plan(number, json.dumps(end))
         except AlreadyThere as error:
-            msg = (
-                f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "
-                "more; leave it to the other, or run the same command again when that has ended"
-            )
-            raise Fenced(msg) from error
+            raise self._overtaken() from error
+
+    def _overtaken(self) -> Fenced:
+        msg = (
+            f"another driver uses the checkpoint {self.checkpoint.location!r} of this ingest; this one has changed nothing "
+            "more; leave it to the other, or run the same command again when that has ended"
+        )
+        return Fenced(msg)
+
+    def _planned(self, query: str, number: int, end: dict[str, Any]) -> Batch:
+        """Return the batch as its entry has it. Raises `Fenced` where that is not the plan of this driver any more."""
+        batch = self.checkpoint.batch(query, number)
+        with suppress(DamagedState):  # it is gone
+            if self.ended(number) == json.loads(json.dumps(end)):
+                return batch
+        raise self._overtaken()
 
     def _batch(self, workers: Workers, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
         """Write and commit one batch that is planned, for the first time or again. Raises `WorkersEnded`, as well as what it meets."""
@@ -116,7 +134,7 @@ class QueryHere:
         reports: list[TaskReport[Any]] = []
         calls = [(started, Task(batch.query, batch.number, number), text) for number, text in enumerate(tasks.carried)]
         try:
-            reports = workers.each(_written, calls, apart=tasks.apart)
+            reports = workers.each(_written, calls, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
         except Exception:  # whatever a task or the commit has met, the sink cleans up and it is raised
             self.writing.abort(reports)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import OptionError
+from penstock.formats.families import TableFormat
 from penstock.ingestion.dry import Preview
 from penstock.ingestion.drytopics import TopicPreview
 from penstock.ingestion.given import check_ours, given_options, text, texts
@@ -153,7 +154,7 @@ class FileInput:
             return None
         planner = configured.planner(options, stage.reading)
         assert isinstance(planner, Planner)  # noqa: S101 - another one is of files that are followed
-        return FilePlanning(planner)
+        return FilePlanning(planner, packed=isinstance(stage.reading.form, TableFormat))
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
         """Return the cursor behind the last file."""

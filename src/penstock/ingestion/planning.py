@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.formats.codecs import codec_of
 from penstock.kafka import carried as topics
 from penstock.kafka.offset import ranges
 from penstock.source import configured
@@ -18,18 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.kafka.plan import TopicPlanner
+    from penstock.source.cursor import Split
     from penstock.source.plan import Planner
 
-# What is read in less time than processes take to begin, about.
+# What is read in less time than processes take to begin, about; and what of a packed file counts for, which may be many times as much.
 _APART_WEIGHT = 16 << 20
+_PACKED = 16
 _APART_OFFSETS = 100_000
 
 
 class Tasks(NamedTuple):
-    """What is carried to the tasks of a batch, as text, and whether it is so much that they are worth processes of their own."""
+    """What is carried to the tasks of a batch, as text, and in how many processes of their own so much is worth to be read: 0 in none."""
 
     carried: list[str]
-    apart: bool
+    processes: int
+
+
+def _processes(work: int, worth_one: int) -> int:
+    """Return how many processes some work is worth: none as long as one would begin for longer than it works."""
+    return 0 if work <= worth_one else -(-work // worth_one)
 
 
 class Planning(Protocol):
@@ -53,9 +61,10 @@ class Planning(Protocol):
 
 @dataclass(frozen=True)
 class FilePlanning:
-    """Plans files, as ranges of bytes."""
+    """Plans files, as ranges of bytes. `packed`: a file is packed, as a table is, also where its name does not say so."""
 
     planner: Planner
+    packed: bool
 
     def initial(self) -> dict[str, Any]:
         """Return the offset in front of all files."""
@@ -76,10 +85,15 @@ class FilePlanning:
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:  # noqa: ARG002 - one of `Planning`
         """Return the splits that the offset has, and their zone."""
         tasks, zone = self.planner.tasks(end), self.planner.zone(end)
-        apart = sum(weight(split) for task in tasks for split in task) > _APART_WEIGHT
-        if not apart:
+        processes = _processes(sum(self._work(split) for task in tasks for split in task), _APART_WEIGHT)
+        if not processes:
             tasks = [[split for task in tasks for split in task]]
-        return Tasks([configured.carried_text(task, zone) for task in tasks if task], apart)
+        return Tasks([configured.carried_text(task, zone) for task in tasks if task], processes)
+
+    def _work(self, split: Split) -> int:
+        """Return the bytes that reading a split is, about."""
+        packed = self.packed or codec_of(split.file.path)
+        return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
 
 
 @dataclass(frozen=True)
@@ -106,5 +120,5 @@ class TopicPlanning:
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:
         """Return the ranges between two offsets."""
-        apart = sum(each.offsets for each in ranges(start, end)) > _APART_OFFSETS
-        return Tasks(topics.carried(start, end, self.count if apart else 1), apart)
+        processes = _processes(sum(each.offsets for each in ranges(start, end)), _APART_OFFSETS)
+        return Tasks(topics.carried(start, end, self.count if processes else 1), processes)

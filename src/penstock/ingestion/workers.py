@@ -8,8 +8,9 @@ Each has a connection to this process whose two ends nobody else holds, so eithe
 
 1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
    Rule: each reads its standard input, which only this process holds open, and ends when that does.
-2. Ctrl-C goes to the whole group: a process raises in its task, or while it begins, and the driver takes that for what went wrong.
-   Rule: they are begun with that signal blocked. The driver ends them, once it stops.
+2. Ctrl-C goes to the whole group, and SIGTERM of a supervisor to all it has started: a process ends in its task, or while it begins, and
+   the driver takes that for what went wrong.
+   Rule: they are begun with these signals blocked. The driver ends them, once it stops.
 3. A process is killed: before it has begun, in a task, halfway through its answer. Who waits for a queue, which all of them share and this
    process holds open, too, waits for ever.
    Rule: no queue and no lock. The end of a connection, also within an answer, is an answer.
@@ -73,13 +74,13 @@ class Workers:
         """End what there is."""
         self._end()
 
-    def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, apart: bool) -> list[Any]:
-        """Return `call(*task)` of all tasks in their order, `apart` in processes of their own; what one raises, the others are ended.
+    def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, processes: int) -> list[Any]:
+        """Return `call(*task)` of all tasks in their order, in this process or in so many others; what one raises, the others are ended.
 
         `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`; what is raised in another process
         is a `PenstockError`.
         """
-        if not apart or not self._begin(len(tasks)):
+        if not self._begin(min(processes, len(tasks))):
             return self.here(lambda: [call(*task) for task in tasks if self._goes_on()])
         try:
             return self._answers(call, tasks)
@@ -118,12 +119,12 @@ class Workers:
             raise WorkersEnded(killed=False)
         return True
 
-    def _begin(self, tasks: int) -> bool:
-        """Have a process for each of so many tasks, or as many as there can be; tell whether there is any."""
+    def _begin(self, wanted: int) -> bool:
+        """Have so many processes, or as many as there can be; tell whether there is any that is wanted."""
         with suppress(OSError):  # a limit of this machine: fewer do it, too
-            while len(self._processes) < min(self._count, tasks):
+            while len(self._processes) < min(self._count, wanted):
                 self._processes.append(_Process())
-        return bool(self._processes)
+        return bool(wanted and self._processes)
 
     def _end(self) -> None:
         """End all processes at once; what they do counts for nothing."""
@@ -145,7 +146,7 @@ class _Process:
     def __init__(self) -> None:
         """Begin it. Raises `OSError`."""
         self.connection, its_end = Pipe()
-        with its_end, _unheard(signal.SIGINT):
+        with its_end, _unheard(signal.SIGINT, signal.SIGTERM):
             number = its_end.fileno()
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and a program of ours
                 [sys.executable, "-c", _PROGRAM, str(number), *sys.path],
@@ -171,9 +172,9 @@ class _Process:
 
 
 @contextmanager
-def _unheard(number: int) -> Iterator[None]:
-    """Have what this thread begins within the block never hear of a signal."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+def _unheard(*numbers: int) -> Iterator[None]:
+    """Have what this thread begins within the block never hear of these signals."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
