@@ -200,6 +200,9 @@ def test_bad_source_values(name: str, value: str) -> None:
         ("timeZone", "localtime"),
         ("timeZone", "/etc/localtime"),
         ("timeZone", "right/UTC"),
+        ("timeZone", "+19:00"),
+        ("timeZone", "+05:60"),
+        ("timeZone", ""),
         ("sinkId", "../x"),
         ("sinkId", "Checkpoint"),
         ("sinkId", ""),
@@ -256,3 +259,10 @@ def test_a_path_is_needed() -> None:
 def test_name_of_a_query_is_taken(given: dict[str, str]) -> None:
     """Spark hands the name that a query was given on to its sink, in lower case."""
     assert parse(SINK if "path" in given else DATABASE, given | {"queryname": "n"}, what="sink")["queryName"] == "n"
+
+
+def test_zone_in_other_letters() -> None:
+    """Names of zones are those of files: in other letters, or with a blank, there is none, and the one that was meant is named."""
+    for value, meant in (("europe/berlin", "Europe/Berlin"), ("America/New York", "America/New_York")):
+        with pytest.raises(OptionError, match=f"did you mean '{meant}'"):
+            parse(SINK, {"path": "/x", "timeZone": value}, what="sink")

@@ -17,6 +17,8 @@ _SHOWN_MAX = 40  # characters of a number that is refused
 _SIZE = re.compile(r"([0-9]+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*/\s*(s|m|min|h)", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])([0-9]{1,2})(?::?([0-5][0-9]))?)?|Z")
+_OFFSET_MINUTES_MAX = 18 * 60  # Java's
 _KIBI, _SIXTY = 1024, 60
 _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -83,3 +85,15 @@ def format_duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, _SIXTY)
     return f"{hours} h {minutes:02d} min"
+
+
+def parse_offset(text: str) -> int | None:
+    """Return the minutes ahead of UTC that `+05:30`, `-3`, `UTC+2`, `GMT` or `Z` stand for, as to Spark; `None` for anything else."""
+    match = _OFFSET.fullmatch(text) if text else None
+    if match is None:
+        return None
+    sign, hours, minutes = match.groups()
+    ahead = int(hours or 0) * _SIXTY + int(minutes or 0)
+    if ahead > _OFFSET_MINUTES_MAX:
+        return None
+    return -ahead if sign == "-" else ahead

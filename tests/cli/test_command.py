@@ -163,6 +163,28 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(penstock: Callable[..., Sa
     assert not said.out
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (["status"], "Missing argument"),
+        (["status", "a", "b"], "extra argument"),
+        (["ingest", "a", "b", "--rol-size", "1m"], "--roll-size"),
+        (["wal", "info"], "Missing argument"),
+        (["statu", "a"], "No such command 'statu'"),
+    ],
+)
+def test_a_call_that_no_command_takes_is_an_object_with_json(
+    penstock: Callable[..., Said], call: list[str], told: str
+) -> None:
+    """A program that reads stdout is told there, too, as of every other error."""
+    said = penstock(*call, "--json")
+    assert said.status == 2
+    assert said.facts["ok"] is False
+    assert said.facts["error"]["code"] == "PST-100"
+    assert told in said.facts["error"]["message"]
+    assert not penstock(*call).out
+
+
 def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
     """A mistyped option of source or sink ends with 2 and names the one that was meant."""
     for flag, option, meant in (("--sink-option", "rolSize=1m", "rollSize"), ("--source-option", "setle=1s", "settle")):

@@ -540,6 +540,57 @@ def test_files_that_were_named_otherwise_before(pipeline: Callable[..., Pipeline
     assert any("another fileName" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [("", "v={value}"), ("v={value}", ""), ("v={value}", "_{value}/x.tmp"), ("{value}", "all/{value}"), ("a/b", "c")],
+)
+def test_directories_that_were_named_otherwise_before(
+    pipeline: Callable[..., Pipeline], first: str, later: str
+) -> None:
+    """A query that went on with another `bucketBy` has lost nothing: it was told that all earlier rows are missing."""
+    line = pipeline(sink_options={"bucketBy": first} if first else {})
+    line.put("a.txt", "one", "two", "two")
+    line.run()
+    assert not against(line.dst, line.src).notes
+    line.sink_options = {"bucketBy": later} if later else {}
+    new = line.put("b.txt", "two", "three")
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records) == (True, 5)
+    assert found.notes == ("directories were named by another bucketBy, too: where rows lie was not compared",)
+
+
+@pytest.mark.parametrize("bucket", ["_{value}/x.tmp", ".a{value}", "{value}_COPYING_", "k={value}.tmp/[a]{value}"])
+def test_directories_that_are_escaped_are_those_of_their_template(
+    pipeline: Callable[..., Pipeline], bucket: str
+) -> None:
+    """What a template makes, guarded or not, is compared by where it lies."""
+    line = pipeline(sink_options={"bucketBy": bucket})
+    line.put("a.txt", "one", ".", "a/b", "x._COPYING_", "")
+    line.run()
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records, found.notes) == (True, 5, ())
+
+
+@pytest.mark.parametrize(("first", "later"), [("text", "json"), ("json", "parquet"), ("csv", "avro")])
+def test_files_of_another_format_before(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], first: str, later: str
+) -> None:
+    """A query that went on with another `format` is told which file cannot be compared, and why; a reader's error alone told neither."""
+    line = pipeline(sink_options={"format": first})
+    line.put("a.txt", "one")
+    line.run()
+    line.sink_options = {"format": later}
+    new = line.put("b.txt", "two")
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    line.run()
+    (earlier,) = (path.name for path in line.dst.iterdir() if path.name.endswith(f"-0.{first.replace('text', 'txt')}"))
+    said = penstock("verify", line.dst, "--source", line.src)
+    assert said.status == 1
+    assert f"{earlier!r} of the output is not as format={later}" in said.err
+
+
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:
     """A row belongs to its bucket: the same rows, those of two buckets exchanged, are not the same output."""
     rows = {bucket: pa.RecordBatch.from_pydict({"id": [ids]}) for bucket, ids in (("a", 1), ("b", 2))}

@@ -110,6 +110,22 @@ def test_local_times_that_are_there_twice_or_never(zone: str, spec: str, times: 
     assert [name[-len(end) :] for name, end in zip(names, expected, strict=True)] == expected
 
 
+@pytest.mark.parametrize("offset", ["+05:30", "+5:30", "+0530", "UTC+05:30", "GMT+5:30"])
+def test_zone_that_is_an_offset(output: Output, offset: str) -> None:
+    """What Spark takes as the zone of its session, and a source as its own, names directories, files and ends of spans as well."""
+    output.schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+    named = {"bucketBy": "{ts:%Y-%m-%d %H}/{time:%z}/{ts:%z}", "fileName": "{time:%z}-{seq}", "timeZone": offset}
+    sink = output.sink(rollBatches="1", format="csv", **named)
+    output.batch(sink, 0, {0: ["2026-01-31T20:00:00Z"]})
+    assert list(output.visible()) == ["2026-02-01 01/+0530/+0530/+0530-0.csv"]
+
+
+def test_zone_of_no_offset_is_utc(output: Output) -> None:
+    """However it is written: what is named by it is the same."""
+    for zone in ("Z", "+00:00", "UTC+0", "-00:00", "UT"):
+        assert output.sink(timeZone=zone).options["timeZone"] == "UTC"
+
+
 DIRECTIVES = "aAbBcCdDeFfgGhHIjklmMpPrRSTuUVwWxXyYzZ"
 
 

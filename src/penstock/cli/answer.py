@@ -21,7 +21,7 @@ import typer
 from penstock.cli.outset import attend
 from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
-from penstock.errors import DEBUG, PenstockError, PipelinesError, debugging
+from penstock.errors import DEBUG, PenstockError, PipelinesError, UsageError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,6 +120,13 @@ def moment(time_ns: int) -> str:
     """Return a time for people and for JSON: ISO 8601 in UTC, to the millisecond."""
     when = datetime.fromtimestamp(time_ns / SECOND_NS, timezone.utc)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def print_misuse(error: Any, *, as_json: bool) -> None:  # noqa: ANN401 - click's UsageError, wherever typer has it
+    """Print to stdout, with `--json`, what is wrong with the call of a command; people are told by who raised it."""
+    if as_json:
+        told = {"code": UsageError.code, "message": error.format_message()}
+        typer.echo(json.dumps({"ok": False, "error": told}))
 
 
 def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:

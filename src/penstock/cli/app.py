@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from penstock.cli.answer import Answer, command
+from penstock.cli.answer import Answer, command, print_misuse
 from penstock.cli.flags import (
     CONTEXT,
     Json,
@@ -33,8 +33,31 @@ from penstock.cli.flags import (
 from penstock.cli.walcommands import wal
 from penstock.options.formats import DEFAULT, READ, WRITTEN
 
+_MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which versions of typer have in different places
+
+
+class _Commands(TyperGroup):
+    """The commands: with `--json` a call that none of them takes, as with a flag that there is not, is answered by an object, too."""
+
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:  # noqa: ANN401 - typer's own types are private
+        self._as_json = "--json" in args
+        try:
+            return super().make_context(info_name, args, *more, **extra)
+        except _MISUSE as error:
+            print_misuse(error, as_json=self._as_json)
+            raise
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own type is private
+        try:
+            return super().invoke(ctx)
+        except _MISUSE as error:
+            print_misuse(error, as_json=self._as_json)
+            raise
+
+
 app = typer.Typer(
     name="penstock",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,

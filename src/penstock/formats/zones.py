@@ -14,7 +14,6 @@ changes its mind.
 
 from __future__ import annotations
 
-import re
 from calendar import isleap
 from datetime import MINYEAR, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.schema import UTC_MICROS
+from penstock.units import parse_offset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 UTC = "UTC"
 _UNSAID = "?"
 _UTC_NAMES = {"Etc/UTC", "Etc/UCT", "Etc/GMT", "Etc/Zulu", "Etc/Universal", "Etc/Greenwich", "Zulu", "UCT", "Universal"}
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?([0-5]\d))?)?|Z")
-_OFFSET_HOURS_MAX = 18  # Java's
 _MICROS = 1_000_000
 _YEARS_CACHED = 20_000
 _DAY = 86_400
@@ -99,16 +97,12 @@ def _offsets(shown: Seconds, zone: str) -> Seconds:
 @lru_cache(maxsize=64)
 def rules(name: str) -> tzinfo:
     """Return the rules of a zone, an IANA name or an offset. Raises `KeyError`, `ValueError` or `OSError` for anything else."""
-    match = _OFFSET.fullmatch(name) if name else None
-    if match is None:
-        if not name or name == "localtime":  # the machine's, which another machine has not
-            raise ValueError(name)
-        return ZoneInfo(name)
-    sign, hours, minutes = match.groups()
-    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
-    if offset > timedelta(hours=_OFFSET_HOURS_MAX):
+    ahead = parse_offset(name)
+    if ahead is not None:
+        return timezone(timedelta(minutes=ahead))
+    if not name or name == "localtime":  # the machine's, which another machine has not
         raise ValueError(name)
-    return timezone(-offset if sign == "-" else offset)
+    return ZoneInfo(name)
 
 
 @lru_cache(maxsize=_YEARS_CACHED)

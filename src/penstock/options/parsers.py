@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from penstock.errors import OptionError
-from penstock.units import parse_duration, parse_size
+from penstock.units import parse_duration, parse_offset, parse_size
 
 Parser = Callable[[str, str], Any]
 _KEY_LENGTH_MAX = 200
@@ -172,13 +172,19 @@ _CHARACTERS = {"quote": "' or \"", "escape": "\\, or the quote itself where quot
 
 
 def zone(value: str, name: str) -> str:
-    """Return the name of a time zone that every machine has."""
+    """Return the name of a time zone that every machine has, an offset as `+05:30`."""
     # The machine's own, and those of some systems alone, of which the first counts leap seconds.
     elsewhere = value == "localtime" or value.startswith(("right/", "posix/"))
     try:
         ZoneInfo("" if elsewhere else value)
     except (KeyError, ValueError, OSError) as error:
-        msg = f"{name}={value!r} is not a time zone; expected one such as UTC or Europe/Berlin"
+        ahead = parse_offset(value)
+        if ahead is not None:
+            hours, minutes = divmod(abs(ahead), 60)
+            return f"{'-' if ahead < 0 else '+'}{hours:02}:{minutes:02}" if ahead else "UTC"
+        near = [each for each in available_timezones() if each.lower() == value.replace(" ", "_").lower()]
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        msg = f"{name}={value!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30{hint}"
         raise OptionError(msg) from error
     return value
 

@@ -33,6 +33,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NAME_BYTES_MAX = 255
 _BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
 _BATCH_TIME = "time"
+_ANY = "\0"  # which no template has
 _FIRST = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")  # of the names that lead to a value
 
 
@@ -155,3 +156,11 @@ def _bucket_field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
         check_tells(where, spec)
         return Field((), spec)
     return column_fields(where, [(name, spec)], schema)[0]
+
+
+def shape(template: str | None) -> re.Pattern[str]:
+    """Return what all buckets of a `bucketBy` template match, and of those of another one most do not; no template: the output itself."""
+    parts = string.Formatter().parse(template or "")
+    text = "".join(literal + (_ANY if name is not None else "") for literal, name, _, _ in parts)
+    guarded_text = "/".join(_guard(component) for component in text.split("/")) if text else ""
+    return re.compile(re.escape(guarded_text).replace(re.escape(_ANY), "[^/]+"))

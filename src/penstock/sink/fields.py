@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
+from penstock.formats.zones import rules
 from penstock.sink.names import check_tells, directives, written
 from penstock.sink.values import texts
 
@@ -83,7 +83,7 @@ class Fields:
     def _coded(self, batch: pa.RecordBatch, field: Field, time_ns: int) -> Coded:
         """Return a code a row and the text each code stands for."""
         if not field.path:
-            moment = datetime.fromtimestamp(time_ns / SECOND_NS, ZoneInfo(self.zone))
+            moment = datetime.fromtimestamp(time_ns / SECOND_NS, rules(self.zone))
             return np.zeros(batch.num_rows, np.int64), [written(moment, field.spec or "%Y-%m-%d")]
         column, *members = field.path
         values = batch.column(column)

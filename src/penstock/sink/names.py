@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
 from penstock.formats.codecs import codec_of, unreadable
 from penstock.formats.encryption import EXTENSION
+from penstock.formats.zones import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,7 +163,7 @@ class NameTemplate:
 
     def render(self, extension: str, **values: object) -> str:
         """Return the name; `values` are the fields, `time` in nanoseconds since the epoch."""
-        moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, ZoneInfo(self.zone))
+        moment = datetime.fromtimestamp(int(str(values.pop("time", 0))) / SECOND_NS, rules(self.zone))
         values["time"] = written(moment, self.time_spec)
         name = "".join(_rendered(*item, values, moment) for item in string.Formatter().parse(self.template))
         if _has_extension(self.given or self.template):

@@ -22,6 +22,7 @@ from penstock.ingestion.mendedfiles import FileKey, copy_of
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SOURCE, parse
 from penstock.sink.adopt import is_adopted
+from penstock.sink.buckets import shape
 from penstock.sink.existing import NotedStage
 from penstock.source.clean import cleaning_noted
 from penstock.source.where import where
@@ -135,6 +136,11 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
+        elif not all(map(_buckets_fit, views)):
+            lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
+            self.notes.append(f"directories were named by another bucketBy, too: where rows lie was not compared{lost}")
+            for feed in feeds:
+                feed.compares_buckets = False
         if not all(map(_names_fit, views)):
             self.notes.append(
                 "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
@@ -332,6 +338,14 @@ class _Comparison:
 
 def _refuse(why: str) -> NoReturn:
     raise CannotTellError(why)
+
+
+def _buckets_fit(view: SinkView) -> bool:
+    """Tell whether all files and open parts of a sink lie where the `bucketBy` that it has now may put them."""
+    buckets = {file.bucket for file in view.output} | {part.bucket for part in view.head.open if not part.is_aside}
+    buckets |= {path.rpartition("/")[0] for path in view.lengths}
+    fits = shape(view.sink.options["bucketBy"]).fullmatch
+    return all(map(fits, buckets))
 
 
 def _names_fit(view: SinkView) -> bool:

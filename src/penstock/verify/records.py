@@ -14,6 +14,7 @@ What is committed and not visible yet (staged files that are owed, segments of o
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import BadFile, InputError
 from penstock.formats import ReadFormat, arrow_batches, decoder, format_named
 from penstock.formats.account import Account
 from penstock.formats.aside import FILE, LINES_READ, RECORD, RETRIED, Aside, path_of, record_bytes
@@ -131,6 +133,7 @@ class Feed:
         # Columns that `finish --as-text` has published as their JSON, since no file could hold them.
         self._texts = refused(form, self._schema, self._fmt.compression) if isinstance(form, TableFormat) else ()
         self.compares_buckets = self._places.follows_from_rows
+        """Whether records belong to their directories: not where some were named by another `bucketBy`, or by the time of a batch."""
 
     # -- the source ----------------------------------------------------------------------------------------------
 
@@ -143,7 +146,7 @@ class Feed:
             return self
         feed = Feed(stage, self._sink, self._left_out)
         feed.versions, feed.mended, feed.copies = self.versions, self.mended, self.copies
-        feed.compares_names = self.compares_names
+        feed.compares_names, feed.compares_buckets = self.compares_names, self.compares_buckets
         return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
@@ -264,7 +267,7 @@ class Feed:
                     yield ASIDE, _identified(self._told(about))
             return
         bucket = self._place_of(piece) if self.compares_buckets else ""
-        with piece.opened(storage) as (file, start, end):
+        with piece.opened(storage) as (file, start, end), _naming(piece, self._fmt.name):
             if piece.form == ARROW:
                 staged = arrow_batches(file.read(start, end - start))
                 batches: Iterable[pa.RecordBatch] = (as_text(rows, self._texts) for rows in staged)
@@ -300,6 +303,19 @@ class Feed:
         decode, header = form.decoder(fmt, Account()).decode, form.header(self._fmt)
         for offset, block in form.stream_blocks(fmt, chunks, UTF_8_CHARSET):
             yield decode(block.removeprefix(header) if whole and not offset else block)
+
+
+@contextmanager
+def _naming(piece: Piece, form: str) -> Iterator[None]:
+    """Have an error of a format say which file of the output it is about, and why that may be."""
+    try:
+        yield
+    except InputError as error:
+        msg = (
+            f"{piece.label!r} of the output is not as format={form}, which the last run had, would be: {error.message}; where an "
+            "earlier run had another format its files cannot be compared: each format needs a DST of its own for --source"
+        )
+        raise BadFile(msg) from error
 
 
 def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from datetime import datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 from penstock import clock
 from penstock.cli.run.status import Phase, Told
@@ -155,6 +154,8 @@ def next_ns(cron: str, zone: str, now_ns: int) -> int:
     """Return when a schedule of cron is due next, behind now."""
     from cronsim import CronSim
 
-    here = datetime.fromtimestamp(now_ns / SECOND_NS, ZoneInfo(zone))
+    from penstock.formats.zones import rules
+
+    here = datetime.fromtimestamp(now_ns / SECOND_NS, rules(zone))
     due = next(CronSim(cron, here))
     return round(due.timestamp()) * SECOND_NS
