@@ -258,6 +258,17 @@ def test_what_packed_files_hold_may_be_much(
     assert asked == [wanted]
 
 
+def test_a_batch_that_read_nothing_is_in_the_ledger(tmp_path: Path) -> None:
+    """A first run over an empty directory: what its checkpoint has committed the ledger knows, or the next run would be refused."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    for _ in range(2):
+        assert ingest(src, dst).rows == 0
+    expected = texts(src, 1)
+    ingest(src, dst)
+    assert lines(dst) == expected
+
+
 def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
     """What a task raises is raised, in one process and in several; mended, the next run takes all."""
     src, dst = tmp_path / "in", tmp_path / "out"
