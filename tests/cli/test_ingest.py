@@ -360,17 +360,33 @@ def test_what_others_print_goes_to_stderr() -> None:
         write("plain")
 
 
-def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process started by us says is kept, not shown; but for the warnings that are Penstock's own."""
-    with process._quiet() as said:
+    monkeypatch.setattr(process, "_said", said := process._Said())
+    with process._quiet():
         noise = "echo noise; echo WARN spark >&2; echo 'not read: x (1 file): too late' >&2"
         subprocess.run(["/bin/sh", "-c", noise], check=True)
-        while len(said) < 3:
+        while len(said.lines) < 3:
             time.sleep(0.01)
-    assert list(said) == ["noise", "WARN spark", "not read: x (1 file): too late"]
+    assert said.whole() == ["noise", "WARN spark", "not read: x (1 file): too late"]
     while "warning" not in (seen := capfd.readouterr().err):
         time.sleep(0.01)
     assert seen == "warning: not read: x (1 file): too late\n"
+
+
+def test_last_words_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure of a busy machine: a JVM had said why it did not start, and nobody had read it yet."""
+    monkeypatch.setattr(process, "_said", said := process._Said())
+    drain = process._drain
+
+    def late(*given: Any) -> None:
+        time.sleep(0.3)
+        drain(*given)
+
+    monkeypatch.setattr(process, "_drain", late)
+    with process._quiet():
+        subprocess.run(["/bin/sh", "-c", "echo no such JVM >&2"], check=True)
+    assert said.whole() == ["no such JVM"]
 
 
 def test_our_warnings_are_known(pipeline: Callable[..., Pipeline], caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from penstock import clock
 from penstock.errors import OptionError, PenstockError, debugging
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _OURS = re.compile(  # how the warnings of ours begin
 _ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
 _CRASHED = "hs_err_pid"  # of the name of what Java writes then
 _KEPT_LINES = 50
+_LAST_WORDS_SECONDS = 1.0
 _STDOUT, _STDERR = 1, 2
 
 
@@ -129,13 +131,13 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
     from penstock.spark.local import session_of
 
     require_pyspark()
-    with interrupted_by_signals(), _quiet() as last_lines:
-        try:
+    try:
+        with interrupted_by_signals(), _quiet():
             spark = session_of(master or "local[*]", config or {}, rows_in_jvm=False, apart=True)
-        except PenstockError:
-            raise
-        except Exception as error:  # Spark's own, of many kinds; what it said is the message
-            raise _not_started(list(last_lines), error) from error
+    except PenstockError:
+        raise
+    except Exception as error:  # Spark's own, of many kinds; what it said is the message
+        raise _not_started(_said.whole(), error) from error
     yield spark
 
 
@@ -155,9 +157,7 @@ def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
             if debugging():
                 begin(master or "local[*]", output=None)
             else:
-                reading, writing = os.pipe()
-                last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-                threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), last_lines), daemon=True).start()
+                writing = _said.pipe()
                 begin(master or "local[*]", output=writing)
                 os.close(writing)
             yield
@@ -175,22 +175,45 @@ def _not_started(lines: list[str], error: Exception) -> PenstockError:
     return PenstockError(f"Spark did not start: {why}; {advice}")
 
 
+class _Said:
+    """The last lines of what Spark has said to this process, which come through pipes that threads empty."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._drains: list[threading.Thread] = []
+
+    def pipe(self) -> int:
+        """Return where Spark is to write; warnings of ours that come there go on to what stderr is now."""
+        reading, writing = os.pipe()
+        drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), self.lines), daemon=True)
+        drain.start()
+        self._drains.append(drain)
+        return writing
+
+    def whole(self) -> list[str]:
+        """Return them when all has come, or a second later: a JVM that has ended may have said why just before."""
+        until = clock.monotonic() + _LAST_WORDS_SECONDS
+        for drain in self._drains:
+            drain.join(max(until - clock.monotonic(), 0))
+        return list(self.lines)
+
+
+_said = _Said()
+
+
 @contextlib.contextmanager
-def _quiet() -> Iterator[deque[str]]:
-    """Lead stdout and stderr of what is started in the block into a pipe; yield the last lines that came out of it."""
-    last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+def _quiet() -> Iterator[None]:
+    """Lead stdout and stderr of what is started in the block into a pipe, as `_said`."""
     if debugging():
-        yield last_lines
+        yield
         return
-    reading, writing = os.pipe()
+    writing = _said.pipe()
     before = {descriptor: os.dup(descriptor) for descriptor in (_STDOUT, _STDERR)}
-    drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), last_lines), daemon=True)
-    drain.start()
     for descriptor in before:
         os.dup2(writing, descriptor)
     os.close(writing)
     try:
-        yield last_lines
+        yield
     finally:
         for descriptor, kept in before.items():
             os.dup2(kept, descriptor)

@@ -132,9 +132,7 @@ class QueryHere:
         bound = Bound(self.sink_id or batch.query, driver, batch)
         started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end)
         reports: list[TaskReport[Any]] = []
-        # One at least, as Spark has it: who commits a batch that has read nothing must say so in the ledger, too.
-        carried: list[str | None] = [*tasks.carried] or [None]
-        calls = [(started, Task(batch.query, batch.number, number), text) for number, text in enumerate(carried)]
+        calls = [(started, Task(batch.query, batch.number, number), text) for number, text in enumerate(tasks.carried)]
         try:
             reports = workers.each(_written, calls, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
@@ -145,9 +143,9 @@ class QueryHere:
         Entries(self.checkpoint).done(batch.number)
 
 
-def _written(started: Started[Any, Any], task: Task, carried: str | None) -> TaskReport[Any]:
-    """Write the rows of one task, none if nothing is carried to it; called in the process that is to do it."""
-    return started.write(task, iter([] if carried is None else [carried_row(carried)]))
+def _written(started: Started[Any, Any], task: Task, carried: str) -> TaskReport[Any]:
+    """Write the rows of one task; called in the process that is to do it."""
+    return started.write(task, iter([carried_row(carried)]))
 
 
 def _killed() -> PenstockError:
