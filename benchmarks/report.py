@@ -231,8 +231,8 @@ One batch through source and sink in one thread of one process, without Spark: t
 _WHY = {
     "json-parquet-warm": "a query costs 0.4 s before and behind its work, whatever its size: Spark starts a process for its "
     "source, plans, and writes files of its checkpoint. The work itself takes what it takes alone.",
-    "tiny-process": "the JVM takes two thirds of the time, with the archive; then Spark starts seven kinds of Python process "
-    "one after the other. Spark's own query starts none.",
+    "tiny-process": "where a session of Spark's is started, the JVM takes two thirds of the time, with the archive; then "
+    "Spark starts seven kinds of Python process one after the other. Spark's own query starts none. The command starts no Spark.",
     "one-new-file": "the directory has changed, so its 100,000 names are listed (0.1 s); the rest is a batch with one line "
     "in it, most of which is Spark's own (see tiny-batch).",
     "hdfs-text": "both processors of this machine are busy to 95 %, and two thirds of their time are those of the three DataNodes, which "
@@ -246,16 +246,17 @@ _WHY = {
     "cross.",
     "parquet-parquet": "reading and writing Parquet by pyarrow is 1.8 of the 2.3 processor seconds that 163 MB take in one process "
     "without Spark; 0.4 s of a query are before and behind its work.",
-    "bucketed": "parsing takes what it takes without directories, more than half of the time; then rows are sorted by the column, and "
-    "eight files for each task are encoded in turn. Spark's own does not sync.",
+    "bucketed": "parsing takes what it takes without directories, more than half of the time; then rows are sorted by the column, wait as "
+    "Arrow, and are encoded by the driver into one file a directory, where Spark's own leaves one a task. Spark's own does not sync.",
     "encrypted": "lines that wait under a staging key are encrypted, opened and encrypted again, by pyrage, which takes as long for one "
     "pass as all the rest of this job; without such a key, and where there is more to do than to carry lines, it is below 1.5.",
     "where": "half of the rows cross into the JVM and out again, as in plain-text; the condition saves nothing before, since Spark "
     "tells a Python source of a stream neither conditions nor columns. `ingest(sql=...)` does not cross.",
     "group-by": "Spark's own converts the one column that is counted by. It tells a Python source of a stream neither conditions nor "
-    "columns, so all six are parsed, checked and carried into the JVM. A schema of the columns that are needed has less to carry.",
-    "interpreter": "4 s are the start of the process and its end; behind it both cores parse and encode, at 85 to 100 MB a second each, "
-    "which is what they do without Spark (see json-parquet-warm).",
+    "columns, so all six are parsed, checked and carried into the JVM: the crossing of ready rows and the parse alone (190 MB a second and "
+    "core, see why-fast) together take most of it. A schema of the columns that are needed has less to carry.",
+    "interpreter": "where a session of Spark's is started, 4 s are the start of the process and its end, which the command is spared; "
+    "behind it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",
     "shapes": "0.4 s of a query are before and behind its work, of 150 MB here. Escapes, nulls, long and foreign texts take the way of "
     "a parser, and are checked where that is not strict.",
     "next-file": "8.9 of about 12 processor seconds are those of a run of one file alone, most of them the JVM's; the names and times of "
