@@ -253,7 +253,7 @@ _WHY = {
     "where": "half of the rows cross into the JVM and out again, as in plain-text; the condition saves nothing before, since Spark "
     "tells a Python source of a stream neither conditions nor columns. `ingest(sql=...)` does not cross.",
     "group-by": "Spark's own converts the one column that is counted by. It tells a Python source of a stream neither conditions nor "
-    "columns, so all six are parsed, checked and carried into the JVM: the crossing of ready rows and the parse alone (190 MB a second and "
+    "columns, so all six are parsed, checked and carried into the JVM: the crossing of ready rows and the parse alone (180 MB a second and "
     "core, see why-fast) together take most of it. A schema of the columns that are needed has less to carry.",
     "interpreter": "where a session of Spark's is started, 4 s are the start of the process and its end, which the command is spared; "
     "behind it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",

@@ -6,8 +6,9 @@ repeats it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.formats.codecs import codec_of
 from penstock.kafka import carried as topics
@@ -40,43 +41,38 @@ def _processes(work: int, worth_one: int) -> int:
     return 0 if work <= worth_one else -(-work // worth_one)
 
 
-class Planning(Protocol):
-    """Plans one batch after the other. Each offset is JSON, and a batch is what lies between two of them; raises what its source does."""
+@dataclass(frozen=True)
+class Planning(ABC):
+    """Plans one batch after the other. Each offset is JSON, and a batch is what lies between two of them; raises what `planner` does."""
+
+    planner: Planner | TopicPlanner
 
     def initial(self) -> dict[str, Any]:
         """Return the offset in front of the first batch."""
+        return self.planner.initial()
 
     def prepare_available_now(self) -> None:
         """Take what is there now as all there is."""
+        self.planner.prepare_available_now()
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
+        return self.planner.latest(start)
 
-    def committed(self, end: dict[str, Any]) -> None:
+    def committed(self, end: dict[str, Any]) -> None:  # noqa: B027 - nothing, where an offset is all of its plan
         """Forget what is needed for no batch up to this offset any more."""
 
+    @abstractmethod
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:
         """Return the tasks of a batch, from its offsets alone; one where little is to do: several would be several parts, for nothing."""
 
 
 @dataclass(frozen=True)
-class FilePlanning:
+class FilePlanning(Planning):
     """Plans files, as ranges of bytes. `packed`: a file is packed, as a table is, also where its name does not say so."""
 
     planner: Planner
     packed: bool
-
-    def initial(self) -> dict[str, Any]:
-        """Return the offset in front of all files."""
-        return self.planner.initial()
-
-    def prepare_available_now(self) -> None:
-        """Take the files that are there now as all there are."""
-        self.planner.prepare_available_now()
-
-    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset with the next plan."""
-        return self.planner.latest(start)
 
     def committed(self, end: dict[str, Any]) -> None:
         """Delete plans beside offsets."""
@@ -97,26 +93,11 @@ class FilePlanning:
 
 
 @dataclass(frozen=True)
-class TopicPlanning:
+class TopicPlanning(Planning):
     """Plans topics, as ranges of offsets, for `count` tasks where there is much."""
 
     planner: TopicPlanner
     count: int
-
-    def initial(self) -> dict[str, Any]:
-        """Return where a new ingest starts."""
-        return self.planner.initial()
-
-    def prepare_available_now(self) -> None:
-        """Take what is decided now as all there is."""
-        self.planner.prepare_available_now()
-
-    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset at the end of the next batch."""
-        return self.planner.latest(start)
-
-    def committed(self, end: dict[str, Any]) -> None:
-        """Do nothing: an offset is all of its plan."""
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:
         """Return the ranges between two offsets."""
