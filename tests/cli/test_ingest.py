@@ -189,7 +189,7 @@ class TestProcess:
         """SIGTERM ends a run early with 143, with all that is committed visible; the same command takes the rest, once."""
         for number in range(12):
             place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(100)))
-        running = place.start("ingest", "in", "out", "--max-files", "1", "--json")
+        running = place.start("ingest", "in", "out", "--max-files", "1", "--json", "--master", "local[2]")
         assert running.stdout is not None
         while json.loads(running.stdout.readline())["batch"] < 1:
             pass
