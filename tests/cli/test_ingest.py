@@ -187,8 +187,8 @@ class TestProcess:
     @pytest.mark.soak  # a first signal asks, a second ends: below, without a Spark; `tests/cli/test_run.py` has a real one
     def test_stopped_under_way(self, place: Place, python: Interpreter) -> None:
         """SIGTERM ends a run early with 143, with all that is committed visible; the same command takes the rest, once."""
-        for number in range(12):
-            place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(100)))
+        for number in range(100):  # batches, so that the signal comes before the last one
+            place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(12)))
         running = place.start("ingest", "in", "out", "--max-files", "1", "--json", "--master", "local[2]")
         assert running.stdout is not None
         while json.loads(running.stdout.readline())["batch"] < 1:
