@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import xxhash
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -24,14 +23,11 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import OptionError
+from penstock.ingestion.looks import Look
 from penstock.session.connect import application
 from penstock.session.leaving import leaving
-from penstock.session.task import task_place, task_run
-from penstock.source import looking
 from penstock.source.named import NameColumns, NamedFiles, NamingColumns
-from penstock.source.pinned import Moment, Pins, pins
 from penstock.source.splitruns import SPLIT
-from penstock.storage import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,19 +52,6 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
 
     `place` is the directory for notes of what was found, `None` where none are needed.
     """
-    run, streams = application(df.sparkSession), df.isStreaming
-
-    def notes() -> Pins | None:
-        query, batch, partition = task_place()
-        if place is None or query is None or batch is None:
-            return None
-        # The run of a query is its job group, which a program may have set; one of another driver is another run all the same.
-        name = xxhash.xxh3_64_hexdigest(f"{run} {task_run()}".encode())
-        return pins(locate(place, name="stateLocation"), Moment(query, batch, partition, name))
-
-    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return looking.splits(files, batches, notes(), keep=keep, replays=streams)
-
     # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
     placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     if not keep:  # what else is there may be large, or of a type that passes to no Python
@@ -76,6 +59,11 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
         placed = placed.select(*(f"c{number}" for number in chosen))
         places = {name: chosen.index(place) for name, place in files.columns._asdict().items() if place is not None}
         files = replace(files, columns=NamingColumns(**places))
+    look = Look(files, place, application(df.sparkSession), df.isStreaming)
+
+    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return look.splits(batches, keep=keep)
+
     kept = placed.schema.fields if keep else []
     splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
     return splits.repartition(tasks)

@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import OptionError
+from penstock.formats.schema import to_spark
+from penstock.ingestion.looks import LookWhereRead
 from penstock.options import SOURCE, parse
+from penstock.options.internal import LOOK
 from penstock.options.published import EMIT, PUBLISHED
-from penstock.session.connect import is_dataframe
+from penstock.session.connect import application, is_dataframe
 from penstock.source.named import OPTIONS, NameColumns, NamedFiles, NamingColumns
 from penstock.source.where import where
 from penstock.storage import entry_at, locate
@@ -114,23 +117,20 @@ class Names:
 
     def splits(self, spark: SparkSession, source: Mapping[str, str], stage: Stage, notes: str, tasks: int) -> DataFrame:
         """Return the splits of what is named, in `tasks` tasks; `stage` reads them, `notes` is where it is noted what was found."""
-        from penstock.ingestion.exchange import split_frame
-
         named = stage.carrier
         assert isinstance(named, NamedFiles)  # noqa: S101 - it was described with these names
-        frame = self._frame(spark, source)
-        return split_frame(frame, named, notes if named.needs_notes else None, keep=False, tasks=tasks)
-
-    def _frame(self, spark: SparkSession, source: Mapping[str, str]) -> DataFrame:
-        """Return the rows that name files, in the columns that `columns` says."""
+        place = notes if named.needs_notes else None
         if self.frame is not None:
-            return self.frame
-        stream = spark.readStream.format("penstock")
+            from penstock.ingestion.exchange import split_frame
+
+            return split_frame(self.frame, named, place, keep=False, tasks=tasks)
+        schema = to_spark(stage.read_schema)
+        look = LookWhereRead.of(source, schema, self.columns, place=place, run=application(spark))
+        stream = spark.readStream.format("penstock").option(LOOK, look.text)
         if self.kind == EMIT:
-            events = stream.options(**self._published(source)).load()
-            return events.where(f"event = '{EMIT}'").select("path", "size")
+            return stream.options(**self._published(source)).load().repartition(tasks)
         listed = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS | _OF_LISTS}
-        return stream.options(**listed).load(self.kind).where("value <> ''").selectExpr("value as path")
+        return stream.options(**listed).load(self.kind).repartition(tasks)
 
     @staticmethod
     def _published(source: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigi
 BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
 FILES = "path string, modified timestamp, size bigint, identity string"
 SPLITS = "splits string"
+LOOKED_AT = "split string"  # the column of `splitruns`
 INFER = "infer"
 
 

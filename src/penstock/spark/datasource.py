@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from penstock.errors import OptionError, PenstockError
 from penstock.options import BATCH_SINK, Options, parse
 from penstock.options.finished import FOR_BATCHES, FOR_STREAMS
-from penstock.options.internal import LIVE_SOURCE
-from penstock.options.published import EMIT, PUBLISHED
+from penstock.options.internal import LIVE_PUBLISHED, LIVE_SOURCE, LOOK
+from penstock.options.published import EMIT
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from penstock.spark.finished import AsLoaded, FinishedReader
     from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
+
+# What a list has, whatever the rows are that are made of it.
+_LINES = '{"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": true, "metadata": {}}]}'
 
 
 @border
@@ -67,6 +70,10 @@ class PenstockDataSource(DataSource):
                 "USING parquet LOCATION ..."
             )
             raise OptionError(msg)
+        if LOOK in self.options:
+            from penstock.source.schemas import LOOKED_AT
+
+            return LOOKED_AT
         if self._emits_published():
             from penstock.sink.eventrows import COLUMNS
 
@@ -89,11 +96,12 @@ class PenstockDataSource(DataSource):
         if self._emits_published():
             from penstock.spark.published import PublishedStreamReader, check_schema
 
-            check_schema(schema)
-            return PublishedStreamReader(self._parsed(PUBLISHED, "source with emit=published"))
+            if LOOK not in self.options:
+                check_schema(schema)
+            return PublishedStreamReader(self._parsed(LIVE_PUBLISHED, "source with emit=published"))
         if self._as_loaded is not None and self._as_loaded.schema is not None:
             self._refuse_inferred(self._as_loaded.format)
-        return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), schema.json())
+        return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), _LINES if LOOK in self.options else schema.json())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
         """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
@@ -154,6 +162,13 @@ class PenstockDataSource(DataSource):
 
     def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - LIVE_SOURCE or LIVE_SINK
         return parse(table, dict(self.options), what=what)
+
+
+def looked_at(rows: Iterator[pa.RecordBatch], look: str) -> Iterator[pa.RecordBatch]:
+    """Yield the splits of what rows name that a source of ours has read, for an ingest; called in a task."""
+    from penstock.ingestion.looks import LookWhereRead
+
+    return LookWhereRead(look).splits(rows)
 
 
 @dataclass
@@ -217,7 +232,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
         reading = in_zone(self._options, self._reading, partition.zone, worker.session_zone)
-        yield from told(self._options, reading, partition.splits)
+        rows = told(self._options, reading, partition.splits)
+        yield from rows if self._options[LOOK] is None else looked_at(rows, self._options[LOOK])
         worker.KEPT.give_back()
 
     def commit(self, end: dict[str, Any]) -> None:

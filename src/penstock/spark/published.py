@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from penstock.errors import OptionError
+from penstock.options.internal import LOOK
 from penstock.sink import eventrows
 from penstock.spark.border import border
 from penstock.storage import locate
@@ -78,9 +79,12 @@ class PublishedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Yield the rows of one task."""
         import pyarrow as pa
 
+        from penstock.ingestion.looks import LookWhereRead
+
         assert isinstance(partition, EventsPartition)  # noqa: S101 - what `partitions` made
+        look = self._options[LOOK]
         with pa.ipc.open_stream(partition.rows) as stream:
-            yield from stream
+            yield from stream if look is None else LookWhereRead(look).splits(stream)
 
     def stop(self) -> None:
         """Do nothing: nothing is held."""
