@@ -15,6 +15,7 @@ from penstock.formats.csv import cut as csvcut
 from penstock.formats.csv.cut import (
     csv_blocks,
     csv_cut,
+    csv_cuts,
     csv_header,
     csv_stream_blocks,
     csv_stream_header,
@@ -186,6 +187,17 @@ def test_every_short_file_with_doubled_quotes(dialect: Dialect) -> None:
             plain = with_doubled_quotes(without_comments(text.encode(), dialect), dialect).decode()
             found = read(plain, doubled)
             assert [fields for _, fields in found.rows] == [fields for _, fields in records.rows], text
+
+
+@pytest.mark.usefixtures("small_scans")
+@pytest.mark.parametrize("dialect", [Dialect(), SPARK, Dialect(quote="")])
+def test_all_cuts_of_one_reading_are_those_of_many(dialect: Dialect) -> None:
+    """Cuts that are looked for together, also several at one place, are those that are found one by one."""
+    content = b'stray " quote\n"a\nb"\nc\n\n"d""\n\n\n\\"e"\nf'
+    for anchor in (0, 14):
+        targets = [0, 0, *range(len(content) + 2), len(content) + 1]
+        one_by_one = [csv_cut(reader(content), len(content), anchor, target, dialect) for target in targets]
+        assert csv_cuts(reader(content), len(content), anchor, sorted(targets), dialect) == sorted(one_by_one)
 
 
 def test_a_cut_counts_from_its_anchor() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from penstock.source import looking
 from penstock.source.named import NamedFiles, NamingColumns
 from penstock.source.pinned import Moment, Pins, pins
 from penstock.storage import LocalStorage, ObjectStorage
+from penstock.storage._local import LocalReadHandle
 from tests.support.keys import READER_KEY, encrypted
 from tests.support.storage_contract import put
 from tests.support.stores import Relay
@@ -157,6 +159,32 @@ def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
         parts = names.read(reading(schema, fmt), rows)
         assert [{**row, "k": 0} for row in parts] == whole
         assert [row["k"] for row in parts] == sorted(row["k"] for row in parts)
+
+
+def test_many_ranges_of_quoted_records_are_found_in_one_reading(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a range of CSV begins depends on all quotes before it: rows that name 400 ranges have the file read once a batch, not 800 times."""
+    data = b"".join(b'%d,"x\ny"\n' % n for n in range(1000))
+    path = names.put("f.csv", data)
+    cuts = [*range(0, len(data), len(data) // 400), len(data)]
+    rows = [{"path": path, "start": a, "end": b, "k": a} for a, b in pairwise(cuts)]
+    random.Random(1).shuffle(rows)
+    files = reading(ROWS, "csv")
+    lengths: list[int] = []
+    read = LocalReadHandle.read
+
+    def counted(self: LocalReadHandle, offset: int, length: int) -> bytes:
+        data = read(self, offset, length)
+        lengths.append(len(data))
+        return data
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalReadHandle, "read", counted)
+        splits = [*names.splits(files, rows[:200]), *names.splits(files, rows[200:])]
+    assert sum(lengths) <= 2 * len(data) + 100, "the file once a batch, and its first bytes"
+    found = [row for batch in files.records(splits) for row in batch.to_pylist()]
+    assert sorted(row["id"] for row in found) == list(range(1000))
+    begins = {n: data.index(b'%d,"' % n if not n else b'\n%d,"' % n) + bool(n) for n in range(1000)}
+    assert all(row["c6"] <= begins[row["id"]] < row["c6"] + len(data) // 400 for row in found)
 
 
 def test_files_that_several_rows_name_are_read_together(names: Names) -> None:

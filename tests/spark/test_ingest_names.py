@@ -7,17 +7,20 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
 import penstock
 from penstock.errors import BadFile, CheckpointMismatch, FileChanged, OptionError, PenstockError
+from penstock.formats.schema import to_spark
 from penstock.ingestion.ingest import check
+from penstock.ingestion.names import Names
+from penstock.ingestion.stage import Stage as Stages
 from penstock.verify import verify
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ingestion.ingested import Ingested
@@ -113,6 +116,23 @@ def test_lists_of_names(spark: SparkSession, stage: Stage) -> None:
         run(spark, stage, str(lists))
     done = run(spark, stage, str(lists), badFiles="quarantine")
     assert (done.rows, done.aside_files) == (2, 1)
+
+
+@pytest.mark.parametrize("files", ["list", "published"])
+def test_names_of_our_own_source_pass_no_map(spark: SparkSession, stage: Stage, files: str) -> None:
+    """What a list or an output names is looked at in the process that reads it: a map would be one more, behind the JVM."""
+    stage.put("a", "1")
+    penstock.ingest(spark, stage.src, stage.root / "output", checkpoint=stage.checkpoint)
+    (stage.root / "list").write_text("a\n")
+    src, kind = (stage.src, str(stage.root / "list")) if files == "list" else (stage.root / "output", files)
+    names = Names.of(kind)
+    source = {"path": str(src), "files": kind}
+    text = Stages.describe(source, to_spark(pa.schema([("value", pa.string())])), None, 1, names.columns)
+    frame = names.splits(spark, source, Stages.of(text), str(stage.root / "notes"), 2)
+    plan = frame._jdf.queryExecution().logical().toString()
+    assert "Repartition 2" in plan
+    assert "MapInArrow" not in plan
+    assert frame.columns == ["split"]
 
 
 def test_a_batch_that_was_not_committed_reads_the_same(spark: SparkSession, stage: Stage) -> None:

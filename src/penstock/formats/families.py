@@ -24,7 +24,7 @@ from penstock.formats.codecs import LEVELS
 from penstock.formats.lines import BLOCK_BYTES, blocks, ended, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     import numpy as np
@@ -65,7 +65,7 @@ class Format(ABC):
     write_options: ClassVar[frozenset[str]] = frozenset()
     """The same as a sink."""
     anchored: ClassVar[bool] = False
-    """Whether a cut must be moved to where a record begins, by reading from a known beginning (`boundary`)."""
+    """Whether a cut must be moved to where a record begins, by reading from a known beginning (`boundaries`)."""
     as_it_is: ClassVar[bool] = False
     """Whether a file is handed on as it is, whatever it holds."""
     as_lines: ClassVar[bool] = False
@@ -82,8 +82,11 @@ class Format(ABC):
     def divisible(self, fmt: ReadFormat, path: str) -> bool:
         """Tell whether a file of this name may be read in byte ranges."""
 
-    def boundary(self, fmt: ReadFormat, read: Read, size: int, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, from the record start `anchor` on. Called if `anchored`."""
+    def boundaries(self, fmt: ReadFormat, read: Read, size: int, anchor: int, targets: Sequence[int]) -> list[int]:
+        """Return the first record start at or behind each target, from the record start `anchor` on. Called if `anchored`.
+
+        Targets ascend, and one in front of the anchor has that. The file is read once, however many there are.
+        """
         raise NotImplementedError
 
     def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - by default nobody knows

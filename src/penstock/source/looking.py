@@ -80,6 +80,7 @@ class _Looking:
         self._base = files.base
         self._pins = pins
         self._readings: dict[str, Reading] = {}
+        self._starts: dict[_Seen, dict[int, int] | Failure] = {}
 
     def splits(self, batch: pa.RecordBatch, *, keep: bool, replays: bool) -> pa.RecordBatch:
         """Return the splits of what the rows of a batch name; see `splits`."""
@@ -88,6 +89,7 @@ class _Looking:
             _check_versions(rows, tags_tell=self._files.tags_tell)
         seen = self._seen(rows)
         failpoints.hit("source.named")
+        self._find_starts(rows, seen)
         entries: list[str] = []
         numbers: list[int] = []
         for number, row in enumerate(rows):
@@ -265,11 +267,14 @@ class _Looking:
         dividing = Dividing(reading.divisible, reading.boundary if reading.form.anchored else None)
         if start == end and file.size:
             return start, []
+        size = self._files.options["splitSize"]
+        if end - start <= size:  # to ask where it may be cut is to read it
+            return start, [(start, end)]
         pieces: list[tuple[int, int]] = []
         at = start
         while not pieces or at < end:
             try:
-                stop = min(dividing.end(file, at, self._files.options["splitSize"]), end)
+                stop = min(dividing.end(file, at, size), end)
             except (BadFile, BadRecord):  # whoever reads it tells
                 stop = end
             pieces.append((at, stop))
@@ -295,9 +300,40 @@ class _Looking:
             )
             raise BadFile(msg)
         if reading.form.anchored:
-            start = reading.boundary(file, 0, span[0]) if span[0] else 0
-            return start, max(reading.boundary(file, start, span[1]), start) if span[1] < file.size else file.size
+            starts = self._starts[seen_file]
+            if isinstance(starts, Exception):
+                raise starts
+            return starts[span[0]], starts[span[1]]
         return span
+
+    def _find_starts(self, rows: Iterable[_Row], seen: Mapping[str, _Seen | Failure]) -> None:
+        """Find where a record begins at or behind each end of a range, where that depends on all of the file before it.
+
+        A file is read once for the rows of a batch, from the last beginning that those of the batch before have shown.
+        """
+        places: dict[_Seen, set[int]] = {}
+        for row in rows:
+            seen_file = seen.get(row.path or "")
+            if isinstance(seen_file, _Seen) and (row.start or row.end is not None) and self._is_cut(seen_file):
+                inside = (at for at in (row.start, row.end) if at is not None and 0 < at < seen_file.file.size)
+                places.setdefault(seen_file, set()).update(inside)
+        self._starts = {seen_file: self._starts_at(seen_file, sorted(targets)) for seen_file, targets in places.items()}
+
+    def _is_cut(self, seen_file: _Seen) -> bool:
+        """Tell whether a range of the file can be read, and begins where a reader from the beginning finds a record."""
+        reading, path = self._on(seen_file.root), seen_file.file.path
+        return reading.form.anchored and reading.form.divisible(reading.format, path) and not reading.files.decrypts(path)
+
+    def _starts_at(self, seen_file: _Seen, targets: list[int]) -> dict[int, int] | Failure:
+        """Return where a record begins at or behind each of these, and at the ends of the file; or why nobody can tell."""
+        before = self._starts.get(seen_file)
+        anchors = before.values() if targets and isinstance(before, dict) else []
+        anchor = max((start for start in anchors if start <= targets[0]), default=0)
+        try:
+            starts = self._on(seen_file.root).boundaries(seen_file.file, anchor, targets)
+        except (BadFile, BadRecord, FileChanged) as error:
+            return error
+        return {0: 0, seen_file.file.size: seen_file.file.size, **dict(zip(targets, starts, strict=True))}
 
 
 def _sight(seen_file: _Seen | Failure) -> Sight:

@@ -33,7 +33,7 @@ from penstock.source.planned import PlannedFiles
 from penstock.source.rescue import rescuing, with_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -138,17 +138,21 @@ class Reading:
         return self.form.divisible(self.format, path or self.root)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, from the record start `anchor` on; for what is `anchored`.
+        """Return the first record start at or behind `target`, from the record start `anchor` on; see `boundaries`."""
+        return self.boundaries(file, anchor, [target])[0]
 
-        A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
+    def boundaries(self, file: FileVersion, anchor: int, targets: Sequence[int]) -> list[int]:
+        """Return the first record start at or behind each of `targets`, which ascend, from the record start `anchor` on.
+
+        For what is `anchored`. A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
         """
         try:
             with self.files.open(file) as handle:
-                return self.form.boundary(self.format, handle.read, file.size, anchor, target)
+                return self.form.boundaries(self.format, handle.read, file.size, anchor, targets)
         except FileChanged:
             if not self.policy.changes:
                 raise
-            return file.size
+            return [file.size] * len(targets)
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
         """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.

@@ -57,7 +57,7 @@ from penstock.formats.lines import (
 from penstock.formats.malformed import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -74,30 +74,42 @@ _HEADER_BYTES = 64 << 10
 
 
 def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, dialect: Dialect = RFC4180) -> int:
-    """Return the first offset at or behind `target` where a record begins, or `size` if none does.
+    """Return the first offset at or behind `target` where a record begins, or `size` if none does; see `csv_cuts`."""
+    return csv_cuts(read, size, anchor, [target], dialect)[0]
+
+
+def csv_cuts(
+    read: Callable[[int, int], bytes], size: int, anchor: int, targets: Sequence[int], dialect: Dialect = RFC4180
+) -> list[int]:
+    """Return for each of `targets`, in their order, the first offset at or behind it where a record begins, or `size` if none does.
 
     Also `size` for a file that is quotes, or escapes, without end: its reader will refuse it, or take it whole.
 
-    `anchor` is where a record begins, at or in front of `target`; the file is read from there, in pieces. A comment and a
-    blank line count as records. `read` is as in `lines.blocks`. Raises `FileChanged` when the file ends before `size`.
+    `anchor` is where a record begins, at or in front of the targets, which ascend: one in front of it has the anchor. The file is read
+    once from there, in pieces. A comment and a blank line count as records. `read` is as in `lines.blocks`. Raises `FileChanged` when the
+    file ends before `size`.
     """
-    if target <= anchor:
-        return anchor
+    cuts = [anchor for target in targets if target <= anchor]
+    wanted = np.array(targets[len(cuts) :], np.int64)
     if not dialect.quote:
-        begin = record_at(read, size, target, size, sep=None)
-        return size if begin is None else begin
+        begins = (record_at(read, size, int(target), size, sep=None) for target in wanted)
+        return cuts + [size if begin is None else begin for begin in begins]
+    if not len(wanted):
+        return cuts
     scan = QuoteScan(dialect)
     at, held = _content_start(read, size, anchor), b""
     for chunk in reads(read, at, size, _SCAN_BYTES):
         data = held + chunk
         known = len(data) if at + len(data) == size else scan.decided(data)
-        ends = scan.ends(data[:known], max(target - at, 0))
-        if len(ends):
-            return at + int(ends[0])
+        ends = scan.ends(data[:known], max(int(wanted[0]) - at, 0))
+        places = np.searchsorted(ends, wanted - at)
+        places = places[places < len(ends)]
+        cuts += (ends[places] + at).tolist()
+        wanted = wanted[len(places) :]
         at, held = at + known, data[known:]
-        if len(held) > _HELD_BYTES_MAX:
+        if not len(wanted) or len(held) > _HELD_BYTES_MAX:
             break
-    return size
+    return cuts + [size] * len(wanted)
 
 
 def csv_ended(read: Callable[[int, int], bytes], begin: int, size: int, dialect: Dialect = RFC4180) -> int:

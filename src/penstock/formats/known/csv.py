@@ -10,7 +10,7 @@ from penstock.formats.format import CSV_OPTIONS, FIELD_OPTIONS, TIME_OPTIONS
 from penstock.formats.lines import BLOCK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -65,10 +65,10 @@ class _Csv(RecordFormat):
         is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
 
-    def boundary(self, fmt: ReadFormat, read: Read, size: int, anchor: int, target: int) -> int:
-        from penstock.formats.csv.cut import csv_cut
+    def boundaries(self, fmt: ReadFormat, read: Read, size: int, anchor: int, targets: Sequence[int]) -> list[int]:
+        from penstock.formats.csv.cut import csv_cuts
 
-        return csv_cut(read, size, anchor, target, fmt.csv)
+        return csv_cuts(read, size, anchor, targets, fmt.csv)
 
     def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - a cut is where a record begins
         return at
