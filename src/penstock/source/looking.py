@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError
+from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, without_credentials
 from penstock.formats.aside import CHANGE, FILE
 from penstock.source import advice
 from penstock.source.cursor import FileVersion, Split, is_version
@@ -203,6 +203,8 @@ class _Looking:
             entry = reading.storage.stat(full)
         except NotThere:
             return self._no_file(path, "does not exist", "expected a file to read; have it come before its name")
+        except OptionError as error:  # it leaves to settings which cluster is meant, and there are none
+            return self._no_file(path, "cannot be read", error.message)
         if not entry.is_file:
             kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
             return self._no_file(path, f"is {kind}", "expected a file to read")
@@ -213,7 +215,7 @@ class _Looking:
         return _Seen(root, FileVersion(below, entry.size, entry.modified_ns, entry.identity))
 
     def _no_file(self, path: str, reason: str, expected: str) -> BadFile:
-        return BadFile(f"{path!r} {reason}: {expected}; mend what names it, {self._reading.again}")
+        return BadFile(f"{without_credentials(path)!r} {reason}: {expected}; mend what names it, {self._reading.again}")
 
     def _place(self, path: str) -> tuple[str, str] | BadFile:
         """Return where a path leads, as `_placed` does, or what is wrong with it."""

@@ -199,3 +199,8 @@ class PlannedFiles:
                 raise
             msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {self.again}"
             raise BadRecord(msg, path=path, offset=error.offset) from error
+        except FileChanged as error:
+            if repr(path) in error.message:  # as who compares versions tells it
+                raise
+            msg = f"{path!r}: {error.message}, or leave it as it is, {self.again}"
+            raise FileChanged(msg) from error

@@ -147,7 +147,7 @@ class Reading:
         For what is `anchored`. A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
         """
         try:
-            with self.files.open(file) as handle:
+            with self.files.open(file) as handle, self.files.naming(file):
                 return self.form.boundaries(self.format, handle.read, file.size, anchor, targets)
         except FileChanged:
             if not self.policy.changes:
