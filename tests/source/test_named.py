@@ -162,12 +162,12 @@ def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
 
 
 def test_many_ranges_of_quoted_records_are_found_in_one_reading(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a range of CSV begins depends on all quotes before it: rows that name 400 ranges have the file read once a batch, not 800 times."""
+    """Where a range of CSV begins depends on all quotes before it: 400 ranges have the file read once a batch, not 800 times."""
     data = b"".join(b'%d,"x\ny"\n' % n for n in range(1000))
     path = names.put("f.csv", data)
     cuts = [*range(0, len(data), len(data) // 400), len(data)]
     rows = [{"path": path, "start": a, "end": b, "k": a} for a, b in pairwise(cuts)]
-    random.Random(1).shuffle(rows)
+    random.Random(1).shuffle(rows)  # noqa: S311 - repeatable, not secret
     files = reading(ROWS, "csv")
     lengths: list[int] = []
     read = LocalReadHandle.read

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import penstock
-from penstock.errors import BadFile, CheckpointMismatch, FileChanged, OptionError, PenstockError
+from penstock.errors import BadFile, BadRecord, CheckpointMismatch, FileChanged, OptionError, PenstockError
 from penstock.formats.schema import to_spark
 from penstock.ingestion.ingest import check
 from penstock.ingestion.names import Names
@@ -92,6 +92,29 @@ def test_finished_files_of_another_output(spark: SparkSession, stage: Stage) -> 
             source={"files": "published", "format": "parquet", "schema": ddl},
             sink={"format": "json"},
         )
+
+
+def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
+    """A list in UTF-16, then one with a misspelt name: each fails by name, and once the list is mended the next run takes it as it is."""
+    stage.put("a", "1")
+    names = stage.root / "names"
+
+    def name(data: bytes, when: int) -> None:
+        names.write_bytes(data)
+        os.utime(names, (when, when))
+
+    name("a\n".encode("utf-16"), 1)
+    with pytest.raises(
+        BadRecord, match=f"{names}', byte 0: .*expected a list of names, text in UTF-8 .*write it so"
+    ) as caught:
+        run(spark, stage, str(names))
+    assert "encoding=" not in str(caught.value), "which is that of the files that are named"
+    name(b"A\n", 2)
+    with pytest.raises(BadFile, match="'A' does not exist.*mend what names it"):
+        run(spark, stage, str(names))
+    name(b"a\n", 3)
+    assert run(spark, stage, str(names)).rows == 1
+    assert stage.lines() == {"1": 1}
 
 
 def test_lists_of_names(spark: SparkSession, stage: Stage) -> None:

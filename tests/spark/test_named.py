@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -148,6 +149,22 @@ def test_a_column_of_another_meaning(spark: SparkSession, stage: Stage) -> None:
     with pytest.raises(OptionError, match="size=None"):
         penstock.read_files(names)
     assert [tuple(row)[1:] for row in penstock.read_files(names, size=None).collect()] == [("XL", "1")]
+
+
+def test_names_in_columns_of_other_types(spark: SparkSession, stage: Stage) -> None:
+    """Names that are bytes, a member of a struct, elements of an array: each is refused with how it becomes a string, and that works."""
+    stage.put("a", "1")
+    path = f"'{stage.src / 'a'}'"
+    shapes = {
+        f"cast({path} as binary)": "cast(`n` as string)",
+        f"named_struct('size', 2L, 'the path', {path})": "`n`.`the path`",
+        f"array({path})": "explode(`n`)",
+    }
+    for shape, advised in shapes.items():
+        frame = spark.range(1).selectExpr(f"{shape} as n")
+        with pytest.raises(OptionError, match=re.escape(f'selectExpr("{advised} as path")')):
+            penstock.read_files(frame, path="n")
+        assert [row.value for row in penstock.read_files(frame.selectExpr(f"{advised} as path")).collect()] == ["1"]
 
 
 def test_columns_that_pass_to_no_python(spark: SparkSession, stage: Stage) -> None:

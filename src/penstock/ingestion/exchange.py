@@ -140,5 +140,18 @@ def _check_type(df: DataFrame, parameter: str, place: int, caller: str) -> None:
     column, kind = df.columns[place], df.schema.fields[place].dataType
     if not isinstance(kind, kinds):
         other = f"; or {parameter}=None, if it says nothing of the file" if parameter in _IF_THERE else ""
-        msg = f"{caller}: {parameter}={column!r} is {kind.simpleString()}; expected {words}{other}"
+        made = f'; make such a column: df.selectExpr("{_made(column, kind, kinds[0])} as {parameter}")'
+        msg = f"{caller}: {parameter}={column!r} is {kind.simpleString()}; expected {words}{made}{other}"
         raise OptionError(msg)
+
+
+def _made(column: str, kind: DataType, wanted: type) -> str:
+    """Return in SQL what a column of another type may hold that is meant."""
+    quoted = f"`{column.replace('`', '``')}`"
+    if isinstance(kind, StructType):
+        names = [field.name for field in kind.fields if isinstance(field.dataType, wanted)] or ["member"]
+        return f"{quoted}.`{names[0].replace('`', '``')}`"
+    if isinstance(kind, ArrayType):
+        return f"explode({quoted})"
+    spelt = {StringType: "string", TimestampType: "timestamp"}.get(wanted, "bigint")
+    return f"cast({quoted} as {spelt})"

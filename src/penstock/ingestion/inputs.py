@@ -197,8 +197,8 @@ class NamedInput(FileInput):
         return {}
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:  # noqa: ARG002 - one of `Input`
-        """Return 0: a file that changed is found by the task that reads it."""
-        return 0
+        """Return how many splits of lists are not as they were; a file that is named and changed is found by the task that reads it."""
+        return self.names.changed(self.options, checkpoint, number)
 
 
 @dataclass(frozen=True)

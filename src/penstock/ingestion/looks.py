@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from penstock.errors import BadRecord
 from penstock.options import SOURCE, parse
 from penstock.options.published import EMIT
 from penstock.session.task import task_place, task_run
@@ -35,7 +36,8 @@ _NAMES = 10_000  # that are looked at together, as many as Spark would hand to a
 class Look:
     """A look at what rows name. Picklable, travels to tasks.
 
-    `place` is the directory for notes of what was found, `None` where none are needed; `run` names the driver. `replays`: rows may come again.
+    `place` is the directory for notes of what was found, `None` where none are needed; `run` names the driver. `replays`: rows may
+    come again.
     """
 
     files: NamedFiles
@@ -63,7 +65,7 @@ class LookWhereRead:
     text: str
 
     @staticmethod
-    def of(  # noqa: PLR0913 - what a look is made of
+    def of(
         source: Mapping[str, str], schema: str, columns: NameColumns, *, place: str | None, run: str
     ) -> LookWhereRead:
         """Return that at files which `source` and `schema`, Spark's JSON, say how to read; the rest is as in `Look`."""
@@ -81,10 +83,22 @@ class LookWhereRead:
 
 def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows that name files: a column of paths, and what else is known of them."""
-    for batch in batches:
+    for batch in _told(batches):
         if "event" in batch.schema.names:
             named = batch.filter(pc.equal(batch.column("event"), EMIT)).select(["path", "size"])
         else:
             named = batch.filter(pc.not_equal(batch.column("value"), "")).select(["value"])
         for at in range(0, named.num_rows, _NAMES):
             yield named.slice(at, _NAMES)
+
+
+def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what was read. Of a list that is no text the reader tells which option says what it is, and that is about what is named."""
+    try:
+        yield from batches
+    except BadRecord as error:
+        msg = (
+            f"{error.path!r}, byte {error.offset}: found no text, expected a list of names, text in UTF-8 with a name a line; "
+            "write it so, and start again, nothing of this batch is visible"
+        )
+        raise BadRecord(msg, path=error.path, offset=error.offset) from error

@@ -23,7 +23,9 @@ from penstock.options import SOURCE, parse
 from penstock.options.internal import LOOK
 from penstock.options.published import EMIT, PUBLISHED
 from penstock.session.connect import application, is_dataframe
+from penstock.source import configured
 from penstock.source.named import OPTIONS, NameColumns, NamedFiles, NamingColumns
+from penstock.source.schemas import LINES
 from penstock.source.where import where
 from penstock.storage import entry_at, locate
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ingestion.stage import Stage
+    from penstock.query.checkpoint import Checkpoint
 
 ROWS = "rows"  # what is noted of a DataFrame
 _OPTION = "files"
@@ -129,8 +132,21 @@ class Names:
         stream = spark.readStream.format("penstock").option(LOOK, look.text)
         if self.kind == EMIT:
             return stream.options(**self._published(source)).load().repartition(tasks)
-        listed = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS | _OF_LISTS}
-        return stream.options(**listed).load(self.kind).repartition(tasks)
+        return stream.options(**self._lists(source)).load().repartition(tasks)
+
+    def changed(self, source: Mapping[str, str], checkpoint: Checkpoint, number: int) -> int:
+        """Return how many splits of lists that a batch is planned to read are not as they were."""
+        if self.kind in {ROWS, EMIT}:
+            return 0
+        options = parse(SOURCE, self._lists(source), what="source")
+        reading = configured.reading(options, LINES)
+        splits = configured.planner(options, reading).splits(checkpoint.only_offset(number))
+        return sum(not reading.files.has(split) for split in splits)
+
+    def _lists(self, source: Mapping[str, str]) -> dict[str, str]:
+        """Return the options of the source that reads lists."""
+        given = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS | _OF_LISTS}
+        return {**given, "path": self.kind}
 
     @staticmethod
     def _published(source: Mapping[str, str]) -> dict[str, str]:

@@ -324,7 +324,9 @@ class _Looking:
     def _is_cut(self, seen_file: _Seen) -> bool:
         """Tell whether a range of the file can be read, and begins where a reader from the beginning finds a record."""
         reading, path = self._on(seen_file.root), seen_file.file.path
-        return reading.form.anchored and reading.form.divisible(reading.format, path) and not reading.files.decrypts(path)
+        return (
+            reading.form.anchored and reading.form.divisible(reading.format, path) and not reading.files.decrypts(path)
+        )
 
     def _starts_at(self, seen_file: _Seen, targets: list[int]) -> dict[int, int] | Failure:
         """Return where a record begins at or behind each of these, and at the ends of the file; or why nobody can tell."""

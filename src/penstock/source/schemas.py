@@ -15,6 +15,8 @@ BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
 FILES = "path string, modified timestamp, size bigint, identity string"
 SPLITS = "splits string"
 LOOKED_AT = "split string"  # the column of `splitruns`
+# What lists of names have, as Spark's JSON.
+LINES = '{"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": true, "metadata": {}}]}'
 INFER = "infer"
 
 

@@ -24,6 +24,7 @@ from penstock.options import BATCH_SINK, Options, parse
 from penstock.options.finished import FOR_BATCHES, FOR_STREAMS
 from penstock.options.internal import LIVE_PUBLISHED, LIVE_SOURCE, LOOK
 from penstock.options.published import EMIT
+from penstock.source.schemas import LINES, LOOKED_AT
 from penstock.spark.border import border
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from penstock.spark.finished import AsLoaded, FinishedReader
     from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
-
-# What a list has, whatever the rows are that are made of it.
-_LINES = '{"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": true, "metadata": {}}]}'
 
 
 @border
@@ -71,8 +69,6 @@ class PenstockDataSource(DataSource):
             )
             raise OptionError(msg)
         if LOOK in self.options:
-            from penstock.source.schemas import LOOKED_AT
-
             return LOOKED_AT
         if self._emits_published():
             from penstock.sink.eventrows import COLUMNS
@@ -101,7 +97,8 @@ class PenstockDataSource(DataSource):
             return PublishedStreamReader(self._parsed(LIVE_PUBLISHED, "source with emit=published"))
         if self._as_loaded is not None and self._as_loaded.schema is not None:
             self._refuse_inferred(self._as_loaded.format)
-        return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), _LINES if LOOK in self.options else schema.json())
+        read = LINES if LOOK in self.options else schema.json()
+        return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), read)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
         """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
