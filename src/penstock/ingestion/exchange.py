@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import OptionError
-from penstock.ingestion.looks import Look
+from penstock.ingestion.looks import NameLook
 from penstock.session.connect import application
 from penstock.session.leaving import leaving
 from penstock.source.named import NameColumns, NamedFiles, NamingColumns
@@ -59,7 +59,7 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
         placed = placed.select(*(f"c{number}" for number in chosen))
         places = {name: chosen.index(place) for name, place in files.columns._asdict().items() if place is not None}
         files = replace(files, columns=NamingColumns(**places))
-    look = Look(files, place, application(df.sparkSession), df.isStreaming)
+    look = NameLook(files, place, application(df.sparkSession), df.isStreaming)
 
     def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return look.splits(batches, keep=keep)
@@ -140,8 +140,8 @@ def _check_type(df: DataFrame, parameter: str, place: int, caller: str) -> None:
     column, kind = df.columns[place], df.schema.fields[place].dataType
     if not isinstance(kind, kinds):
         other = f"; or {parameter}=None, if it says nothing of the file" if parameter in _IF_THERE else ""
-        made = f'; make such a column: df.selectExpr("{_made(column, kind, kinds[0])} as {parameter}")'
-        msg = f"{caller}: {parameter}={column!r} is {kind.simpleString()}; expected {words}{made}{other}"
+        advice = f'; make such a column: df.selectExpr("{_made(column, kind, kinds[0])} as {parameter}")'
+        msg = f"{caller}: {parameter}={column!r} is {kind.simpleString()}; expected {words}{advice}{other}"
         raise OptionError(msg)
 
 

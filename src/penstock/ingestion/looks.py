@@ -33,7 +33,7 @@ _NAMES = 10_000  # that are looked at together, as many as Spark would hand to a
 
 
 @dataclass(frozen=True)
-class Look:
+class NameLook:
     """A look at what rows name. Picklable, travels to tasks.
 
     `place` is the directory for notes of what was found, `None` where none are needed; `run` names the driver. `replays`: rows may
@@ -68,7 +68,7 @@ class LookWhereRead:
     def of(
         source: Mapping[str, str], schema: str, columns: NameColumns, *, place: str | None, run: str
     ) -> LookWhereRead:
-        """Return that at files which `source` and `schema`, Spark's JSON, say how to read; the rest is as in `Look`."""
+        """Return that at files which `source` and `schema`, Spark's JSON, say how to read; the rest is as in `NameLook`."""
         form = {"source": dict(source), "schema": schema, "names": columns.to_json(), "notes": place, "run": run}
         return LookWhereRead(json.dumps(form))
 
@@ -77,7 +77,7 @@ class LookWhereRead:
         form = json.loads(self.text)
         options = parse(SOURCE, form["source"], what="source")
         files = NameColumns.from_json(form["names"]).files(options, configured.reading(options, form["schema"]))
-        look = Look(files, form["notes"], form["run"], replays=True)
+        look = NameLook(files, form["notes"], form["run"], replays=True)
         return look.splits(_names(batches), keep=False)
 
 
