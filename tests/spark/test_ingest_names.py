@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 import penstock
 from penstock.errors import BadFile, BadRecord, CheckpointMismatch, FileChanged, OptionError, PenstockError
 from penstock.formats.schema import to_spark
+from penstock.ingestion import names as named
 from penstock.ingestion.ingest import check
 from penstock.ingestion.names import Names
 from penstock.ingestion.stage import Stage as Stages
@@ -92,6 +93,18 @@ def test_finished_files_of_another_output(spark: SparkSession, stage: Stage) -> 
             source={"files": "published", "format": "parquet", "schema": ddl},
             sink={"format": "json"},
         )
+
+
+def test_a_long_list_is_several_batches(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of more names than a batch has files is taken part by part, since a task holds the splits of its batch; each name once."""
+    for name in "abc":
+        stage.put(name, name)
+    (stage.root / "list").write_text("a\nb\nc\n")
+    os.utime(stage.root / "list", (1, 1))
+    monkeypatch.setattr(named, "_LIST_BYTES_A_BATCH", "2")
+    done = run(spark, stage, str(stage.root / "list"))
+    assert (done.rows, done.batch) == (3, 2)
+    assert stage.lines() == {"a": 1, "b": 1, "c": 1}
 
 
 def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:

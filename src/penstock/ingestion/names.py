@@ -41,6 +41,7 @@ ROWS = "rows"  # what is noted of a DataFrame
 _OPTION = "files"
 # Beside those that say how a file is read.
 _OF_INGESTS = {"path", "files", "schema", "sessiontimezone", "quarantinelocation", "maxbadrecords", "maxbadfraction"}
+_LIST_BYTES_A_BATCH = "8m"  # unless it is said: some 100,000 names, as many as a batch has files of a directory
 _OF_STREAMS = {"maxfilespertrigger", "startingfrom"}
 _OF_LISTS = {
     "maxbytespertrigger",
@@ -146,7 +147,8 @@ class Names:
     def _lists(self, source: Mapping[str, str]) -> dict[str, str]:
         """Return the options of the source that reads lists."""
         given = {name: text for name, text in source.items() if name.lower() in _OF_STREAMS | _OF_LISTS}
-        return {**given, "path": self.kind}
+        limited = any(name.lower() == "maxbytespertrigger" for name in given)
+        return {**given, "path": self.kind} | ({} if limited else {"maxBytesPerTrigger": _LIST_BYTES_A_BATCH})
 
     @staticmethod
     def _published(source: Mapping[str, str]) -> dict[str, str]:
