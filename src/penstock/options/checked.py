@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock.errors import OptionError
 from penstock.options import batch, elsewhere, finished
 from penstock.options.database import DATABASE
+from penstock.options.kafka import KAFKA
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
@@ -32,6 +33,7 @@ _TABLES = {
         "sink": SINK,
         "log": LOG,
         "database sink": DATABASE,
+        "topic source": KAFKA,
         "source with emit=published": PUBLISHED,
         "batch read": finished.OWN,
         "batch write": batch.OWN,

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.errors import OptionError
 from penstock.options.internal import LIVE_TOPICS, SPLITS
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.source import schemas
 from penstock.spark.border import border
 
