@@ -97,7 +97,7 @@ class ToyReader:
 class ToyStorage:
     """See `Storage`."""
 
-    goes_on = reads_open = moves = True
+    goes_on = reads_open = takes_colons = moves = True
     tags_contents = of_this_host = has_directories = False
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
@@ -158,6 +158,10 @@ class ToyStorage:
     def resolve(self, path: str) -> str:
         """Return the path: there are no links."""
         return path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it has the scheme."""
+        return path.startswith("toy:")
 
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path."""

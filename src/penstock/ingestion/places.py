@@ -96,7 +96,7 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
     """
     own, directory = locate(location, name="quarantineLocation")
     directory = own.addressed_as(output, directory)
-    if type(own) is not type(output) or _server(directory) != _server(root):
+    if not output.owns(directory):
         msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
         raise OptionError(msg)
     if place is not None and _is_read(own, directory, place):
@@ -133,12 +133,6 @@ def _below(place: Where, target: str) -> str | None:
     source = place.storage.resolve(place.root)
     below = target[len(source) :].strip("/")
     return below if _lies_in(target, source) and Selection(place.rests, lambda _: True).below(below) else None
-
-
-def _server(path: str) -> str:
-    """Return what of a path names a server, nothing where it names none."""
-    scheme, mark, rest = path.partition("://")
-    return f"{scheme}{mark}{rest.partition('/')[0]}" if mark else ""
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:

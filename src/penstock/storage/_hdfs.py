@@ -301,6 +301,7 @@ class HdfsStorage:
     goes_on = True
     tags_contents = False
     has_directories = True
+    takes_colons = False
     moves = True
     of_this_host = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
@@ -397,6 +398,10 @@ class HdfsStorage:
     def resolve(self, path: str) -> str:
         """Return the path: links are not for users of HDFS."""
         return path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it has the address of this one."""
+        return f"{path}/".startswith(f"hdfs://{self.authority}/")
 
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path by the address that the other one has, if that is this HDFS; see `Storage.addressed_as`.

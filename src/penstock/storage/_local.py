@@ -281,6 +281,7 @@ class LocalStorage:
     reads_open = True
     tags_contents = False
     has_directories = True
+    takes_colons = True
     moves = True
     of_this_host = True
 
@@ -353,6 +354,10 @@ class LocalStorage:
     def resolve(self, path: str) -> str:
         """Return the path without symbolic links; on a disk of a test there are none."""
         return os.path.realpath(path) if self._system is None else path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it begins at the root."""
+        return path.startswith("/")
 
     def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
         """Return the path."""
