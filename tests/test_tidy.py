@@ -125,7 +125,10 @@ PATH_TO_PATH = {"parent", "joinpath", "with_name", "with_stem", "with_suffix", "
 CLOCK = {
     **dict.fromkeys(("time.time", "time.time_ns", "datetime.date.today"), "penstock.clock.now_ns"),
     **dict.fromkeys((f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")), "penstock.clock.now_ns"),
-    **dict.fromkeys(("time.localtime", "time.ctime"), "penstock.clock.now_ns, and the time zone that the user chose"),
+    **dict.fromkeys(
+        ("time.localtime", "time.ctime", "time.gmtime", "time.strftime"),
+        "penstock.clock.now_ns, and the time zone that the user chose",
+    ),
     **dict.fromkeys(("time.monotonic", "time.monotonic_ns"), "penstock.clock.monotonic"),
     **dict.fromkeys(("time.perf_counter", "time.perf_counter_ns"), "penstock.clock.monotonic"),
     "time.sleep": "penstock.clock.sleep",
@@ -311,11 +314,11 @@ def storages(module: Module) -> Iterator[Finding]:
             name = module.dotted(node)
             if name.rpartition(".")[2] in STORAGES and not (id(node) in made and name.endswith(".LocalStorage")):
                 yield Finding("storages", module.path, node.lineno, name, instead)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value in STORAGES or SCHEME.fullmatch(node.value):
-                yield Finding("storages", module.path, node.lineno, node.value, instead)
-        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("penstock.storage._"):
-            yield Finding("storages", module.path, node.lineno, str(node.module), "penstock.storage")
+        elif isinstance(node, ast.Constant) and (node.value in STORAGES or SCHEME.fullmatch(str(node.value))):
+            yield Finding("storages", module.path, node.lineno, str(node.value), instead)
+    for line, name in module.mentions:
+        if name.startswith("penstock.storage._"):
+            yield Finding("storages", module.path, line, name, "penstock.storage")
 
 
 def effects(module: Module) -> Iterator[Finding]:
@@ -631,7 +634,8 @@ BAD = [
     ("storages", "type(a).__name__ == 'ObjectStorage'", "ObjectStorage"),
     ("storages", "path.startswith('hdfs:')", "hdfs:"),
     ("storages", "path.startswith(('s3://', 'az://'))", "s3://"),
-    ("storages", "def f():\n    from penstock.storage._local import LocalStorage", "penstock.storage._local"),
+    ("storages", "def f():\n    from penstock.storage._local import locked", "penstock.storage._local.locked"),
+    ("storages", "from penstock.storage import _local", "penstock.storage._local"),
     ("effects", "import penstock.formats.known.parquet  # noqa: F401 - so that it is there", "import for its effect"),
     ("clock", "import time\ntime.time()", "time.time"),
     ("clock", "from time import sleep\nsleep(1)", "time.sleep"),
