@@ -26,7 +26,8 @@ _NEEDED = {
     "table": '.option("table", "name")',
 }
 
-_TABLES = {
+# The names of the options of each connector, in lower case.
+BY_CONNECTOR = {
     owner: {option.name.lower() for option in table}
     for owner, table in {
         "source": SOURCE,
@@ -91,7 +92,7 @@ def _refuse(name: str, known: list[str], what: str) -> NoReturn:
 
 def _owners(name: str) -> str:
     """Return in words the other tables that have an option of this name; nothing if none has."""
-    owners = [owner for owner, names in _TABLES.items() if name.lower() in names]
+    owners = [owner for owner, names in BY_CONNECTOR.items() if name.lower() in names]
     return f": it is one of the {' and the '.join(owners)}" if owners else ""
 
 
