@@ -98,7 +98,7 @@ class ToyStorage:
     """See `Storage`."""
 
     goes_on = reads_open = takes_colons = moves = True
-    tags_contents = of_this_host = has_directories = False
+    tags_contents = of_this_host = has_directories = takes_checkpoints = False
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
         """Take the name, or say that it is taken."""

@@ -76,12 +76,10 @@ def check_archive(archive: str | None, dst: str) -> None:
 
 
 def check_checkpoint(storage: Storage, given: str | None) -> None:
-    """Raise `OptionError` for a checkpoint in a store of objects, which Spark writes as `s3a://` alone, with jars."""
-    if storage.has_directories or (given or "").lower().startswith("s3a://"):
+    """Raise `OptionError` for a checkpoint where Spark cannot write; to a store of objects it writes as `s3a://` alone, with jars."""
+    if storage.takes_checkpoints or (given or "").lower().startswith("s3a://"):
         return
-    where = (
-        "DST is in an object store, and the checkpoint would be there too" if given is None else f"checkpoint={given!r}"
-    )
+    where = "the checkpoint would be in DST" if given is None else f"checkpoint={given!r}"
     msg = (
         f"{where}, where Spark's JVM cannot write; give a checkpoint on a disk that this command finds again (on a cluster HDFS, or "
         "a shared disk), such as --checkpoint /var/lib/penstock/orders; or s3a://..., with Hadoop's jars (docs/storage-s3.md)"

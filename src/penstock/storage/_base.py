@@ -128,6 +128,9 @@ class Storage(Protocol):
     takes_colons: bool
     """Whether a name may have a `:`; where not, a file or directory with one is refused."""
 
+    takes_checkpoints: bool
+    """Whether Spark's JVM, as it comes, writes to the same addresses, so that a checkpoint may be there."""
+
     moves: bool
     """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
 

@@ -302,6 +302,7 @@ class HdfsStorage:
     tags_contents = False
     has_directories = True
     takes_colons = False
+    takes_checkpoints = True
     moves = True
     of_this_host = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written

@@ -282,6 +282,7 @@ class LocalStorage:
     tags_contents = False
     has_directories = True
     takes_colons = True
+    takes_checkpoints = True
     moves = True
     of_this_host = True
 

@@ -252,6 +252,7 @@ class ObjectStorage:
     of_this_host = False
     has_directories = False
     takes_colons = True
+    takes_checkpoints = False
     moves = False
 
     def __init__(self, bucket: str = "", system: Objects | None = None) -> None:
