@@ -120,7 +120,7 @@ def _is_read(storage: Storage, directory: str, place: Where) -> bool:
 def lists(place: Where, directory: str) -> bool:
     """Tell whether the files of a directory are input: a path leads there, and nothing on the way is hidden.
 
-    The directory is given by what it is really called.
+    The directory is given by its real path, without links.
     """
     below = _below(place, directory)
     return below is not None and not any(map(hidden, below.split("/")))

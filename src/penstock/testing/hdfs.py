@@ -78,7 +78,7 @@ class CrashHdfs:
         self._leases: dict[str, _BlockWriter] = {}
 
     def storage(self) -> HdfsStorage:
-        """Return a storage on this HDFS: the one of real ones."""
+        """Return a storage on this HDFS, of the class that real ones have."""
         return HdfsStorage(system=self)
 
     # -- what an HDFS has --------------------------------------------------------------------------------------------
