@@ -257,6 +257,17 @@ class Storage(Protocol):
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
 
 
+class ShownInListings:
+    """Two verbs of a storage whose listings show all that was begun, also what never ended: nothing is abandoned there."""
+
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing."""
+
+
 def entry_at(storage: Storage, path: str) -> Entry | None:
     """Return the entry at the path, `None` if there is none; else as `Storage.stat`."""
     try:

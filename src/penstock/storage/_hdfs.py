@@ -52,7 +52,7 @@ from penstock import clock, failpoints, unique
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._base import TEMPORARY, Entry, ShownInListings
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
@@ -292,7 +292,7 @@ class HdfsReadHandle:
         """Close."""
 
 
-class HdfsStorage:
+class HdfsStorage(ShownInListings):
     """One HDFS: `host:port`, a name service, or `""` for the default one. See the module for how the promises are kept.
 
     Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.
@@ -510,13 +510,6 @@ class HdfsStorage:
         except (AlreadyThere, NotThere) as error:
             msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
             raise StorageError(msg) from error
-
-    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
-        """Return nothing: what was begun is in listings."""
-        return ()
-
-    def drop(self, path: str, number: str) -> None:
-        """Do nothing: nothing is abandoned here."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""
