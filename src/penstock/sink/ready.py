@@ -23,6 +23,10 @@ The failures, and the rule that kills each:
    take `_SUCCESS` away; A goes on and makes it again. Rule: whoever has made or taken one looks at the last record behind that, and undoes
    what that says otherwise. If A is killed between the two, the file is wrong until the bucket is ready again: no storage can
    make a file on the condition that a record is the last. The events are exact.
+6. *Other options.* A day was said to be complete; a run with a longer delay, or with another zone, has it end later, and takes rows that
+   come for it for rows in time: it is written to and never reopened. The same behind a run without the option. Rule: a record says
+   up to which end buckets have been said to be complete; rows of one that ends no later are late, whatever the options. Where ends are
+   reckoned otherwise than they were, all that a record says of ends is moved by 26 hours, as far as zones are apart.
 """
 
 from __future__ import annotations
@@ -35,20 +39,28 @@ if TYPE_CHECKING:
 
 READY, REOPENED = "ready", "reopened"
 SUCCESS = "_SUCCESS"
-ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
+_HOUR_US = 3_600_000_000
+ZONES_AHEAD_US = 14 * _HOUR_US  # a local time may be that far ahead of UTC
+_ZONES_APART_US = 26 * _HOUR_US  # one local time of two zones
 
 
 @dataclass(frozen=True)
 class Announced:
     """What the options say of buckets that are complete: by what it is told, and how long after their end, in microseconds.
 
-    `by_cursor`: it is the source that is past their end, whatever the times of rows are.
+    `by_cursor`: it is the source that is past their end, whatever the times of rows are. `zone`: of the times that name them.
     """
 
     delay_us: int
     file: bool
     event: bool
     by_cursor: bool = False
+    zone: str = "UTC"
+
+    @property
+    def reckoned(self) -> str:
+        """What the end of a bucket depends on, beside its rows."""
+        return f"{self.zone} by {'cursor' if self.by_cursor else 'data'}"
 
 
 @dataclass(frozen=True)
@@ -77,12 +89,17 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Ready:
-    """What a record says of buckets of time. `total` is how many marks there are in all records up to this one."""
+    """What a record says of buckets of time. `total` is how many marks there are in all records up to this one.
+
+    `said_us` is the latest end of a bucket that was ever said to be complete; `reckoned` tells how ends were reckoned, "" if nobody knows.
+    """
 
     watermark: int | None = None
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
     total: int = 0
+    said_us: int | None = None
+    reckoned: str = ""
 
     @property
     def reopened(self) -> tuple[Mark, ...]:
@@ -104,14 +121,27 @@ class Ready:
         `cursor_us`: how far the source is.
         """
         if announced is None:
-            return Ready(total=self.total)
+            return Ready(total=self.total, said_us=self.said_us, reckoned=self.reckoned)
+        if announced.reckoned != self.reckoned:
+            return self._reckoned_as(announced.reckoned).seeing(tasks, announced, cursor_us)
         tasks = list(tasks)
         ends = {bucket: end for task in tasks for bucket, end in task.ends.items() if bucket not in self.waiting}
-        added = {bucket: Waiting(end, self._over(end, announced)) for bucket, end in sorted(ends.items())}
+        added = {
+            bucket: Waiting(end, self._over(end, announced) or (self.said_us is not None and end <= self.said_us))
+            for bucket, end in sorted(ends.items())
+        }
         marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
         times = (cursor_us,) if announced.by_cursor else (task.watermark for task in tasks)
         seen = [time for time in (self.watermark, *times) if time is not None]
-        return Ready(max(seen, default=None), {**self.waiting, **added}, marks, self.total + len(marks))
+        watermark, total = max(seen, default=None), self.total + len(marks)
+        return Ready(watermark, {**self.waiting, **added}, marks, total, self.said_us, self.reckoned)
+
+    def _reckoned_as(self, reckoned: str) -> Ready:
+        """Return it for a run that reckons ends so: of what it says no bucket ends later then."""
+        later_us = _ZONES_APART_US if self.reckoned else 0
+        waiting = {bucket: Waiting(w.end_us + later_us, w.late) for bucket, w in self.waiting.items()}
+        said_us = None if self.said_us is None else self.said_us + later_us
+        return replace(self, waiting=waiting, said_us=said_us, reckoned=reckoned)
 
     def _over(self, end_us: int, announced: Announced, now_us: int | None = None) -> bool:
         """Tell whether what ends then is over: by the watermark, and by the clock if that is given."""
@@ -135,7 +165,9 @@ class Ready:
         over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced, now_us)]
         marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
         waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
-        return replace(self, waiting=waiting, marks=self.marks + marks, total=self.total + len(marks))
+        said = [self.waiting[bucket].end_us for bucket in over] + ([] if self.said_us is None else [self.said_us])
+        said_us, total = max(said, default=None), self.total + len(marks)
+        return replace(self, waiting=waiting, marks=self.marks + marks, total=total, said_us=said_us)
 
     def _time_of(self, bucket: str) -> str | None:
         """Return the bucket of time that waits and is this one, or that this one lies in."""
@@ -150,14 +182,17 @@ class Ready:
             "waiting": {bucket: list(waiting) for bucket, waiting in self.waiting.items()},
             "marks": [list(mark) for mark in self.marks],
             "total": self.total,
+            "said": self.said_us,
+            "reckoned": self.reckoned,
         }
-        return {name: value for name, value in form.items() if value or (value == 0 and name == "watermark")}
+        return {name: value for name, value in form.items() if value or (value == 0 and name in {"watermark", "said"})}
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> Ready:
         """Return what a record has. Raises `TypeError` and its like for what is none."""
         waiting = {bucket: Waiting(*entry) for bucket, entry in form.get("waiting", {}).items()}
-        return Ready(form.get("watermark"), waiting, marks_of(form.get("marks", ())), form.get("total", 0))
+        marks, said_us = marks_of(form.get("marks", ())), form.get("said")
+        return Ready(form.get("watermark"), waiting, marks, form.get("total", 0), said_us, form.get("reckoned", ""))
 
 
 def marks_of(form: Iterable[Any] = ()) -> tuple[Mark, ...]:
