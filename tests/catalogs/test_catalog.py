@@ -191,6 +191,85 @@ def test_columns_that_come_later(output: Output, table: Table) -> None:
     assert table.rows("id", "name", "price") == [(1, "a", None), (2, "b", 1.5), (3, "c", None)]
 
 
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_columns_that_somebody_renames_stay_what_they_are(output: Output, table: Table) -> None:
+    """The files go on with the names that they had: the columns were added anew, and those under the new names were null in all rows."""
+    schema = pa.schema([*COLUMNS, ("s", pa.struct({"x": pa.int64()})), ("l", pa.list_(pa.struct({"y": pa.int64()})))])
+
+    def publish(number: int, name: str) -> None:
+        row = {"id": number, "name": name, "s": {"x": number}, "l": [{"y": number}]}
+        write(output, number, pa.Table.from_pylist([row], schema))
+        assert table.follow().files == 1
+
+    publish(0, "a")
+    with table.opened().update_schema() as change:
+        for old, new in (("name", "label"), ("s.x", "z"), ("l.y", "w")):
+            change.rename_column(old, new)
+    publish(1, "b")
+    publish(2, "c")
+    assert table.scan().columns == ["id", "label", "s", "l"]
+    rows = [(n, name, {"z": n}, [{"w": n}]) for n, name in enumerate("abc")]
+    assert table.rows("id", "label", "s", "l") == rows
+    assert table.opened().scan("label = 'c'").to_arrow().num_rows == 1, "by its statistics"
+
+
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_a_column_that_somebody_drops_does_not_come_back(output: Output, table: Table) -> None:
+    """As rows that are deleted: what the next file has of it is not in the table, nor does what files before have come back."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    with table.opened().update_schema() as change:
+        change.delete_column("name")
+    writer.publish([(2, "b")])
+    more = COLUMNS.append(pa.field("price", pa.float64()))
+    writer.publish([(3, "c", 1.5)], schema=more)
+    assert table.follow().files == 2
+    assert table.scan().columns == ["id", "price"]
+    assert table.rows("id", "price") == [(1, None), (2, None), (3, 1.5)]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: Table) -> None:
+    """A file with several values of what others part the table by is named, and passed over if its user says so."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    with table.opened().update_spec() as change:
+        change.add_identity("id")
+    writer.publish([(2, "b"), (3, "c")])
+    writer.publish([(4, "d")])
+    with pytest.raises(CatalogError, match="more than one partition value") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows() == [(1, "a"), (4, "d")]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["delta"], indirect=True)
+@pytest.mark.parametrize("first", [False, True])
+def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bool) -> None:
+    """Delta does not tell them apart: the file is named, and passed over if its user says so."""
+    both = COLUMNS.append(pa.field("Id", pa.int64()))
+    writer = Writer(output)
+    if not first:
+        writer.publish([(1, "a")])
+        table.follow()
+    writer.publish([(2, "b", 2)], schema=both)
+    writer.publish([(3, "c")])
+    with pytest.raises(CatalogError, match="'Id'") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows() == ([] if first else [(1, "a")]) + [(3, "c")]
+
+
 def test_structs_that_grow(output: Output, table: Table) -> None:
     """A field more inside of a struct, and a file that has it not again."""
     small, large = {"x": pa.int64()}, {"x": pa.int64(), "y": pa.string()}

@@ -16,7 +16,7 @@ from penstock.catalogs.table import Overtaken, Unfit, check_start
 from penstock.sink.events import EventPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -85,6 +85,8 @@ class Delta:
         """Return the table, made if it is not there, with all columns that the files have; each step may be repeated."""
         from deltalake import DeltaTable
 
+        for file in files:
+            _check_case(file, [] if self._table is None else [field.name for field in self._table.schema().fields])
         if self._table is None:
             partitions = list(dict.fromkeys(name for file in files for name in file.partition))
             schema = _with_partitions(files[0].schema, partitions)
@@ -149,6 +151,15 @@ def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*schema, *(pa.field(name, pa.string()) for name in names)])
+
+
+def _check_case(file: TableFile, known: Iterable[str]) -> None:
+    """Raise `Unfit` for a column of the file, or directory, that Delta does not tell from another one, of it or of the table."""
+    by_lower = {name.lower(): name for name in known}
+    for name in (*file.schema.names, *file.partition):
+        other = by_lower.setdefault(name.lower(), name)
+        if other != name:
+            raise Unfit(file, f"has the column {name!r}, which Delta does not tell from {other!r}")
 
 
 def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON
