@@ -251,6 +251,49 @@ def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: T
 
 @follows("PST-910")
 @pytest.mark.parametrize("table", ["delta"], indirect=True)
+def test_a_constraint_of_others_is_not_passed_over(output: Output, table: Table) -> None:
+    """Nobody has checked it for the rows of files: nothing is brought in until it is dropped, as the message says."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    table.opened().alter.add_constraint({"positive": "id > 0"})
+    writer.publish([(-2, "b")])
+    with pytest.raises(CatalogError, match=r"DROP CONSTRAINT positive"):
+        table.follow()
+    assert table.rows() == [(1, "a")]
+    table.opened().alter.drop_constraint("positive")
+    assert table.follow().files == 1
+    assert table.rows() == [(-2, "b"), (1, "a")]
+
+
+@follows("PST-910")
+def test_null_in_a_column_that_others_require(output: Output, table: Table) -> None:
+    """A file with null, or without the column, is named, and passed over if its user says so; one without null is brought in."""
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    if table.kind == "delta":
+        import deltalake  # noqa: PLC0415 - optional
+
+        deltalake.DeltaTable.create(str(output.root), deltalake.Schema.from_arrow(required))
+    else:
+        (output.root / "_iceberg").mkdir(parents=True)
+        table.catalogue().create_namespace("logs")
+        table.catalogue().create_table("logs.events", required)
+    write(output, 0, pa.Table.from_pylist([{"id": 1, "name": "a"}], COLUMNS))
+    write(output, 1, pa.Table.from_pylist([{"id": None, "name": "b"}], COLUMNS))
+    write(output, 2, pa.Table.from_pylist([{"name": "c"}], pa.schema([("name", pa.string())])))
+    passed: list[str] = []
+    for _ in range(2):
+        with pytest.raises(CatalogError, match="null in the column 'id'") as refused:
+            table.follow(skip=passed)
+        path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+        assert path
+        passed.append(path[1])
+    assert table.follow(skip=passed).files == 1
+    assert table.rows() == [(1, "a")]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["delta"], indirect=True)
 @pytest.mark.parametrize("first", [False, True])
 def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bool) -> None:
     """Delta does not tell them apart: the file is named, and passed over if its user says so."""

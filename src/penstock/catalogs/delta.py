@@ -12,7 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.catalogs.statistics import column_statistics
-from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.catalogs.table import Overtaken, Unfit, check_required, check_start
+from penstock.errors import CatalogError
 from penstock.sink.events import EventPosition
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _MARK_BITS = 64
 _MILLISECOND_NS = 1_000_000
+_CONSTRAINT = "delta.constraints."  # in front of its name, among a table's properties
 
 
 class Delta:
@@ -93,9 +95,27 @@ class Delta:
             DeltaTable.create(self.name, schema, "ignore", partitions, storage_options=options())
             self.look()
         assert self._table is not None  # noqa: S101 - it was made
+        self._check_constraints(self._table)
+        required = [field.name for field in self._table.schema().fields if not field.nullable]
         for file in files:
+            for name in required:
+                check_required(file, name, name if name in (*file.schema.names, *file.partition) else None)
             self._widen(self._table, file)
         return self._table
+
+    def _check_constraints(self, table: DeltaTable) -> None:
+        """Raise `CatalogError` where others have set conditions for rows: who adds files that are written must have checked them."""
+        configuration = table.metadata().configuration
+        name = next(
+            (key.removeprefix(_CONSTRAINT) for key in sorted(configuration) if key.startswith(_CONSTRAINT)), None
+        )
+        if name is not None:
+            msg = (
+                f"the table {self.name!r} has the constraint {name!r} ({configuration[_CONSTRAINT + name]}), which nobody has checked for "
+                f"the rows of files: drop it (ALTER TABLE ... DROP CONSTRAINT {name}; deltalake: table.alter.drop_constraint({name!r})), "
+                "and run this again"
+            )
+            raise CatalogError(msg)
 
     def _widen(self, table: DeltaTable, file: TableFile) -> None:
         """Add the columns of a file that the table has not, also those inside of others. Raises `Unfit` for one of another type."""

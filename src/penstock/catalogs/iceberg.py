@@ -16,7 +16,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.catalogs.table import Overtaken, Unfit, check_required, check_start
 from penstock.errors import CatalogError, OptionError
 from penstock.sink.events import EventPosition
 from penstock.storage import LocalStorage
@@ -159,13 +159,18 @@ def _widen(transaction: Transaction, file: TableFile) -> None:
     import pyarrow as pa
     from pyiceberg.exceptions import ResolveError, ValidationError
 
-    metadata = transaction.table_metadata
-    columns, mapping = _columns(file), metadata.name_mapping()
-    if mapping is not None:
-        columns = pa.schema(_as_called_now(columns, mapping.root, metadata.schema()))
+    known = transaction.table_metadata.schema()
+    mapping = transaction.table_metadata.name_mapping() or known.name_mapping
+    required = {
+        field.name for field in known.fields if field.required
+    }  # the library would take null in them from now on
+    columns = [
+        field.with_nullable(field.nullable and field.name not in required)
+        for field in _as_called_now(_columns(file), mapping.root, known)
+    ]
     try:
         with transaction.update_schema() as schema:
-            schema.union_by_name(columns)
+            schema.union_by_name(pa.schema(columns))
     except (ResolveError, ValidationError, TypeError, ValueError) as error:
         raise Unfit(file, f"has other columns than the table: {error}") from error
 
@@ -223,6 +228,9 @@ def _data_file(transaction: Transaction, file: TableFile) -> DataFile:
     schema, spec = metadata.schema(), metadata.spec()
     mapping = metadata.name_mapping() or schema.name_mapping
     in_file = pyarrow_to_schema(file.schema, name_mapping=mapping, format_version=metadata.format_version)
+    for field in schema.fields:
+        if field.required:
+            check_required(file, field.name, in_file.find_column_name(field.field_id))
     plans = [compute_statistics_plan(known, metadata.properties) for known in (in_file, schema)]
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=file.footer,
