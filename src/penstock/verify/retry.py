@@ -7,6 +7,7 @@
 
 So what has a receipt is in the output, and what has none is not, whenever somebody dies; to repeat it changes nothing. A record
 that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs ends with `Fenced`.
+What was set aside again behind its receipt, since the source was read again from its beginning, has none for that.
 
 So it is with files: as they are, where they can be read by now, or as a copy of them in a directory, never changed in their places:
 what was mended in its place is another version, which the ingest takes in. A file is taken in whole, or waits.
@@ -15,6 +16,7 @@ what was mended in its place is another version, which the ingest takes in. A fi
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +36,7 @@ from penstock.verify.records import aside_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -226,19 +229,27 @@ class _Retry:
     def _pending(self) -> _Pending:
         """Return what was set aside and is not taken in."""
         pending = _Pending({}, {})
-        taken: set[Key | FileKey] = set()
+        told: dict[Key | FileKey, list[datetime]] = defaultdict(list)
+        taken: dict[Key | FileKey, list[datetime]] = defaultdict(list)
         for lines in aside_lines(SinkView.of(self._sink, self._keys)):
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
                 self._headers |= header_of(line)
                 if line["code"] == RETRIED:
-                    taken.add(_record_of(line) if record is not None else FileKey.of(line))
+                    taken[_record_of(line) if record is not None else FileKey.of(line)].append(line["time"])
                 elif line["code"] == RECORD:
                     pending.records[_record_of(line)] = record or b""
+                    told[_record_of(line)].append(line["time"])
                 elif line["code"] in {FILE, CHANGE}:
                     pending.files[FileKey.of(line)] = line["code"]
-        records = {key: record for key, record in pending.records.items() if key not in taken}
-        return _Pending(records, {key: code for key, code in pending.files.items() if key not in taken})
+                    told[FileKey.of(line)].append(line["time"])
+
+        def waits(key: Key | FileKey) -> bool:
+            """Tell whether it was set aside behind its last receipt, and oftener than it has receipts: clocks are set back."""
+            return key not in taken or (len(told[key]) > len(taken[key]) and max(told[key]) > max(taken[key]))
+
+        records = {key: record for key, record in pending.records.items() if waits(key)}
+        return _Pending(records, {key: code for key, code in pending.files.items() if waits(key)})
 
 
 def _record_of(line: dict[str, Any]) -> Key:
