@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,6 +290,26 @@ def test_null_in_a_column_that_others_require(output: Output, table: Table) -> N
         passed.append(path[1])
     assert table.follow(skip=passed).files == 1
     assert table.rows() == [(1, "a")]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("first", [False, True])
+def test_a_type_that_tables_do_not_have(output: Output, table: Table, first: bool) -> None:
+    """An interval, which Parquet holds: the file is named, and passed over if its user says so, where the table is to be made, too."""
+    if not first:
+        write(output, 0, pa.Table.from_pylist([{"id": 1}], pa.schema([("id", pa.int64())])))
+        table.follow()
+    schema = pa.schema([("id", pa.int64()), ("took", pa.duration("us"))])
+    number = 0 if first else 1
+    write(output, number, pa.Table.from_pylist([{"id": 2, "took": timedelta(1)}], schema))
+    write(output, number + 1, pa.Table.from_pylist([{"id": 3}], pa.schema([("id", pa.int64())])))
+    with pytest.raises(CatalogError, match="(?i)duration") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows("id") == ([] if first else [(1,)]) + [(3,)]
 
 
 @follows("PST-910")

@@ -88,6 +88,7 @@ class Delta:
         from deltalake import DeltaTable
 
         for file in files:
+            _check_types(file)
             _check_case(file, [] if self._table is None else [field.name for field in self._table.schema().fields])
         if self._table is None:
             partitions = list(dict.fromkeys(name for file in files for name in file.partition))
@@ -171,6 +172,16 @@ def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*schema, *(pa.field(name, pa.string()) for name in names)])
+
+
+def _check_types(file: TableFile) -> None:
+    """Raise `Unfit` for a column of a type that tables of Delta have not."""
+    from deltalake import Schema
+
+    try:
+        Schema.from_arrow(file.schema)
+    except Exception as error:  # the library raises no other class
+        raise Unfit(file, f"has a column that no table of Delta has: {error}") from error
 
 
 def _check_case(file: TableFile, known: Iterable[str]) -> None:

@@ -116,15 +116,20 @@ class Iceberg:
         return Table(self._table.name(), metadata, self._table.metadata_location, self._table.io, self._catalog)
 
     def _make(self, file: TableFile) -> None:
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+
         namespace = self.name.rpartition(".")[0]
         _made(
             lambda: self._catalog.create_namespace_if_not_exists(namespace),
             lambda: self._catalog.namespace_exists(namespace),
         )
-        _made(
-            lambda: self._catalog.create_table(self.name, _columns(file), properties=_NEW_TABLE),
-            lambda: self._catalog.table_exists(self.name),
-        )
+        try:
+            _made(
+                lambda: self._catalog.create_table(self.name, _columns(file), properties=_NEW_TABLE),
+                lambda: self._catalog.table_exists(self.name),
+            )
+        except (UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
+            raise Unfit(file, f"has a column that no table of Iceberg has: {error}") from error
         self.look()
 
     def _widen(self, transaction: Transaction, files: Sequence[TableFile]) -> None:
@@ -158,6 +163,7 @@ def _widen(transaction: Transaction, file: TableFile) -> None:
     """Add the columns of a file. Raises `Unfit` for one of another type."""
     import pyarrow as pa
     from pyiceberg.exceptions import ResolveError, ValidationError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
     known = transaction.table_metadata.schema()
     mapping = transaction.table_metadata.name_mapping() or known.name_mapping
@@ -171,7 +177,7 @@ def _widen(transaction: Transaction, file: TableFile) -> None:
     try:
         with transaction.update_schema() as schema:
             schema.union_by_name(pa.schema(columns))
-    except (ResolveError, ValidationError, TypeError, ValueError) as error:
+    except (ResolveError, ValidationError, UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
         raise Unfit(file, f"has other columns than the table: {error}") from error
 
 
