@@ -116,6 +116,19 @@ def test_a_day_is_complete_when_the_source_is_past_it(days: Output) -> None:
     assert events(sink)[3:] == ["published dt=2026-01-31", "ready dt=2026-01-31"]
 
 
+def test_a_source_that_reads_again_completes_a_day_when_it_is_past_it_again(days: Output) -> None:
+    """Behind `reset` the cursor goes back: a day is reopened, and not said complete while files of it are unread again."""
+    sink = days.sink(**READY, partitionReadyBy="cursor", rollBatches="1")
+    by_cursor(days, sink, 0, "01-31T02:00", "30T10:00", "30T20:00")
+    assert events(sink)[-1] == "ready dt=2026-01-30"
+    by_cursor(days, sink, 1, "")
+    by_cursor(days, sink, 2, "01-30T12:00", "30T10:00")
+    assert events(sink)[-2:] == ["reopened dt=2026-01-30", "published dt=2026-01-30"]
+    by_cursor(days, sink, 3, "01-31T02:00", "30T20:00")
+    assert events(sink)[-2:] == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert len(events(sink)) == 6
+
+
 def test_a_source_without_a_cursor_is_refused(days: Output) -> None:
     """Where a source does not say how far it is, by the cursor nothing would ever be complete: the first batch says so."""
     sink = days.sink(**READY, partitionReadyBy="cursor")

@@ -15,8 +15,8 @@ The failures, and the rule that kills each:
    front of its files, and takes `_SUCCESS` away before it shows any of them; the bucket waits again, its parts roll as others do, and
    the record that closes the last of them says `ready` once more.
 3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver. And if that clock
-   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark never goes back, but nothing is
-   complete before the clock of the batch, or of the roll, is past its end.
+   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark of rows never goes back, but nothing is
+   complete before the clock of the batch, or of the roll, is past its end in the first zone of the earth.
 4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
    record: O(buckets of time that are not complete).
 5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
@@ -27,6 +27,8 @@ The failures, and the rule that kills each:
    come for it for rows in time: it is written to and never reopened. The same behind a run without the option. Rule: a record says
    up to which end buckets have been said to be complete; rows of one that ends no later are late, whatever the options. Where ends are
    reckoned otherwise than they were, all that a record says of ends is moved by 26 hours, as far as zones are apart.
+7. *A source that is read again* from its beginning (`penstock reset`): by the cursor of before, each day would be complete as soon as its
+   first rows are visible again. Rule: that watermark is where the source is, also where it goes back.
 """
 
 from __future__ import annotations
@@ -131,9 +133,12 @@ class Ready:
             for bucket, end in sorted(ends.items())
         }
         marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
-        times = (cursor_us,) if announced.by_cursor else (task.watermark for task in tasks)
-        seen = [time for time in (self.watermark, *times) if time is not None]
-        watermark, total = max(seen, default=None), self.total + len(marks)
+        total = self.total + len(marks)
+        if announced.by_cursor:  # which goes back where the source is read from its beginning again
+            watermark = self.watermark if cursor_us is None else cursor_us
+        else:
+            times = (self.watermark, *(task.watermark for task in tasks))
+            watermark = max((time for time in times if time is not None), default=None)
         return Ready(watermark, {**self.waiting, **added}, marks, total, self.said_us, self.reckoned)
 
     def _reckoned_as(self, reckoned: str) -> Ready:
