@@ -15,8 +15,8 @@ The failures, and the rule that kills each:
    front of its files, and takes `_SUCCESS` away before it shows any of them; the bucket waits again, its parts roll as others do, and
    the record that closes the last of them says `ready` once more.
 3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver. And if that clock
-   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark of rows never goes back, but nothing is
-   complete before the clock of the batch, or of the roll, is past its end in the first zone of the earth.
+   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark of rows never goes back, but
+   nothing is complete before the clock of the batch, or of the roll, is past its end in the first zone of the earth.
 4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
    record: O(buckets of time that are not complete).
 5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
