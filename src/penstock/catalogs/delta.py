@@ -87,9 +87,10 @@ class Delta:
         """Return the table, made if it is not there, with all columns that the files have; each step may be repeated."""
         from deltalake import DeltaTable
 
+        known = [] if self._table is None else [field.name for field in self._table.schema().fields]
         for file in files:
             _check_types(file)
-            _check_case(file, [] if self._table is None else [field.name for field in self._table.schema().fields])
+            _check_case(file, known)
         if self._table is None:
             partitions = list(dict.fromkeys(name for file in files for name in file.partition))
             schema = _with_partitions(files[0].schema, partitions)
@@ -97,10 +98,8 @@ class Delta:
             self.look()
         assert self._table is not None  # noqa: S101 - it was made
         self._check_constraints(self._table)
-        required = [field.name for field in self._table.schema().fields if not field.nullable]
         for file in files:
-            for name in required:
-                check_required(file, name, name if name in (*file.schema.names, *file.partition) else None)
+            _check_nulls(self._table, file)
             self._widen(self._table, file)
         return self._table
 
@@ -172,6 +171,14 @@ def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*schema, *(pa.field(name, pa.string()) for name in names)])
+
+
+def _check_nulls(table: DeltaTable, file: TableFile) -> None:
+    """Raise `Unfit` for null where the table takes none."""
+    in_file = {*file.schema.names, *file.partition}
+    for field in table.schema().fields:
+        if not field.nullable:
+            check_required(file, field.name, field.name if field.name in in_file else None)
 
 
 def _check_types(file: TableFile) -> None:

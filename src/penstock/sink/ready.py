@@ -128,18 +128,17 @@ class Ready:
             return self._reckoned_as(announced.reckoned).seeing(tasks, announced, cursor_us)
         tasks = list(tasks)
         ends = {bucket: end for task in tasks for bucket, end in task.ends.items() if bucket not in self.waiting}
-        added = {
-            bucket: Waiting(end, self._over(end, announced) or (self.said_us is not None and end <= self.said_us))
-            for bucket, end in sorted(ends.items())
-        }
+        added = {bucket: Waiting(end, self._is_late(end, announced)) for bucket, end in sorted(ends.items())}
         marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
-        total = self.total + len(marks)
-        if announced.by_cursor:  # which goes back where the source is read from its beginning again
-            watermark = self.watermark if cursor_us is None else cursor_us
-        else:
-            times = (self.watermark, *(task.watermark for task in tasks))
-            watermark = max((time for time in times if time is not None), default=None)
+        total, watermark = self.total + len(marks), self._come_to(tasks, announced, cursor_us)
         return Ready(watermark, {**self.waiting, **added}, marks, total, self.said_us, self.reckoned)
+
+    def _come_to(self, tasks: Iterable[Progress], announced: Announced, cursor_us: int | None) -> int | None:
+        """Return the watermark behind a batch: that of the cursor goes back where the source is read from its beginning again."""
+        if announced.by_cursor:
+            return self.watermark if cursor_us is None else cursor_us
+        times = (self.watermark, *(task.watermark for task in tasks))
+        return max((time for time in times if time is not None), default=None)
 
     def _reckoned_as(self, reckoned: str) -> Ready:
         """Return it for a run that reckons ends so: of what it says no bucket ends later then."""
@@ -147,6 +146,10 @@ class Ready:
         waiting = {bucket: Waiting(w.end_us + later_us, w.late) for bucket, w in self.waiting.items()}
         said_us = None if self.said_us is None else self.said_us + later_us
         return replace(self, waiting=waiting, said_us=said_us, reckoned=reckoned)
+
+    def _is_late(self, end_us: int, announced: Announced) -> bool:
+        """Tell whether the bucket that ends then is over, or may have been said to be complete."""
+        return self._over(end_us, announced) or (self.said_us is not None and end_us <= self.said_us)
 
     def _over(self, end_us: int, announced: Announced, now_us: int | None = None) -> bool:
         """Tell whether what ends then is over: by the watermark, and by the clock if that is given."""
@@ -170,8 +173,8 @@ class Ready:
         over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced, now_us)]
         marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
         waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
-        said = [self.waiting[bucket].end_us for bucket in over] + ([] if self.said_us is None else [self.said_us])
-        said_us, total = max(said, default=None), self.total + len(marks)
+        ends = [self.waiting[bucket].end_us for bucket in over] + ([] if self.said_us is None else [self.said_us])
+        said_us, total = max(ends, default=None), self.total + len(marks)
         return replace(self, waiting=waiting, marks=self.marks + marks, total=total, said_us=said_us)
 
     def _time_of(self, bucket: str) -> str | None:

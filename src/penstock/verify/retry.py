@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import arguments, unique
@@ -76,6 +76,19 @@ class _Pending(NamedTuple):
 
     records: dict[Key, bytes]
     files: dict[FileKey, str]
+
+
+@dataclass
+class _Moments:
+    """When a record or file was set aside, and when it was taken in."""
+
+    aside: list[datetime] = field(default_factory=list)
+    taken: list[datetime] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was set aside behind its last receipt, and oftener than it has receipts: clocks are set back."""
+        return not self.taken or (len(self.aside) > len(self.taken) and max(self.aside) > max(self.taken))
 
 
 @arguments.named
@@ -229,27 +242,21 @@ class _Retry:
     def _pending(self) -> _Pending:
         """Return what was set aside and is not taken in."""
         pending = _Pending({}, {})
-        told: dict[Key | FileKey, list[datetime]] = defaultdict(list)
-        taken: dict[Key | FileKey, list[datetime]] = defaultdict(list)
+        moments: dict[Key | FileKey, _Moments] = defaultdict(_Moments)
         for lines in aside_lines(SinkView.of(self._sink, self._keys)):
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
                 self._headers |= header_of(line)
                 if line["code"] == RETRIED:
-                    taken[_record_of(line) if record is not None else FileKey.of(line)].append(line["time"])
+                    moments[_record_of(line) if record is not None else FileKey.of(line)].taken.append(line["time"])
                 elif line["code"] == RECORD:
                     pending.records[_record_of(line)] = record or b""
-                    told[_record_of(line)].append(line["time"])
+                    moments[_record_of(line)].aside.append(line["time"])
                 elif line["code"] in {FILE, CHANGE}:
                     pending.files[FileKey.of(line)] = line["code"]
-                    told[FileKey.of(line)].append(line["time"])
-
-        def waits(key: Key | FileKey) -> bool:
-            """Tell whether it was set aside behind its last receipt, and oftener than it has receipts: clocks are set back."""
-            return key not in taken or (len(told[key]) > len(taken[key]) and max(told[key]) > max(taken[key]))
-
-        records = {key: record for key, record in pending.records.items() if waits(key)}
-        return _Pending(records, {key: code for key, code in pending.files.items() if waits(key)})
+                    moments[FileKey.of(line)].aside.append(line["time"])
+        records = {key: record for key, record in pending.records.items() if moments[key].waits}
+        return _Pending(records, {key: code for key, code in pending.files.items() if moments[key].waits})
 
 
 def _record_of(line: dict[str, Any]) -> Key:
