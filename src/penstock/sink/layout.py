@@ -75,7 +75,8 @@ class Layout:
             return None
         delay_us = self.options["partitionReadyDelay"] // 1000
         by_cursor = self.options["partitionReadyBy"] == "cursor"
-        return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor)
+        zone = self.options["timeZone"]
+        return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor, zone=zone)
 
     def check_progress(self, batch: Batch | None) -> None:
         """Raise `OptionError` if buckets of time are complete by what the batch does not know."""

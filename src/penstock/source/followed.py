@@ -173,7 +173,7 @@ class FollowPlanner:
         target = max(-(-sum(map(weight, splits)) // count), 1) if count else self._options["splitSize"]
         return list(self._dividing.tasks(splits, target))
 
-    def clean(self, done: dict[str, Any]) -> None:
+    def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
         """Do nothing: what may grow is not taken away."""
 
     def committed(self, end: dict[str, Any]) -> None:
