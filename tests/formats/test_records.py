@@ -124,7 +124,7 @@ def test_ranges_have_each_record_once(name: str) -> None:
     for count in (1, 2, 7, 30):
         cuts = sorted(chance.sample(range(1, len(data)), count))
         if form.anchored:
-            cuts = [form.boundary(fmt, at, len(data), 0, cut) for cut in cuts]
+            cuts = form.boundaries(fmt, at, len(data), 0, cuts)
         pieces = [
             joined(form.ranged(fmt, at, len(data), span, UTF_8_CHARSET)[1]) for span in pairwise([0, *cuts, len(data)])
         ]
