@@ -1,7 +1,9 @@
 """What a byte of HDFS costs its client: ours, which is hdfs-native behind `penstock.storage`, against Hadoop's own in Java.
 
-Processor seconds of the client's process alone, to write a file with its three replicas and to read it again; those of the same process
-for a file of one byte, its start, are taken off. `python -m benchmarks.hdfsclient put|get LOCAL URL` is our side.
+Processor seconds for each GB, to write a file with its three replicas and to read it again: of the client's process, and of the three
+DataNodes meanwhile. What the same process and the DataNodes take for a file of one byte, its start, is taken off.
+`python -m benchmarks.hdfsclient put|get LOCAL URL` is our side. What the DataNodes take bounds every job between HDFS and HDFS on one
+machine with them, whoever reads and writes there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.cases import case
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, Series
 from benchmarks.hdfs import an_hdfs
 from benchmarks.measure import MB, Contender
 from benchmarks.output import WrongResult
@@ -75,7 +77,8 @@ def _theirs(settings: Path, verb: str, local: str, url: str) -> list[str]:
 
 @case(
     "hdfs-client",
-    "One file to HDFS with three replicas, and back: processor seconds of the client alone, without its start.",
+    "One file to HDFS with three replicas, and back: processor seconds for each GB of the client alone, without its start, and of the "
+    "DataNodes meanwhile; and how long 1 GB from HDFS to HDFS takes at least, if all processors work for the DataNodes alone.",
 )
 def _clients(bench: Bench) -> list[Figure]:
     data = bench.data("text", _BYTES, 1)
@@ -84,34 +87,60 @@ def _clients(bench: Bench) -> list[Figure]:
     little = directory / "little"
     little.write_bytes(b"x")
     (directory / "core-site.xml").write_text("<configuration/>")
-    figures = []
+    much = Path(data.paths[0])
+    gigabytes = much.stat().st_size / (1000 * MB)
+    figures, of_data_nodes = [], []
     with an_hdfs(bench) as place:
+        place.client.mkdirs("/client")
         for verb, what in ((_WRITE, "written to HDFS"), (_READ, "read from HDFS")):
+            data_nodes: dict[str, list[float]] = {_OURS: [], _THEIRS: []}
 
-            def contender(label: str, command: Callable[[str, str, str], list[str]], verb: str = verb) -> Contender:
+            def contender(
+                label: str,
+                command: Callable[[str, str, str], list[str]],
+                verb: str = verb,
+                meanwhile: dict[str, list[float]] = data_nodes,
+            ) -> Contender:
                 side = label.partition(" ")[0]
 
+                def cost(name: str, path: Path, output: Path) -> tuple[float, float]:
+                    """Move one file; return the processor seconds of the client, and of the DataNodes."""
+                    if verb == _WRITE:
+                        place.clear(f"/client/{side}-{name}")
+                    local = path if verb == _WRITE else output.with_name(f"{output.name}-{name}")
+                    before = place.data_node_seconds()
+                    client = _spent(command(verb, str(local), f"{place.url}/client/{side}-{name}"))
+                    servers = place.data_node_seconds() - before
+                    if verb == _READ:
+                        _same(local, path)
+                    return client, servers
+
                 def run(output: Path) -> float:
-                    taken = []
-                    for name, path in (("little", little), ("much", Path(data.paths[0]))):
-                        url = f"{place.url}/client/{side}-{name}"
-                        if verb == _WRITE:
-                            place.clear(f"/client/{side}-{name}")
-                        local = path if verb == _WRITE else output.with_name(f"{output.name}-{name}")
-                        taken.append(_spent(command(verb, str(local), url)))
-                        if verb == _READ:
-                            _same(local, path)
-                    return taken[1] - taken[0]
+                    started, all_of_it = cost("little", little, output), cost("much", much, output)
+                    meanwhile[label].append((all_of_it[1] - started[1]) / gigabytes)
+                    return (all_of_it[0] - started[0]) / gigabytes
 
                 return Contender(label, run, lambda _: None)
 
-            place.client.mkdirs("/client")
             theirs, ours = bench.alternate([contender(_THEIRS, partial(_theirs, directory)), contender(_OURS, _ours)])
-            figures.append(
-                Figure("hdfs-client", f"1 GB {what}, processor seconds of the client", ours, theirs, "faster", 2)
+            their_nodes, our_nodes = (
+                Series(label, tuple(data_nodes[label][-bench.repeat :])) for label in (_THEIRS, _OURS)
             )
+            of_data_nodes.append(our_nodes)
+            figures += [
+                Figure("hdfs-client", f"1 GB {what}, processor seconds of the client", ours, theirs, "faster", 2),
+                Figure("hdfs-client", f"1 GB {what}, processor seconds of the DataNodes", our_nodes, their_nodes),
+            ]
     clear(directory)
-    return figures
+    return [*figures, _floor(*of_data_nodes)]
+
+
+def _floor(written: Series, read: Series) -> Figure:
+    """Return how long a GB from HDFS to HDFS takes at least where the DataNodes share the processors with whoever reads and writes."""
+    cores = os.cpu_count() or 1
+    values = tuple(sum(each) / cores for each in zip(written.values, read.values, strict=True))
+    what = f"1 GB HDFS to HDFS, if all {cores} processors worked for the DataNodes alone"
+    return Figure("hdfs-client", what, Series("the DataNodes", values))
 
 
 def _same(copy: Path, original: Path) -> None:
