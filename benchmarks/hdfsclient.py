@@ -1,9 +1,11 @@
 """What a byte of HDFS costs its client: ours, which is hdfs-native behind `penstock.storage`, against Hadoop's own in Java.
 
 Processor seconds for each GB, to write a file with its three replicas and to read it again: of the client's process, and of the three
-DataNodes meanwhile. What the same process and the DataNodes take for a file of one byte, its start, is taken off.
-`python -m benchmarks.hdfsclient put|get LOCAL URL` is our side. What the DataNodes take bounds every job between HDFS and HDFS on one
+DataNodes meanwhile. What both take for a file of one byte, the start of the process, is taken off. What is read goes to
+`/dev/null`: a local file would take as long as the read. What the DataNodes take bounds every job between HDFS and HDFS on one
 machine with them, whoever reads and writes there.
+
+`python -m benchmarks.hdfsclient put LOCAL URL`, or `cat URL`, is our side.
 """
 
 from __future__ import annotations
@@ -35,44 +37,44 @@ PREFIX = "hdfs-"
 _BYTES = 1000 * MB
 _BLOCK_BYTES = 8 << 20  # what a range is read in
 _OURS, _THEIRS = "penstock.storage", "Hadoop's client"
-_WRITE, _READ = "put", "get"
+_WRITE, _READ = "put", "cat"
 
 
-def moved(verb: str, local: str, url: str) -> None:
-    """Copy a local file to HDFS, or back, as the sink writes and the source reads: in blocks, synced at the end."""
+def moved(verb: str, *arguments: str) -> None:
+    """Copy a local file to HDFS, or a file of HDFS to stdout, as the sink writes and the source reads: in blocks, synced at the end."""
     from penstock.storage import locate  # noqa: PLC0415 - what is measured begins here
 
-    storage, path = locate(url)
+    storage, path = locate(arguments[-1])
     if verb == _WRITE:
-        with open(local, "rb") as source, storage.create(path) as output:  # noqa: PTH123 - a plain file, as plain as can be
+        with open(arguments[0], "rb") as source, storage.create(path) as output:  # noqa: PTH123 - a plain file, as plain as can be
             while block := source.read(_BLOCK_BYTES):
                 output.write(block)
             output.sync()
         return
-    with storage.open(path) as handle, open(local, "wb") as target:  # noqa: PTH123 - likewise
+    with storage.open(path) as handle:
         size = handle.info().size
-        target.writelines(handle.read(start, min(_BLOCK_BYTES, size - start)) for start in range(0, size, _BLOCK_BYTES))
+        for start in range(0, size, _BLOCK_BYTES):
+            sys.stdout.buffer.write(handle.read(start, min(_BLOCK_BYTES, size - start)))
 
 
 def _spent(command: list[str]) -> float:
     """Run a command; return the processor seconds that it and what it starts have taken."""
     before = os.times()
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     after = os.times()
     if done.returncode:
         raise WrongResult(done.stderr[-2000:])
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def _ours(verb: str, local: str, url: str) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.hdfsclient", verb, local, url]
+def _ours(verb: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.hdfsclient", verb, *arguments]
 
 
-def _theirs(settings: Path, verb: str, local: str, url: str) -> list[str]:
+def _theirs(settings: Path, verb: str, *arguments: str) -> list[str]:
     """Return Hadoop's command line; `settings` is a directory that has its settings, which are those by default."""
-    arguments = [local, url] if verb == _WRITE else [url, local]
     shell = [java(), "-cp", f"{settings}:{class_path()}", "org.apache.hadoop.fs.FsShell"]
-    return [*shell, f"-{verb}", "-f", *arguments]
+    return [*shell, f"-{verb}", *(["-f"] if verb == _WRITE else []), *arguments]
 
 
 @case(
@@ -97,30 +99,33 @@ def _clients(bench: Bench) -> list[Figure]:
 
             def contender(
                 label: str,
-                command: Callable[[str, str, str], list[str]],
+                command: Callable[..., list[str]],
                 verb: str = verb,
                 meanwhile: dict[str, list[float]] = data_nodes,
             ) -> Contender:
                 side = label.partition(" ")[0]
 
-                def cost(name: str, path: Path, output: Path) -> tuple[float, float]:
-                    """Move one file; return the processor seconds of the client, and of the DataNodes."""
-                    if verb == _WRITE:
-                        place.clear(f"/client/{side}-{name}")
-                    local = path if verb == _WRITE else output.with_name(f"{output.name}-{name}")
-                    before = place.data_node_seconds()
-                    client = _spent(command(verb, str(local), f"{place.url}/client/{side}-{name}"))
-                    servers = place.data_node_seconds() - before
-                    if verb == _READ:
-                        _same(local, path)
-                    return client, servers
+                def line(path: Path) -> list[str]:
+                    url = f"{place.url}/client/{side}-{path.name}"
+                    return command(verb, str(path), url) if verb == _WRITE else command(verb, url)
 
-                def run(output: Path) -> float:
-                    started, all_of_it = cost("little", little, output), cost("much", much, output)
+                def cost(path: Path) -> tuple[float, float]:
+                    """Write or read one file; return the processor seconds of the client, and of the DataNodes."""
+                    if verb == _WRITE:
+                        place.clear(f"/client/{side}-{path.name}")
+                    before = place.data_node_seconds()
+                    return _spent(line(path)), place.data_node_seconds() - before
+
+                def run(_: Path) -> float:
+                    started, all_of_it = cost(little), cost(much)
                     meanwhile[label].append((all_of_it[1] - started[1]) / gigabytes)
                     return (all_of_it[0] - started[0]) / gigabytes
 
-                return Contender(label, run, lambda _: None)
+                def check(_: Path) -> None:
+                    if verb == _READ:
+                        _same(line(much), much)
+
+                return Contender(label, run, check)
 
             theirs, ours = bench.alternate([contender(_THEIRS, partial(_theirs, directory)), contender(_OURS, _ours)])
             their_nodes, our_nodes = (
@@ -143,12 +148,13 @@ def _floor(written: Series, read: Series) -> Figure:
     return Figure("hdfs-client", what, Series("the DataNodes", values))
 
 
-def _same(copy: Path, original: Path) -> None:
-    """Raise `WrongResult` unless both files hold the same; remove the copy."""
-    if subprocess.run(["cmp", "-s", copy, original], check=False).returncode:  # noqa: S607 - POSIX has it
-        msg = f"{copy} is not {original}"
+def _same(command: list[str], original: Path) -> None:
+    """Raise `WrongResult` unless a command writes to stdout what the file holds."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader:
+        found = subprocess.run(["cmp", "-s", "-", original], stdin=reader.stdout, check=False)  # noqa: S607 - POSIX has it
+    if found.returncode:
+        msg = f"what {command[-1]} holds is not {original}"
         raise WrongResult(msg)
-    copy.unlink()
 
 
 if __name__ == "__main__":
