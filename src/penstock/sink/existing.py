@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import AlreadyThere, DamagedState, StorageError, without_credentials
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def noted(storage: Storage, directory: str) -> Noted:
     if not epochs:
         return Noted({})
     path = f"{directory}/{_name(epochs[-1])}"
-    record = checked(storage.read(path), path)
+    record = checked_at(storage, path)
     here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}
     if "options" not in record or here != {name: record.get(name) for name in here}:
         sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
