@@ -29,6 +29,13 @@ def test_sparks_other_names_are_taken() -> None:
     assert parse(SINK, {"path": "/x", "codec": "gzip"}, what="sink")["compression"] == "gzip"
 
 
+def test_sparks_word_for_no_compression_is_taken() -> None:
+    """`uncompressed` is what Spark's writers call `none`, in any case; as unset of Parquet it would be snappy."""
+    assert parse(SINK, {"path": "/x", "codec": "Uncompressed"}, what="sink")["compression"] == "none"
+    with pytest.raises(OptionError, match="expected one of none, gzip, .*, brotli; did you mean 'none'"):
+        parse(SINK, {"path": "/x", "compression": "no"}, what="sink")
+
+
 def test_an_option_by_two_names_is_refused() -> None:
     """Which of the two counts would be a guess."""
     with pytest.raises(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import pytest
 from typer.main import get_group
 
 from penstock import __version__
-from penstock.cli import ingest, process, state
+from penstock.cli import ingest, main, process, state
 from penstock.cli.answer import console
 from penstock.cli.app import app
 from penstock.cli.progress import Course
@@ -376,6 +377,14 @@ def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch:
     said = penstock("files", tmp_path, "--json")
     assert said.status == 130
     assert said.facts["error"]["message"] == "interrupted"
+
+
+def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may run a command in a thread of its own, where Python lets nobody answer signals: it is run, and answers none."""
+    monkeypatch.setattr(sys, "argv", ["penstock", "--version"])
+    with ThreadPoolExecutor(1) as thread:
+        assert isinstance(error := thread.submit(main).exception(), SystemExit)
+    assert error.code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

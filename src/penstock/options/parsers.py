@@ -33,16 +33,17 @@ def any_text(value: str, name: str) -> str:  # noqa: ARG001 - a parser
     return value
 
 
-def choice(*allowed: str) -> Parser:
-    """Return a parser of one of these words, in any case."""
+def choice(*allowed: str, **others: str) -> Parser:
+    """Return a parser of one of these words, in any case; `others` are words of Spark's, and which of these they stand for."""
 
     def parse(value: str, name: str) -> str:
-        if value.lower() not in allowed:
+        word = others.get(value.lower(), value.lower())
+        if word not in allowed:
             near = difflib.get_close_matches(value.lower(), allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             msg = f"{name}={value!r} is not known: expected one of {', '.join(allowed)}{hint}"
             raise OptionError(msg)
-        return value.lower()
+        return word
 
     return parse
 
