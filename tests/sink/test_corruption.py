@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -111,7 +111,12 @@ def test_directory_in_place_of_a_state_file(scene: Scene) -> None:
     """A directory of the name of a state file is damaged state (exit status 3), not a storage that fails; or nobody needs the file."""
     root = scene.output.root
     found = {}
-    steps = scene.go_on, scene.repeat, partial(state.files, str(root)), partial(verify, str(root))
+    steps: list[Callable[[], object]] = [
+        scene.go_on,
+        scene.repeat,
+        partial(state.files, str(root)),
+        partial(verify, str(root)),
+    ]
     for path in scene.state():
         for number, step in enumerate(steps):
             with put_back(root):
