@@ -249,6 +249,8 @@ def test_no_limit_as_other_systems_write_it_is_told_as_too_large(name: str, expe
         ("1970-01-01T00:00:01Z", 10**9),
         ("1970-01-01T01:00:01.5+01:00", 1_500_000_000),
         ("1970-01-01", 0),
+        ("1970-01-01T00:00:00.123456789Z", 123_456_789),
+        ("1970-01-01 01:00:00.1234567+01:00", 123_456_700),
     ],
 )
 def test_starting_from(text: str, expected: object) -> None:

@@ -5,7 +5,8 @@ where they come from. But the plan of the batch in flight is in the checkpoint, 
 if the output is that directory, or lies below it, and the plan has one of the sink's own files, the batch is refused before any of its
 rows is written. Files of others in the same directory are input like any: `pathGlobFilter` may tell them from the sink's.
 
-A source of several paths has another hash, and a plan that is too long for the offset (`stateLocation`) lies elsewhere: of these nothing is known.
+A source of several paths has another hash, and a plan that is too long for the offset (`stateLocation`) lies elsewhere: of these nothing is
+known.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def check_no_loop(sink: Sink, number: int) -> None:
     own |= planned & sink.lengths.all_of(sink.ledger.head()).keys()
     if own:
         msg = (
-            f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, so "
-            "each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
+            f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, "
+            "so each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
             f"pathGlobFilter or pattern leave its files out, and then: penstock replan {location} {sink.root}"
         )
         raise OptionError(msg)
