@@ -28,7 +28,7 @@ from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.testing import FakeClock
 from tests.kafka.topics import Offset, Stream, plain
 from tests.support.brokers import send_with_headers
