@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from benchmarks.cases import (
     INGEST,
     PARTS,
@@ -57,6 +59,12 @@ class _Place:
 
     url: str
     client: Any  # hdfs_native.Client
+    data_nodes: tuple[int, ...]  # their processes
+
+    def data_node_seconds(self) -> float:
+        """Return the processor seconds that all DataNodes have taken since they were started."""
+        times = [psutil.Process(number).cpu_times() for number in self.data_nodes]
+        return float(sum(each.user + each.system for each in times))
 
     def holds(self, data: DataSet) -> DataSet:
         """Return the data set, copied to HDFS; its `paths` stay the local ones."""
@@ -124,7 +132,7 @@ def an_hdfs(bench: Bench) -> Iterator[_Place]:
     directory.mkdir()
     try:
         with running(directory, small=False) as hdfs:
-            yield _Place(hdfs.url, hdfs_native.Client(hdfs.url))
+            yield _Place(hdfs.url, hdfs_native.Client(hdfs.url), tuple(node.pid for node in hdfs.data_nodes))
     except NoJars as error:
         raise ContenderFailed(str(error)) from error
     finally:

@@ -237,7 +237,10 @@ _WHY = {
     "in it, most of which is Spark's own (see tiny-batch).",
     "hdfs-text": "both processors of this machine are busy to 95 %, and two thirds of their time are those of the three DataNodes, which "
     "take the same three replicas from both: 5 to 7 s of processor time, where the ingest with its JVM takes 1.8 to 2.7 s. "
-    "On a cluster the DataNodes are other machines.",
+    "On a cluster the DataNodes are other machines. How fast anybody could be beside them is the last line of hdfs-client; "
+    "what a byte costs whom is in [HDFS](storage-hdfs.md#what-a-byte-costs).",
+    "hdfs-client": "a read of hdfs-native receives packets of 64 KB, computes their checksums by tables, and wakes a thread for each; "
+    "no setting of the library changes that ([HDFS](storage-hdfs.md#what-a-byte-costs)).",
     "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark. The crossing alone, between a "
     "Python source that has its lines ready and a Python sink that drops them, takes most of what 0.7 x allows; a third of it "
     "is a look at the size of the batch after every row, which the setting in "

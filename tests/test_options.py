@@ -29,6 +29,13 @@ def test_sparks_other_names_are_taken() -> None:
     assert parse(SINK, {"path": "/x", "codec": "gzip"}, what="sink")["compression"] == "gzip"
 
 
+def test_sparks_word_for_no_compression_is_taken() -> None:
+    """`uncompressed` is what Spark's writers call `none`, in any case; as unset of Parquet it would be snappy."""
+    assert parse(SINK, {"path": "/x", "codec": "Uncompressed"}, what="sink")["compression"] == "none"
+    with pytest.raises(OptionError, match="expected one of none, gzip, .*, brotli; did you mean 'none'"):
+        parse(SINK, {"path": "/x", "compression": "no"}, what="sink")
+
+
 def test_an_option_by_two_names_is_refused() -> None:
     """Which of the two counts would be a guess."""
     with pytest.raises(
@@ -260,6 +267,8 @@ def test_no_limit_as_other_systems_write_it_is_told_as_too_large(name: str, expe
         ("1970-01-01T00:00:01Z", 10**9),
         ("1970-01-01T01:00:01.5+01:00", 1_500_000_000),
         ("1970-01-01", 0),
+        ("1970-01-01T00:00:00.123456789Z", 123_456_789),
+        ("1970-01-01 01:00:00.1234567+01:00", 123_456_700),
     ],
 )
 def test_starting_from(text: str, expected: object) -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pytest
 from typer.main import get_group
 
 from penstock import __version__
-from penstock.cli import ingest, process, state
+from penstock.cli import ingest, main, process, state
 from penstock.cli.answer import console
 from penstock.cli.app import app
 from penstock.cli.progress import Course
@@ -378,6 +379,28 @@ def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch:
     said = penstock("files", tmp_path, "--json")
     assert said.status == 130
     assert said.facts["error"]["message"] == "interrupted"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "nowhere", "--json"], ["schema", "."]])
+def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: list[str]) -> None:
+    """What cannot be printed is a message and 1; it was a stack, or the 120 of a Python that tries again at its end."""
+    (tmp_path / "a.txt").write_text("a\n")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "penstock", *arguments]
+        ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "ignored" not in ended.stderr
+
+
+def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may run a command in a thread of its own, where Python lets nobody answer signals: it is run, and answers none."""
+    monkeypatch.setattr(sys, "argv", ["penstock", "--version"])
+    with ThreadPoolExecutor(1) as thread:
+        assert isinstance(error := thread.submit(main).exception(), SystemExit)
+    assert error.code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

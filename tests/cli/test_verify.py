@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -588,7 +589,58 @@ def test_files_of_another_format_before(
     (earlier,) = (path.name for path in line.dst.iterdir() if path.name.endswith(f"-0.{first.replace('text', 'txt')}"))
     said = penstock("verify", line.dst, "--source", line.src)
     assert said.status == 1
-    assert f"{earlier!r} of the output is not as format={later}" in said.err
+    assert f"{earlier!r} of the output is not as format={later}" in said.out
+    assert "an earlier run had another format: such runs need a DST each" in said.out
+
+
+def run_as_well(line: Pipeline, *lines: str) -> None:
+    """Run with one file more, behind the others."""
+    new = line.put("b.txt", *lines)
+    os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
+    line.run()
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"bucketBy": "d={id}"}, {"bucketBy": "d={city}"}),
+        ({"bucketBy": "d={at:%H}"}, {"bucketBy": "d={at:%H}", "timeZone": "Asia/Kolkata"}),
+        ({"fileName": "{id}-{seq}"}, {"fileName": "{city}-{seq}"}),
+    ],
+)
+def test_places_that_look_alike_were_named_otherwise_before(
+    pipeline: Callable[..., Pipeline], first: dict[str, str], later: dict[str, str]
+) -> None:
+    """Names of the same shape tell nothing: the notes do that an earlier run named by another column, or in another zone.
+
+    All earlier rows were told as missing where they should lie and as foreign where they do.
+    """
+    line = pipeline(source={"format": "json"}, sink_options={"format": "json", **first}, schema=JSON_SCHEMA)
+    line.put("a.txt", '{"id": 1, "city": "2", "at": "2026-01-01T00:00:00Z"}')
+    line.run()
+    assert not against(line.dst, line.src).notes
+    line.sink_options = {"format": "json", **later}
+    run_as_well(line, '{"id": 3, "city": "4", "at": "2026-01-01T00:00:00Z"}')
+    line.run()
+    line.run()  # nothing is forgotten by drivers that change nothing
+    found = against(line.dst, line.src)
+    assert (found.proved, found.output_records) == (True, 2)
+    assert any("were named by another" in note for note in found.notes)
+
+
+def test_input_that_was_read_otherwise_before(pipeline: Callable[..., Pipeline]) -> None:
+    """An input that the last run's options do not read, as an earlier run had others, is not told as damaged, nor how to mend it."""
+    line = pipeline(source={"format": "csv"}, sink_options={"format": "json"}, schema=JSON_SCHEMA)
+    line.put("a.txt", "1,a,")
+    line.run()
+    later = replace(line, source={"format": "csv", "sep": ";"})
+    later.batch, later.offset = line.batch, line.offset
+    run_as_well(later, "2;b;")
+    found = against(line.dst, line.src)
+    assert not found.proved
+    assert "a.txt', byte 0: found '1,a,', expected 3 fields" in found.reason
+    assert "an earlier run had another source.sep: such runs need a DST each" in found.reason
+    assert "mend" not in found.reason
 
 
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:

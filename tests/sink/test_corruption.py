@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import state
-from penstock.errors import CheckpointMismatch, DamagedState, PenstockError
+from penstock.errors import CheckpointMismatch, DamagedState, PenstockError, StorageError
 from penstock.sink.existing import noted
 from penstock.sink.sink import Batch
 from penstock.verify import verify
@@ -104,6 +104,29 @@ def test_state_file_that_is_gone(scene: Scene) -> None:
                 found[Path(path).name, step.__name__] = type(scene.attempt(step, path))
     assert found["000000000004", "go_on"] is CheckpointMismatch
     assert found["000000000004", "repeat"] is type(None)  # it is put again, with the rows of the second try
+
+
+@one_form
+def test_directory_in_place_of_a_state_file(scene: Scene) -> None:
+    """A directory of the name of a state file is damaged state (exit status 3), not a storage that fails; or nobody needs the file."""
+    root = scene.output.root
+    found = {}
+    steps: list[Callable[[], object]] = [
+        scene.go_on,
+        scene.repeat,
+        partial(state.files, str(root)),
+        partial(verify, str(root)),
+    ]
+    for path in scene.state():
+        for number, step in enumerate(steps):
+            with put_back(root):
+                (root / path).unlink()
+                (root / path).mkdir()
+                found[path, number] = type(scene.attempt(step, path, ends=False))
+                if (root / path).is_dir():
+                    (root / path).rmdir()
+    assert DamagedState in {kind for (path, _), kind in found.items() if "options-" in path}
+    assert StorageError not in found.values()
 
 
 @pytest.mark.slow

@@ -85,7 +85,8 @@ class Input:
         fields = []
         for column in schema.split(", "):
             name, _, kind = column.partition(" ")
-            fields.append({"name": name, "type": STRUCTS.get(kind, kind), "nullable": True, "metadata": {}})
+            kind, needed, _ = kind.partition(" not null")
+            fields.append({"name": name, "type": STRUCTS.get(kind, kind), "nullable": not needed, "metadata": {}})
         text = json.dumps({"type": "struct", "fields": fields})
         checked = parse(SOURCE, {"path": str(self.root), "format": fmt, **options}, what="source")
         how = configured.reading(checked, text)
@@ -164,6 +165,17 @@ def test_value_that_is_none_of_its_type(source: Input, kind: str, text: str) -> 
     good = {"date": "2026-01-01", "boolean": "false"}.get(kind, "5")
     (source.root / f"k={text}").rename(source.root / f"k={good}")
     assert source.rows(f"id long, k {kind}")[0]["k"] is not None
+
+
+@pytest.mark.parametrize("text", ["abc", "__HIVE_DEFAULT_PARTITION__"])
+def test_value_that_a_column_must_have(source: Input, text: str) -> None:
+    """A column that is NOT NULL cannot be missing: it was told to have the directory taken for a name, and each record failed then."""
+    source.put(f"k={text}/f", b'{"id": 1}')
+    with pytest.raises(
+        BadFile, match="rename the directory, or leave NOT NULL out of the schema, and set partitionColumns=none"
+    ):
+        source.rows("id long, k long not null")
+    assert source.rows("id long, k long", partitionColumns="none", recursiveFileLookup="true") == [{"id": 1, "k": None}]
 
 
 @pytest.mark.parametrize(

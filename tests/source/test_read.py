@@ -29,6 +29,8 @@ from penstock.source.cursor import FileVersion, Split
 from penstock.source.plan import Planner
 from penstock.source.read import Reading, files_batch
 from penstock.storage import LocalStorage
+from penstock.storage._hdfs import HdfsReadHandle
+from penstock.testing import CrashHdfs
 from penstock.testing.objects import ObjectStore
 from tests.support.effort import effort
 
@@ -801,3 +803,26 @@ def test_real_logs_line_by_line(source: Input, loghub: Path) -> None:
         file = source.put(path.name, data)
         splits = cut(file, [file.size * i // 17 for i in range(17)])
         assert [v for s in splits for v in values(source.reading(), [s])] == expected
+
+
+def test_blocks_on_hdfs_are_not_copied_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of records reads on; HDFS keeps a stream filled for it. Each block is what one read of the file gave."""
+    line = b"x" * 1000 + b"\n"
+    storage = CrashHdfs().storage()
+    storage.make_directory("/in")
+    with storage.create("/in/a") as file:
+        file.write(line * 40_000)
+    read, asked = HdfsReadHandle.read, []
+
+    def noting(handle: HdfsReadHandle, offset: int, length: int) -> bytes:
+        asked.append((offset, length))
+        return read(handle, offset, length)
+
+    monkeypatch.setattr(HdfsReadHandle, "read", noting)
+    entry = storage.stat("/in/a")
+    split = Split(FileVersion("a", entry.size, entry.modified_ns, entry.identity), 0, entry.size)
+    batches = Reading(storage, "/in", ReadFormat("text", TEXT), None, ("value",)).batches([split])
+    assert sum(batch.num_rows for batch in batches) == 40_000
+    blocks = [(offset, length) for offset, length in asked if length >= 1_000_000]
+    assert sum(length for _, length in blocks) == entry.size
+    assert all(offset % len(line) == length % len(line) == 0 for offset, length in blocks)

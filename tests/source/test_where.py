@@ -299,6 +299,15 @@ def test_files_of_a_time(tree: Tree) -> None:
     assert tree.read("", modifiedBefore="2026-01-31") == []
 
 
+def test_files_of_a_time_to_the_nanosecond(tree: Tree) -> None:
+    """A time as `stat` prints it, of nine digits, is a file's very own: it lies neither behind itself nor in front of itself."""
+    for number in range(3):
+        tree.put(f"{number}.txt")
+        os.utime(tree.root / f"{number}.txt", ns=(0, 1_769_860_800_123_456_788 + number))
+    assert tree.read("", modifiedAfter="2026-01-31T12:00:00.123456789Z") == ["2.txt"]
+    assert tree.read("", modifiedBefore="2026-01-31 13:00:00.123456789", timeZone="Europe/Berlin") == ["0.txt"]
+
+
 def test_files_far_apart_are_all_read_the_oldest_first(tree: Tree) -> None:
     """SPK-4: no file that was there at the start is too old; the order is that of times, and is not to be turned."""
     tree.put("new.txt", seconds=1_000_000)

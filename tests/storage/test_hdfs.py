@@ -781,7 +781,47 @@ def test_a_stream_that_fails_is_left(error: type[Exception] | None) -> None:
     broken = _Broken(data, error)
     reader = _hdfs_native._NativeReader(broken)
     assert b"".join(reader.read(at, MEBIBYTE) for at in range(0, len(data), MEBIBYTE)) == data
-    assert broken.streams == 4
+    assert broken.streams == 5
+
+
+class _Counting:
+    """What hdfs-native opens, which notes what is asked of it: (ranges, streams), each with offset and length."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+        self.ranges: list[tuple[int, int]] = []
+        self.streams: list[tuple[int, int]] = []
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        self.ranges.append((offset, length))
+        return self._data[offset : offset + length]
+
+    def read_range_stream(self, offset: int, length: int) -> Iterator[bytes]:
+        self.streams.append((offset, length))
+        end = offset + length
+        return (self._data[at : min(at + 60_000, end)] for at in range(offset, end, 60_000))
+
+
+def test_no_more_is_asked_for_ahead_than_was_read() -> None:
+    """Who reads a part of a file in blocks that end at records leaves nothing on its way; who leaves early, less than was read."""
+    data = pattern(20 * MEBIBYTE)
+    file = _Counting(data)
+    reader = _hdfs_native._NativeReader(file)
+    start, end = 17, 17 + 8 * MEBIBYTE
+    at = start
+    while at < end:
+        length = min(2 * MEBIBYTE - 30, end - at)
+        assert reader.read(at, length) == data[at : at + length]
+        at += length
+        assert reader.read(at - 10, 20) == data[at - 10 : at + 10]  # a look at where the next one ends
+    of_two = [(offset - start, length // (2 * MEBIBYTE)) for offset, length in file.streams]
+    assert of_two == [(0, 1), (2 * MEBIBYTE, 1), (4 * MEBIBYTE, 2)]
+    assert [length for _, length in file.ranges if length != 20] == [4 * 30]
+    for at in range(end, len(data), 2 * MEBIBYTE):
+        length = min(2 * MEBIBYTE, len(data) - at)
+        assert reader.read(at, length) == data[at : at + length]
+    assert sum(file.streams[-1]) == len(data)
 
 
 def test_a_full_block_is_synced(storage: Storage, root: str) -> None:

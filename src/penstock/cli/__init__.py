@@ -12,6 +12,12 @@ of this process (`process`), which no other room may touch while it is a library
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+
+_STDOUT = 1
+
 
 def main() -> None:
     """Run the command with the arguments of this process, and end it: 0 ok, 1 failed, 2 usage, 3 damaged state."""
@@ -20,4 +26,15 @@ def main() -> None:
     begin()
     from penstock.cli.app import app
 
-    app()
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        with suppress(OSError):
+            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own way to say it has failed
+        # What is left to be printed cannot be, and Python would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        raise SystemExit(1) from None

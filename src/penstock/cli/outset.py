@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 
 _STDERR = 2
 
 
 def begin() -> None:
-    """Have closed standard streams lead nowhere, and Ctrl-C end the process at once, with a word and 130, until `attend`."""
+    """Have closed standard streams lead nowhere, and Ctrl-C end the process at once, with a word and 130, until `attend`.
+
+    A program that runs a command in a thread of its own answers signals itself: they come to the main thread alone.
+    """
     _have_streams()
+    if threading.current_thread() is not threading.main_thread():
+        return
     # Who has it ignored (`nohup`, a shell's `&`) wants it so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.errors import DamagedState, StorageError
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 from penstock.sink.ledger import STATE_DIRECTORY
 from penstock.storage import names_at
 
@@ -68,7 +68,7 @@ def last(storage: Storage, root: str) -> LastProof | None:
     with suppress(StorageError, DamagedState, KeyError, TypeError):
         for number in sorted(_numbers(storage, directory), reverse=True)[:1]:
             path = _path(directory, number)
-            return _verdict(checked(storage.read(path), path))
+            return _verdict(checked_at(storage, path))
     return None
 
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from penstock.errors import OptionError
@@ -33,16 +33,17 @@ def any_text(value: str, name: str) -> str:  # noqa: ARG001 - a parser
     return value
 
 
-def choice(*allowed: str) -> Parser:
-    """Return a parser of one of these words, in any case."""
+def choice(*allowed: str, **others: str) -> Parser:
+    """Return a parser of one of these words, in any case; `others` are words of Spark's, and which of these they stand for."""
 
     def parse(value: str, name: str) -> str:
-        if value.lower() not in allowed:
+        word = others.get(value.lower(), value.lower())
+        if word not in allowed:
             near = difflib.get_close_matches(value.lower(), allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             msg = f"{name}={value!r} is not known: expected one of {', '.join(allowed)}{hint}"
             raise OptionError(msg)
-        return value.lower()
+        return word
 
     return parse
 
@@ -197,10 +198,17 @@ def starting(value: str, name: str) -> str | int:
     if time is None:
         msg = f"{name}={value!r}: expected earliest, latest or a time such as 2026-01-31T12:00:00Z"
         raise OptionError(msg)
-    return nanoseconds(time if time.tzinfo else time.replace(tzinfo=timezone.utc))
+    return nanoseconds(time if time.shown.tzinfo else time._replace(shown=time.shown.replace(tzinfo=timezone.utc)))
 
 
-def moment(value: str, name: str) -> datetime:
+class WrittenTime(NamedTuple):
+    """A time as it was written: to the microsecond, with the zone that it says or without one, and the nanoseconds behind that."""
+
+    shown: datetime
+    more_ns: int
+
+
+def moment(value: str, name: str) -> WrittenTime:
     """Return a time, with the zone that it says or without one."""
     time = _time(value)
     if time is None:
@@ -209,16 +217,20 @@ def moment(value: str, name: str) -> datetime:
     return time
 
 
-def nanoseconds(time: datetime) -> int:
+def nanoseconds(time: WrittenTime) -> int:
     """Return the nanoseconds since the epoch of a time that has a zone."""
-    return int(time.replace(microsecond=0).timestamp()) * 1_000_000_000 + time.microsecond * 1000
+    shown = time.shown
+    return int(shown.replace(microsecond=0).timestamp()) * 1_000_000_000 + shown.microsecond * 1000 + time.more_ns
 
 
-def _time(value: str) -> datetime | None:
+def _time(value: str) -> WrittenTime | None:
     try:
-        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
+        shown = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
     except ValueError:
         return None
+    # Times of files have nine digits behind the point; what is behind the sixth, `fromisoformat` passes over.
+    more = re.search(r"[.,]\d{6}(\d{1,3})", value)
+    return WrittenTime(shown, int(more[1].ljust(3, "0")) if more else 0)
 
 
 def path_list(value: str, name: str) -> tuple[str, ...]:

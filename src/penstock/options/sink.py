@@ -28,7 +28,7 @@ SINK = (
     Option(
         "compression",
         None,
-        choice("none", "gzip", "zstd", "snappy", "lz4", "brotli"),
+        choice("none", "gzip", "zstd", "snappy", "lz4", "brotli", uncompressed="none"),
         "none (parquet: snappy), gzip, zstd; for parquet also lz4, brotli",
         ("codec",),
     ),

@@ -24,6 +24,7 @@ import xxhash
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
+from penstock.query.records import state_bytes
 from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Checkpoint:
         if self._storage is None:
             return None
         try:
-            return self._storage.read(f"{self._path}/{name}")
+            return state_bytes(self._storage, f"{self._path}/{name}")
         except NotThere:
             return None
 

@@ -11,11 +11,18 @@ see `query.offset`. Both sum canonical JSON.
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import DamagedState
+from penstock.errors import DamagedState, NotThere, StorageError
+from penstock.storage import entry_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.storage import Storage
 
 VERSION = 1
 
@@ -55,3 +62,29 @@ def checked(data: bytes, path: str) -> dict[str, Any]:
         msg = f"{path!r} has format version {record.get('v')!r}, expected {VERSION}: use the Penstock that wrote it, or newer"
         raise DamagedState(msg)
     return record
+
+
+def checked_at(storage: Storage, path: str) -> dict[str, Any]:
+    """Return the record of a file, as `checked` does; `NotThere` if there is nothing of that name."""
+    return checked(state_bytes(storage, path), path)
+
+
+def state_bytes(storage: Storage, path: str) -> bytes:
+    """Return a state file, whole; `NotThere` if there is nothing of that name, `DamagedState` if it is a directory."""
+    with state_file(storage, path):
+        return storage.read(path)
+
+
+@contextmanager
+def state_file(storage: Storage, path: str) -> Iterator[None]:
+    """Have a block that reads a state file raise `DamagedState` if it is a directory, which no storage tells from other refusals."""
+    try:
+        yield
+    except NotThere:
+        raise
+    except StorageError as error:
+        entry = entry_at(storage, path)
+        if entry is None or not entry.is_directory:
+            raise
+        msg = f"{path!r} is a directory, expected a state file; restore it from a copy of the directory it is in, nothing was changed"
+        raise DamagedState(msg) from error

@@ -23,11 +23,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import AlreadyThere, DamagedState, StorageError, without_credentials
-from penstock.query.records import checked, signed
+from penstock.errors import AlreadyThere, DamagedState, NotThere, StorageError, without_credentials
+from penstock.query.records import checked_at, signed
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
@@ -69,15 +69,44 @@ class NotedStage:
 
 @dataclass(frozen=True)
 class Noted:
-    """What the last driver of a sink noted: the options it was given, and the stage of an ingest."""
+    """What the last driver of a sink noted: the options it was given, and the stage of an ingest.
+
+    `changed` are the options that an earlier driver was given otherwise, or not at all; those of an ingest's source as `source.NAME`.
+    """
 
     options: Mapping[str, str]
     stage: NotedStage | None = None
+    changed: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> dict[str, object]:
+        """Return all that was given by one name each."""
+        if self.stage is None:
+            return dict(self.options)
+        transform = self.stage.transform, self.stage.opaque, self.stage.sql
+        return {
+            **self.options,
+            **{f"source.{name}": text for name, text in self.stage.source.items()},
+            "transform": transform,
+        }
+
+    def changed_since(self, before: Noted) -> frozenset[str]:
+        """Return what is `changed` where `before` is what the driver before has noted."""
+        here, there = self.all, before.all
+        return before.changed | {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
 
 
 def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> None:
     """Note what the driver of `epoch` was given, forget what earlier ones were; called by the owner of the epoch."""
-    record = {"sink": directory.rpartition("/")[2], "epoch": epoch, "options": _open(given)}
+    options = _open(given)
+    changed: frozenset[str] = frozenset()
+    # Whoever needs a damaged note says so; this driver does not.
+    with contextlib.suppress(DamagedState, NotThere):
+        before = noted(storage, directory)
+        changed = _noted(options).changed_since(before) if before.options else changed
+    record = {"sink": directory.rpartition("/")[2], "epoch": epoch, "options": options}
+    if changed:
+        record["changed"] = sorted(changed)
     with contextlib.suppress(AlreadyThere):  # the reply to an earlier try was lost
         storage.put_if_absent(f"{directory}/{_name(epoch)}", signed(record))
     for older in _epochs(storage, directory):
@@ -96,19 +125,24 @@ def noted(storage: Storage, directory: str) -> Noted:
     if not epochs:
         return Noted({})
     path = f"{directory}/{_name(epochs[-1])}"
-    record = checked(storage.read(path), path)
+    record = checked_at(storage, path)
     here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}
     if "options" not in record or here != {name: record.get(name) for name in here}:
         sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
         msg = f"{path!r} has {sink}: it was moved here; restore it from a copy"
         raise DamagedState(msg)
     try:
-        options = {name: without_credentials(value) for name, value in record["options"].items()}
-        stage = options.pop(STAGE, None)
-        return Noted(options, None if stage is None else _stage(json.loads(stage)))
+        return replace(_noted(record["options"]), changed=frozenset(record.get("changed", ())))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         msg = f"{path!r} is no note of options: {type(error).__name__}: {error}; restore it from a copy"
         raise DamagedState(msg) from error
+
+
+def _noted(options: Mapping[str, str]) -> Noted:
+    """Return what a note of these options says; `TypeError` and its like if they are none."""
+    options = {name: without_credentials(value) for name, value in options.items()}
+    stage = options.pop(STAGE, None)
+    return Noted(options, None if stage is None else _stage(json.loads(stage)))
 
 
 def _stage(form: dict[str, Any]) -> NotedStage:

@@ -57,7 +57,7 @@ from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere, TemplateError
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
-from penstock.query.records import checked, signed
+from penstock.query.records import checked, checked_at, signed, state_bytes
 from penstock.sink.openparts import (
     OPEN_FIELDS,
     STATE_DIRECTORY,
@@ -321,7 +321,7 @@ class Ledger:
     def read(self, n: int, look: Look | None = None) -> State:
         """Return record `n`, with the names that its files have as of `look` or of now; `DamagedState` if it is not what was put."""
         path = self._path(n)
-        state = _record(self._storage.read(path), path)
+        state = _record(state_bytes(self._storage, path), path)
         if state.n != n or state.sink != self._sink:
             msg = f"{path!r} is record {state.n} of sink {state.sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
@@ -409,7 +409,7 @@ class Ledger:
     def fold(self, name: str) -> Fold:
         """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
         path = f"{self._directory}/{name}"
-        record = checked(self._storage.read(path), path)
+        record = checked_at(self._storage, path)
         sink, first, last = (record.get(field) for field in ("sink", "first", "last"))
         if [sink, first, last] != [self._sink, *map(int, name.split("-"))]:
             msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"

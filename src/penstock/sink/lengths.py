@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import xxhash
 
 from penstock.errors import DamagedState, NotThere
-from penstock.query.records import checked, signed
+from penstock.query.records import checked, signed, state_bytes
 from penstock.sink.batch import DRIVER
 from penstock.sink.ledger import LengthTable, check_relative
 from penstock.sink.staging import Staging
@@ -107,7 +107,7 @@ class LengthTables:
     def _read(self, table: LengthTable) -> Mapping[str, Any]:
         path = f"{self._staging}/{table.file}"
         try:
-            data = self._storage.read(path)
+            data = state_bytes(self._storage, path)
         except NotThere as error:
             msg = (
                 f"{path!r} is missing, it has {self.about.format(table.files)}; restore it from a copy of the directory"

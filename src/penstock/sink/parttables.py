@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import DamagedState, NotThere
-from penstock.query.records import checked, signed
+from penstock.query.records import checked, signed, state_bytes
 from penstock.sink.batch import DRIVER
 from penstock.sink.openparts import Change, Key, OpenPart, OpenParts, PartTable, changes_form, changes_of
 from penstock.sink.staging import Staging
@@ -161,7 +161,7 @@ class PartTables:
     def _read(self, table: PartTable) -> Changes:
         path = f"{self._staging}/{table.file}"
         try:
-            data = self._storage.read(path)
+            data = state_bytes(self._storage, path)
         except NotThere as error:
             raise self._missing(path) from error
         if xxhash.xxh3_128_hexdigest(data) != table.digest:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 import xxhash
 
 from penstock.errors import AlreadyThere, DamagedState
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 from penstock.sink.openparts import check_relative
 from penstock.storage import entry_at
 
@@ -88,7 +88,7 @@ class OtherNames:
 
     def _read(self, record: Record, note: str) -> tuple[str, str]:
         """Return the path of the record, and what it is instead."""
-        form = checked(self._storage.read(note), note)
+        form = checked_at(self._storage, note)
         if [form.get("sink"), form.get("n"), form.get("write")] != [self._sink, record.n, record.write]:
             msg = f"{note!r} is about another record {record.n} than the one beside it; restore the ledger from a copy"
             raise DamagedState(msg)

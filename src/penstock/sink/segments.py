@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from penstock.errors import DamagedState, NotThere
+from penstock.query.records import state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +40,11 @@ def segment_bytes(storage: Storage, directory: str, segment: Segment) -> Iterato
     path = f"{directory}/{segment.file}"
     hashed, at = xxhash.xxh3_128(), segment.start
     try:
-        for data in _blocks(storage, path, segment.start, segment.end):
-            hashed.update(data)
-            at += len(data)
-            yield data
+        with state_file(storage, path):
+            for data in _blocks(storage, path, segment.start, segment.end):
+                hashed.update(data)
+                at += len(data)
+                yield data
     except NotThere as error:
         msg = f"{path!r} is missing, the ledger has {segment.rows} rows in it, unless a newer driver owns the sink by now; {_REMEDY}"
         raise DamagedState(msg) from error
@@ -66,7 +68,7 @@ def check_segment(storage: Storage, directory: str, segment: Segment) -> None:
 def check_staged(storage: Storage, directory: str, file: FinishedFile) -> None:
     """Raise `DamagedState` if the staged file is there and is not what was decided."""
     path = f"{directory}/{file.staged}"
-    with suppress(NotThere):  # published before, or lost: publishing tells
+    with suppress(NotThere), state_file(storage, path):  # published before, or lost: publishing tells
         actual = digest(storage, path)
         if actual != (file.bytes, file.digest):
             msg = (

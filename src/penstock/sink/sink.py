@@ -97,13 +97,14 @@ _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 class Sink:
     """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger.
 
-    `stage` is what an ingest noted of how its rows came to be, of a sink that was rebuilt from its notes.
+    Of a sink that was rebuilt from its notes `stage` is what an ingest noted of how its rows came to be, and `changed` are the options
+    that an earlier driver was given otherwise.
     """
 
-    def __init__(
-        self, storage: Storage, root: str, options: Options, sink_id: str, stage: NotedStage | None = None
-    ) -> None:
-        self.stage = stage
+    stage: NotedStage | None = None
+    changed: frozenset[str] = frozenset()
+
+    def __init__(self, storage: Storage, root: str, options: Options, sink_id: str) -> None:
         self.storage = storage
         self.root = root
         self.options = options
@@ -139,13 +140,15 @@ class Sink:
         note = noted(storage, state)
         try:
             options = parse(SINK, {**note.options, "path": root}, what="sink")
-            return Sink(storage, root, options, sink_id, note.stage)
+            sink = Sink(storage, root, options, sink_id)
         except UsageError as error:  # the user of a command has not given them
             msg = (
                 f"the options noted in {state!r} are none that this Penstock could have noted: {error.message}; restore them "
                 "from a copy, or use the Penstock that wrote them"
             )
             raise DamagedState(msg) from error
+        sink.stage, sink.changed = note.stage, note.changed
+        return sink
 
     # -- begin ---------------------------------------------------------------------------------------------------
 

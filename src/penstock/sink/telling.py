@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import clock, failpoints
 from penstock.arguments import check_done
 from penstock.errors import AlreadyThere, CallbackFailed, DamagedState, NotThere
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 from penstock.sink import eventrows
 from penstock.sink.events import EventLog, EventPosition
 
@@ -121,7 +121,7 @@ class Telling:
         if not notes:
             return None
         path = self._path(notes[-1])
-        record = checked(self._sink.storage.read(path), path)
+        record = checked_at(self._sink.storage, path)
         if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
             msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
             raise DamagedState(msg)

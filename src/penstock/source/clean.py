@@ -51,7 +51,7 @@ import xxhash
 
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, OptionError, StorageError
-from penstock.query.records import canonical, checked, signed
+from penstock.query.records import canonical, checked_at, signed
 from penstock.source.archive import names_of
 from penstock.source.cursor import FileVersion, is_version
 from penstock.source.scan import hidden, is_partition, name_filter
@@ -115,7 +115,7 @@ def cleaning_noted(storage: Storage, root: str) -> dict[str, str]:
         for name in sorted(storage.names(f"{root}/{READERS}")):
             path = f"{root}/{READERS}/{name}/reader.json"
             if entry_at(storage, path) is not None:
-                archive = checked(storage.read(path), path)["archive"]
+                archive = checked_at(storage, path)["archive"]
                 return {"cleanSource": "archive", "sourceArchiveDir": archive} if archive else {"cleanSource": "delete"}
     return {}
 
@@ -232,7 +232,7 @@ class Cleaner:
         root = self._storage.resolve(self._root)
         with suppress(AlreadyThere):
             self._storage.put_if_absent(path, signed({"path": root}))
-        owner = checked(self._storage.read(path), path)["path"]
+        owner = checked_at(self._storage, path)["path"]
         if owner != root:
             msg = (
                 f"sourceArchiveDir={archive!r} is the archive of {owner!r}, found path={root!r}: files of equal names would be mixed "
@@ -372,14 +372,14 @@ class Cleaner:
             self._readers.pop(reader, None)
             return CleaningReader(reader, {})
         if not known.form and "reader.json" in names:
-            known.form = checked(self._storage.read(f"{home}/reader.json"), f"{home}/reader.json")
+            known.form = checked_at(self._storage, f"{home}/reader.json")
             self._readers[reader] = known
         listed = {name for name in names if name.startswith("read-")}
         for name in known.notes.keys() - listed:
             del known.notes[name]
         for name in listed - known.notes.keys():
             with suppress(NotThere):  # its owner has done with it
-                form = checked(self._storage.read(f"{home}/{name}"), f"{home}/{name}")
+                form = checked_at(self._storage, f"{home}/{name}")
                 known.notes[name] = Note(name, form["time"], tuple(FileVersion(*entry) for entry in form["files"]))
         return known
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere, SchemaChanged
 from penstock.formats.changes import SchemaChanges
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -133,7 +133,7 @@ class SchemaNotes:
 
     def _read(self, version: int) -> SchemaNote:
         path = self._path(version)
-        record = checked(self._storage.read(path), path)
+        record = checked_at(self._storage, path)
         batch, schema = record.get("batch"), record.get("schema")
         if record.get("version") != version or not isinstance(schema, str) or not isinstance(batch, int):
             msg = (

@@ -69,10 +69,11 @@ def _columns(reading: Reading, values: Values, place: str) -> dict[str, pa.Scala
     try:
         return {name: _scalar(text, schema.field(name), zone) for name, text in values}
     except MalformedError as error:
-        msg = (
-            f"{place!r} names no {error}; rename the directory, or set partitionColumns=none and recursiveFileLookup=true to "
-            f"have it taken for a name like others, {advice.AGAIN}"
-        )
+        otherwise = "set partitionColumns=none and recursiveFileLookup=true to have it taken for a name like others"
+        # The column would be missing then.
+        if not all(schema.field(name).nullable for name, _ in values):
+            otherwise = "leave NOT NULL out of the schema, and " + otherwise
+        msg = f"{place!r} names no {error}; rename the directory, or {otherwise}, {advice.AGAIN}"
         raise BadFile(msg) from error
 
 
@@ -109,7 +110,7 @@ def _decoded(data: bytes) -> str:
 def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
     if text is None:
         if not field.nullable:
-            msg = f"value of column {field.name!r}, which is not nullable"
+            msg = f"value of column {field.name!r}, which is not nullable (NOT NULL in the schema)"
             raise MalformedError(msg)
         return pa.scalar(None, field.type)
     if not is_scalar(field.type) or pa.types.is_binary(field.type):

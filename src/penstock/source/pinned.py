@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import AlreadyThere
-from penstock.query.records import checked, signed
+from penstock.query.records import checked_at, signed
 from penstock.storage import TEMPORARY, names_at
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Pins:
 
     def _read(self, name: str) -> dict[str, Sight]:
         path = f"{self.directory}/{name}"
-        sights: dict[str, Sight] = checked(self._storage.read(path), path)["files"]
+        sights: dict[str, Sight] = checked_at(self._storage, path)["files"]
         return sights
 
 

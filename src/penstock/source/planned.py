@@ -145,11 +145,15 @@ class PlannedFiles:
 
     @contextmanager
     def ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
-        """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins."""
-        if self.storage.of_this_host or split.end - split.start <= WINDOW_BYTES:
+        """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins.
+
+        A file system's server keeps a stream filled for a reader that goes on. To one that says so, windows would be a copy more; those
+        of any other are asked for in turn, and come out of it.
+        """
+        filled = self.storage.of_this_host or (self.storage.has_directories and at is not None)
+        if filled or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
-        # A file system's server keeps one stream filled for a reader that goes on: windows that are asked for in turn come out of it.
         count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
         with (
             self.storage.workers(count) as workers,

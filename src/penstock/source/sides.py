@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.errors import AlreadyThere, DamagedState, NotThere
+from penstock.query.records import state_bytes
 from penstock.storage import TEMPORARY, names_at
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class SideRecords:
         storage, directory = self._place
         path = f"{directory}/{reference['file']}"
         try:
-            text = storage.read(path)
+            text = state_bytes(storage, path)
         except NotThere as error:
             msg = f"the plan {path!r} that the checkpoint points at is missing; restore it with the checkpoint"
             raise DamagedState(msg) from error

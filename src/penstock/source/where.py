@@ -25,9 +25,9 @@ from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
     from penstock.options import Options
+    from penstock.options.parsers import WrittenTime
     from penstock.storage import Storage
 
 Rest = tuple[NameGlob, ...]
@@ -156,15 +156,15 @@ def _has_zone(options: Options) -> bool:
     return bool(options["timeZone"] or options["sessionTimeZone"])
 
 
-def _instant(time: datetime | None, zone: str, none: int) -> int:
-    if time is None or time.tzinfo is not None:
+def _instant(time: WrittenTime | None, zone: str, none: int) -> int:
+    if time is None or time.shown.tzinfo is not None:
         return none if time is None else nanoseconds(time)
     import pyarrow as pa
 
     from penstock.formats.zones import instants
 
-    shown = pa.array([time], pa.timestamp("us"))
-    return int(instants(shown, zone).view(pa.int64())[0].as_py()) * 1000
+    shown = pa.array([time.shown], pa.timestamp("us"))
+    return int(instants(shown, zone).view(pa.int64())[0].as_py()) * 1000 + time.more_ns
 
 
 def where_of(paths: Iterable[str], base: str | None = None) -> Where:

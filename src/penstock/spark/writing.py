@@ -11,8 +11,8 @@ from penstock.formats.conforming import conform
 from penstock.formats.schema import to_arrow
 from penstock.formats.strings import checked
 from penstock.ingestion.writing import open_ingest, sink_of, telling_of
-from penstock.sink.batches import FileBatches
 from penstock.sink.existing import STAGE
+from penstock.spark.loop import QueryBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.aside import Aside
     from penstock.options import Options
+    from penstock.sink.batches import FileBatches
 
 
 def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
@@ -31,7 +32,7 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
         msg = "quarantineLocation is for an ingest: what a query of your own sets aside is in its badRecordColumn"
         raise OptionError(msg)
     sink, arrow = sink_of(options, sink_id), to_arrow(schema)
-    return FileBatches(sink, arrow, partial(of_spark, options, arrow), telling=telling_of(sink))
+    return QueryBatches(sink, arrow, partial(of_spark, options, arrow), telling=telling_of(sink))
 
 
 def of_spark(

@@ -25,6 +25,7 @@ and a stack trace as text. They leave this module as `OSError` with a number and
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import threading
@@ -41,6 +42,8 @@ from penstock.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from _typeshed import WriteableBuffer
+
     from penstock.storage._base import Data
     from penstock.storage._hdfs_calls import Hdfs
 
@@ -54,6 +57,7 @@ _SETTINGS = {  # unless HADOOP_CONF_DIR has them
 }
 _NEW_FILES = {"replication": "dfs.replication", "block_size": "dfs.blocksize"}
 _STREAM_BYTES = 1 << 20  # shorter reads are looks at a place
+_PIECE_BYTES = 64 << 10  # as DataNodes send them
 _PORT = 8020  # of a NameNode, where none is given
 _REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
 _OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
@@ -300,15 +304,14 @@ class _NativeWriter:
 
 
 class _NativeReader:
-    """`HdfsReader` by hdfs-native. Whoever reads on where the last read ended is served from a stream that the DataNode keeps filled."""
+    """`HdfsReader` by hdfs-native. Whoever reads on where the last read ended is served from streams that the DataNode keeps filled."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileReader
         self._file = file
         self.size: int = file.size
         self._lock = threading.Lock()
         self._next = 0  # behind the last read
-        self._stream: Iterator[bytes] | None = None
-        self._rest = b""  # what the stream gave beyond that
+        self._ahead: io.BufferedReader | None = None  # what comes there
 
     def read(self, offset: int, length: int) -> bytes:
         with _numbered():
@@ -320,21 +323,54 @@ class _NativeReader:
             return bytes(self._file.read_range(offset, length))
 
     def _read_on(self, offset: int, length: int) -> bytes:
-        """Read; the second time in a row by a stream to the end of the file, which is left when somebody jumps, or when it fails."""
-        goes_on, self._next = offset == self._next > 0, offset + length
-        if goes_on:
-            with suppress(OSError, RuntimeError, StopIteration):
-                self._stream = self._stream or self._file.read_range_stream(offset, self.size - offset)
-                return self._streamed(self._stream, length)
-        self._stream, self._rest = None, b""
+        """Read by streams, which are left when somebody jumps, or when one fails: then by a range."""
+        ahead = self._ahead if offset == self._next else None
+        self._ahead, self._next = None, offset + length
+        with suppress(OSError, RuntimeError):
+            ahead = ahead or io.BufferedReader(_Streams(self._file, offset, length), _PIECE_BYTES)
+            data = ahead.read(length)
+            if len(data) == length:
+                self._ahead = ahead
+                return data
         return bytes(self._file.read_range(offset, length))
 
-    def _streamed(self, stream: Iterator[bytes], length: int) -> bytes:
-        pieces = [self._rest]
-        missing = length - len(self._rest)
-        while missing > 0:
-            pieces.append(next(stream))
-            missing -= len(pieces[-1])
-        end = len(pieces[-1]) + missing
-        pieces[-1], self._rest = pieces[-1][:end], pieces[-1][end:]
-        return b"".join(pieces)
+
+class _Streams(io.RawIOBase):
+    """What a file of hdfs-native has from a place on, one stream behind the other, for a `BufferedReader`.
+
+    That lays the pieces side by side where they stay. Joined at the end they would be held twice, and memory that is new to a process
+    costs more than a copy does; `read_range` makes three copies of all that it reads.
+
+    The first stream is as long as the first read, in whole MiB, since who reads blocks of records ends a little earlier; each other
+    one is as long as all before it. So never is more asked for in vain than was of use: of a stream that is left, hdfs-native
+    has taken up to 100 pieces by then, and the DataNode has sent what the sockets hold.
+    """
+
+    def __init__(self, file: Any, start: int, wanted: int) -> None:  # noqa: ANN401 - hdfs_native.FileReader
+        super().__init__()
+        self._file = file
+        self._start = start
+        self._at = start  # behind the last piece
+        self._end = min(start - -wanted // _STREAM_BYTES * _STREAM_BYTES, file.size)  # of the stream
+        self._stream: Iterator[bytes] = file.read_range_stream(start, self._end - start)
+        self._rest = memoryview(b"")  # of the last piece
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Put in what is left of a piece; nothing at the end of the file, or of a stream that ends early."""
+        self._rest = self._rest or memoryview(self._piece())
+        room = memoryview(buffer)
+        length = min(len(room), len(self._rest))
+        room[:length], self._rest = self._rest[:length], self._rest[length:]
+        return length
+
+    def _piece(self) -> bytes:
+        piece = next(self._stream, b"")
+        if not piece and self._at == self._end < self._file.size:
+            self._end = min(2 * self._at - self._start, self._file.size)
+            self._stream = self._file.read_range_stream(self._at, self._end - self._at)
+            piece = next(self._stream, b"")
+        self._at += len(piece)
+        return piece

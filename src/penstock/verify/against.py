@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.errors import OptionError
+from penstock.errors import InputError, OptionError
 from penstock.formats import format_named
 from penstock.formats.aside import Tally, path_bytes
 from penstock.ingestion.mendedfiles import FileKey, copy_of
 from penstock.ingestion.stage import Stage, named
-from penstock.options import SOURCE, parse
+from penstock.options import SINK, SOURCE, parse
 from penstock.sink.adopt import is_adopted
 from penstock.sink.buckets import shape
 from penstock.sink.existing import NotedStage
@@ -46,6 +46,15 @@ _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string
 # The options that say which records a file has, and what is in them.
 _CONTENT = {"format", "badRecords", "badFiles", "metadataColumn", "emit"}
 _CONTENT |= {option.name for option in SOURCE if option.special}
+# What the rows of an output, and its files, follow from: by another one of an earlier run some are not what is expected of the last.
+_ROWS = {
+    "format",
+    "dropBucketColumns",
+    "encodingErrors",
+    "transform",
+    *(option.name for option in SINK if option.special),
+}
+_ROWS |= {f"source.{name}" for name in _CONTENT}
 
 
 @dataclass(frozen=True)
@@ -116,18 +125,27 @@ class _Comparison:
         sides = self._sides(feeds, views, [(feeds[0].read_by(way), read_so) for way, read_so in ways.items()], progress)
         self.notes += [note for view in views for note in view.head.account.told()]
         set_aside = self._set_aside(views)
-        of_source, of_output = sums(sides)
+        changed = ", ".join(sorted(_ROWS.intersection(name for view in views for name in view.sink.changed)))
+        otherwise = f"an earlier run had another {changed}: such runs need a DST each for --source"
+        try:
+            of_source, of_output = sums(sides)
+        except InputError as error:
+            if not changed:
+                raise
+            _refuse(f"records were not compared: {error.message.partition('; ')[0]}; {otherwise}")
+        proved = of_source == of_output
+        reason = "the output does not hold exactly the records that were read" + (f"; {otherwise}" if changed else "")
         return SourceCheck(
             self.source,
-            proved=of_source == of_output,
-            reason="" if of_source == of_output else "the output does not hold exactly the records that were read",
+            proved=proved,
+            reason="" if proved else reason,
             source_records=of_source.records,
             output_records=of_output.records,
             files=len(splits),
             waiting_files=waiting[0],
             waiting_bytes=waiting[1],
             notes=tuple(dict.fromkeys(self.notes)),
-            examples=() if of_source == of_output else tuple(examples(sides)),
+            examples=() if proved else tuple(examples(sides)),
             set_aside=set_aside,
         )
 
@@ -136,12 +154,12 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
-        elif not all(map(_buckets_fit, views)):
+        elif any({"bucketBy", "timeZone"} & view.sink.changed for view in views) or not all(map(_buckets_fit, views)):
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"directories were named by another bucketBy, too: where rows lie was not compared{lost}")
             for feed in feeds:
                 feed.compares_buckets = False
-        if not all(map(_names_fit, views)):
+        if any({"fileName", "timeFormat"} & view.sink.changed for view in views) or not all(map(_names_fit, views)):
             self.notes.append(
                 "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
             )
@@ -341,7 +359,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _buckets_fit(view: SinkView) -> bool:
-    """Tell whether all files and open parts of a sink lie where the `bucketBy` that it has now may put them."""
+    """Tell whether all files and open parts of a sink lie where the `bucketBy` that it has now may put them: old notes tell no changes."""
     buckets = {file.bucket for file in view.output} | {part.bucket for part in view.head.open if not part.is_aside}
     buckets |= {path.rpartition("/")[0] for path in view.lengths}
     fits = shape(view.sink.options["bucketBy"]).fullmatch

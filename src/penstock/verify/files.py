@@ -273,10 +273,13 @@ class _Check:
                 rows = f"{file.rows} rows of batches {file.first_batch} to {file.last_batch}"
                 self._report("missing", shown, rows)
                 return False
+            staged = f"{view.sink.staging}/{file.staged}"
             try:
-                self._compare(f"{view.sink.staging}/{file.staged}", shown, file, view.keys)
+                self._compare(staged, shown, file, view.keys)
             except NotThere:
                 self._report("missing", shown, f"{file.rows} rows; not published, and its staged file is gone")
+            except StorageError as staged_error:
+                self._not_a_file(staged_error, staged, staged.removeprefix(f"{self._root}/"))
         return owed
 
     def _not_a_file(self, error: StorageError, place: str, shown: str) -> None:
@@ -330,6 +333,8 @@ class _Check:
         except NotThere:
             if _is_newest(view):
                 self._report("missing", path, f"{segment.rows} rows, committed and not visible yet")
+        except StorageError as error:
+            self._not_a_file(error, place, path)
         else:
             self._judge(path, actual, (segment.end - segment.start, segment.digest))
 

@@ -34,7 +34,7 @@ def shown(
     """Serve the page for the length of the block; yield its address. `others` answers monitors at the same one."""
     board = Board(views)
     application = PageApplication(board, request.door(), title, others)
-    with answering(request.address, application, name="--page") as url:
+    with answering(request.address, application, name=request.flag) as url:
         board.start()
         try:
             yield url
@@ -69,7 +69,7 @@ class WatchedOutputs:
 
 def page(dst: str, at: str, token: str | None) -> Answer:
     """Serve the page of an output until a signal ends it, and well."""
-    request, meter = PageRequest(at, token), Meter()
+    request, meter = PageRequest(at, token, "--at"), Meter()
     watched = WatchedOutputs(dst)
     views = Views(meter, Failures(), watched)
     title = locate(dst, name="DST")[1]

@@ -38,14 +38,14 @@ def is_loopback(host: str) -> bool:
         return host in _OURS
 
 
-def token_at(reference: str | None, host: str) -> str | None:
+def token_at(reference: str | None, host: str, flag: str = "--page") -> str | None:
     """Return the token that is where the reference says. `OptionError` for a host that needs one and has none."""
     if reference is None:
         if is_loopback(host):
             return None
         msg = (
-            f"--page at {host!r}: whoever reaches that address could read names and records; say where a token is, with "
-            "--page-token file:PATH or env:NAME, or answer this machine alone, with --page :8080"
+            f"{flag} at {host!r}: whoever reaches that address could read names and records; say where a token is, with "
+            f"--page-token file:PATH or env:NAME, or answer this machine alone, with {flag} :8080"
         )
         raise OptionError(msg)
     if not reference.startswith(("env:", "file:")):  # it is not shown: it may be the token itself

@@ -11,15 +11,16 @@ from penstock.metrics.server import address
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Where a page is to be answered, and where its token is, as flags have it."""
+    """Where a page is to be answered, which `flag` says, and where its token is."""
 
     address: str
     token: str | None = None
+    flag: str = "--page"
 
     def door(self) -> Door:
         """Return who may look. Raises `OptionError`, and what reading the token raises."""
-        host, _ = address(self.address, name="--page")
-        return Door(token_at(self.token, host))
+        host, _ = address(self.address, name=self.flag)
+        return Door(token_at(self.token, host, self.flag))
 
 
 def requested(page: str | None, token: str | None) -> PageRequest:

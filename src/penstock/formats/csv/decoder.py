@@ -235,7 +235,7 @@ class CsvDecoder:
         loose = field.with_nullable(nullable=True)
         column, bad = self._loosely(text, loose)
         if column.null_count and not field.nullable:
-            msg = f"a value in column {field.name!r}, which is not nullable"
+            msg = f"a value in column {field.name!r}, which is not nullable (NOT NULL in the schema)"
             raise MalformedError(msg)
         return column, bad if bad.any() else None
 
@@ -280,7 +280,7 @@ class CsvDecoder:
         if not types.is_string(field.type):
             text = parse(text, field.type, field.name, self._times)
         if text.null_count and not field.nullable:
-            msg = f"a value in column {field.name!r}, which is not nullable"
+            msg = f"a value in column {field.name!r}, which is not nullable (NOT NULL in the schema)"
             raise MalformedError(msg)
         return text
 

@@ -249,7 +249,7 @@ class MemberReader:
         """Return the values whose JSON text is `raw` (null: there is none) as the type of `field`."""
         raw = pc.if_else(pc.equal(raw, b"null"), None, raw)
         if raw.null_count and not field.nullable:
-            msg = f"a value in {field.name!r}, which is not nullable"
+            msg = f"a value in {field.name!r}, which is not nullable (NOT NULL in the schema)"
             raise MalformedError(msg)
         kind = field.type
         if is_nested(kind):

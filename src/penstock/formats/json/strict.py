@@ -197,7 +197,7 @@ class _StrictMembers:
         else:
             column, rest = self._leaf(raw, field, path)
         if column.null_count and not field.nullable:
-            msg = f"a value in {field.name!r}, which is not nullable"
+            msg = f"a value in {field.name!r}, which is not nullable (NOT NULL in the schema)"
             raise MalformedError(msg)
         return column, rest
 
