@@ -36,5 +36,6 @@ def main() -> None:
         with suppress(OSError):
             print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own way to say it has failed
         # What is left to be printed cannot be, and Python would try again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), _STDOUT)
         raise SystemExit(1) from None
