@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
@@ -25,18 +26,20 @@ from penstock.errors import (
     TransactionOpen,
 )
 from penstock.kafka.cluster import Cluster
-from penstock.kafka.offset import ranges
+from penstock.kafka.offset import Partition, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read
 from penstock.options.kafka import parse_topics
 from penstock.testing import FakeClock
-from tests.kafka.topics import Offset, Stream, plain
+from tests.kafka.topics import Offset, Stream, options, plain
 from tests.support.brokers import send_with_headers
 from tests.support.follows import follows
 from tests.support.jars import NoJars
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.kafka import Kafka
 
 
@@ -410,6 +413,35 @@ def test_broker_that_dies(kafka: Kafka) -> None:
         finally:
             kafka.restart()
         assert waiting.result() == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_broker_dies_with_questions_unanswered(kafka: Kafka, again: int) -> None:
+    """Whatever a plan has asked of a broker that dies, it is asked again: there is no answer yet, and none such as "no such record"."""
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, b"0", b"1")
+    zero, one = Partition(topic, 0), Partition(topic, 1)
+    wide = options(kafka, subscribe=topic)
+    (known,) = Cluster(wide).topics([topic]).values()
+    questions: dict[str, tuple[Callable[[Cluster], object], object]] = {
+        "topics": (lambda asked: asked.topics([topic]), {topic: known}),
+        "matching": (lambda asked: asked.matching(topic), {topic}),
+        "firsts": (lambda asked: asked.firsts([zero, one]), {zero: 0, one: 0}),
+        "ends": (lambda asked: {each: end.offset for each, end in asked.ends([zero, one]).items()}, {zero: 2, one: 0}),
+        "written": (lambda asked: asked.written([zero]), {zero: 2}),
+        "since": (lambda asked: asked.since({zero: 1, one: 1}), {zero: 0}),
+    }
+    for _ in range(again):
+        clusters = {name: Cluster(wide) for name in questions}
+        assert all(asks(clusters[name]) == answer for name, (asks, answer) in questions.items()), "connected"
+        with ThreadPoolExecutor(len(questions)) as threads:
+            kafka.broker.signal(signal.SIGSTOP)
+            waiting = {name: threads.submit(asks, clusters[name]) for name, (asks, _) in questions.items()}
+            clock.sleep(0.5)
+            kafka.kill()
+            kafka.restart()
+            given = {name: future.result() for name, future in waiting.items()}
+        assert given == {name: answer for name, (_, answer) in questions.items()}
 
 
 @pytest.mark.soak
