@@ -6,6 +6,7 @@ import json
 import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from penstock.errors import (
     TopicReplaced,
     TransactionOpen,
 )
+from penstock.kafka import read as module
 from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import Partition, ranges
 from penstock.kafka.plan import TopicPlanner
@@ -351,6 +353,44 @@ def test_topic_made_anew(kafka: Kafka) -> None:
     values, last = lossy.rest(end)
     assert values == [b"x", b"y"]
     assert lossy.rest(last) == ([], last)
+
+
+@pytest.mark.parametrize("accepts", [False, True], ids=["fails", "goes-on"])
+def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, accepts: bool) -> None:
+    """A task whose topic goes is told so, and not that brokers do not answer; who accepts losses has what was there."""
+    monkeypatch.setattr(module, "_BATCH_ROWS", 10)
+    topic = kafka.topic()
+    producer = kafka.producer(**{"batch.num.messages": 1})
+    for number in range(60):
+        producer.produce(topic, b"%d" % number + bytes(1000), partition=0)
+    assert producer.flush(30) == 0
+    little = {"kafka.fetch.message.max.bytes": "2000", "kafka.queued.min.messages": "1"}
+    stream = Stream(kafka, subscribe=topic, timeout="3s", failOnDataLoss=str(not accepts), **little)
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    reading = read(stream.options, piece)
+    offsets = next(reading)["offset"].to_pylist()
+    assert 0 < len(offsets) < 40
+    kafka.delete(topic)
+    with nullcontext() if accepts else pytest.raises(TopicReplaced, match="none, as it is gone"):
+        offsets += [offset for batch in reading for offset in batch["offset"].to_pylist()]
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) < 60
+
+
+def test_topic_deleted_behind_the_last_record(kafka: Kafka) -> None:
+    """A task that has all of its range, and finds no topic to compare it with, fails by that name; who accepts losses has the range."""
+    topic = kafka.topic()
+    kafka.send(topic, b"0", b"1")
+    stream, accepts = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    readings = [read(each.options, piece) for each in (stream, accepts)]
+    assert [next(each).num_rows for each in readings] == [2, 2]
+    kafka.delete(topic)
+    with pytest.raises(TopicNotThere):
+        next(readings[0])
+    assert list(readings[1]) == []
 
 
 @pytest.mark.soak
