@@ -190,6 +190,37 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(
         assert visible(dst) == committed, points
 
 
+STANDS = [
+    "ingest.here.planned=stop@2",
+    "sink.write.staged=stop",
+    "sink.ledger.after-put=stop@2",
+    "ingest.here.committed=stop",
+]
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_that_stood_still_goes_on_beside_its_successor(
+    kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
+) -> None:
+    """It is fenced by name wherever it stood, and there is no moment at which a record can be seen twice, nor is one missing at the end."""
+    topic, dst = kafka.topic(partitions=2), tmp_path / "out"
+    src = f"kafka://{kafka.servers}/{topic}"
+    command = "ingest", src, dst, "--source-option", "maxOffsetsPerTrigger=20", "--roll-rows", "15"
+    for points in STANDS:
+        produced(kafka, topic, 4)
+        stood = commands.begin(*command, points=points)
+        stood.stands()
+        produced(kafka, topic, 4)
+        committed = Counter((partition, offset) for partition, offset, _ in kafka.committed(topic))
+        penstock.ingest(spark, src, str(dst), source={}, sink={"format": "parquet", "rollRows": "15"})
+        assert visible(dst) == committed, points
+        stood.signal(signal.SIGCONT)
+        ended = stood.ended(check=False)
+        assert ended.returncode == 1, points
+        assert "[PST-301]" in ended.stderr, "it is `Fenced`"
+        assert visible(dst) == committed, points
+
+
 def produced(kafka: Kafka, topic: str, transactions: int) -> None:
     """Produce transactions of ten records, of which every fourth aborts."""
     producer = kafka.producer(topic)

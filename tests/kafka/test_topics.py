@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -360,7 +360,8 @@ def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.
     """A task whose topic goes is told so, and not that brokers do not answer; who accepts losses has what was there."""
     monkeypatch.setattr(module, "_BATCH_ROWS", 10)
     topic = kafka.topic()
-    producer = kafka.producer(**{"batch.num.messages": 1})
+    apart: dict[str, Any] = {"batch.num.messages": 1}
+    producer = kafka.producer(**apart)
     for number in range(60):
         producer.produce(topic, b"%d" % number + bytes(1000), partition=0)
     assert producer.flush(30) == 0
