@@ -27,6 +27,7 @@ SPARK = "Spark"
 INGEST = "penstock.ingest"
 COMMAND = "penstock ingest"
 PLAIN = "penstock source and sink"
+ALONE = "parse + write alone"
 _JSON_BYTES = 400 * MB
 _SHAPE_BYTES = 150 * MB
 TEXT_BYTES = 1000 * MB
@@ -67,31 +68,19 @@ def case(name: str, said: str) -> Callable[[Callable[[Bench], list[Figure]]], Ca
 )
 def _json_parquet_warm(bench: Bench) -> list[Figure]:
     data = bench.data("json", _JSON_BYTES, PARTS)
-    ranges = halves({path: os.stat(path).st_size for path in data.paths})  # noqa: PTH116 - a path is text here
-
-    def commands(output: Path) -> list[dict[str, Any]]:
-        return [
-            {"op": "alone", "form": "json", "ranges": half, "target": f"{output}/part-{number}.parquet"}
-            for number, half in enumerate(ranges)
-        ]
-
-    with (
-        sessions(bench, "ingest") as (theirs, ours),
-        worker("bare", bench.room) as one,
-        worker("bare", bench.room) as two,
-    ):
-        spark, ingest, alone = bench.alternate(
+    with sessions(bench, "ingest") as (theirs, ours), bare(bench) as pair:
+        spark, ingest, floor = bench.alternate(
             [
                 warm(SPARK, theirs, "spark", data, "parquet"),
                 warm(INGEST, ours, "ingest", data, "parquet"),
-                together("parse + write alone", (one, two), commands, checked("parquet", data.rows)),
+                alone(pair, data),
             ],
             drop=ROUNDS_TO_WARM,
         )
     name = "json-parquet-warm"
     return [
         Figure(name, "JSON to Parquet, warm session", ingest, spark, "faster", 2, facts(data, ingest)),
-        Figure(name, "the same against parse + write alone", ingest, alone, "longer", 1.25),
+        Figure(name, "the same against parse + write alone", ingest, floor, "longer", 1.25),
     ]
 
 
@@ -115,13 +104,13 @@ def _tiny_process(bench: Bench) -> list[Figure]:
 @case("text-text", "Text to text, both in a session that is up.")
 def _text_text(bench: Bench) -> list[Figure]:
     data = bench.data("text", TEXT_BYTES, 2 * PARTS)
-    return _warm(bench, "text-text", "text to text, warm session", data, "text", limit=2)
+    return side_by_side(bench, "text-text", "text to text, warm session", data, "text", limit=2)
 
 
 @case("csv-parquet", "CSV with a header and quoted fields to Parquet, both in a session that is up.")
 def _csv_parquet(bench: Bench) -> list[Figure]:
     data = bench.data("csv", _JSON_BYTES, PARTS)
-    return _warm(bench, "csv-parquet", "CSV to Parquet, warm session", data, "parquet", limit=2)
+    return side_by_side(bench, "csv-parquet", "CSV to Parquet, warm session", data, "parquet", limit=2)
 
 
 @case(
@@ -131,8 +120,8 @@ def _csv_parquet(bench: Bench) -> list[Figure]:
     + ". Both outputs must hold the same rows, by a third engine.",
 )
 def _shapes(bench: Bench) -> list[Figure]:
-    figures = []
-    with sessions(bench, "ingest") as (theirs, ours):
+    figures: list[list[Figure]] = []
+    with sessions(bench, "ingest") as (theirs, ours), bare(bench) as pair:
         for name, shape in SHAPES.items():
             data = bench.data(name, _SHAPE_BYTES, PARTS)
             same = Same(data.rows)
@@ -141,12 +130,18 @@ def _shapes(bench: Bench) -> list[Figure]:
                 for each in (
                     warm(SPARK, theirs, "spark", data, "parquet"),
                     warm(INGEST, ours, "ingest", data, "parquet"),
+                    alone(pair, data),
                 )
             ]
-            spark, mine = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            spark, mine, floor = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
             what = f"JSON to Parquet, {shape.about}"
-            figures.append(Figure("shapes", what, mine, spark, "faster", 3, facts(data, mine)))
-    return sorted(figures, key=lambda figure: figure.ratio or 0)
+            figures.append(
+                [
+                    Figure("shapes", what, mine, spark, "faster", 3, facts(data, mine)),
+                    Figure("shapes", f"{what}: {ALONE}", floor, spark, "faster"),
+                ]
+            )
+    return [figure for two in sorted(figures, key=lambda two: two[0].ratio or 0) for figure in two]
 
 
 @case(
@@ -282,6 +277,27 @@ def _syncs(bench: Bench) -> list[Figure]:
 
 
 @contextlib.contextmanager
+def bare(bench: Bench) -> Iterator[tuple[Worker, Worker]]:
+    """Yield two processes without Spark."""
+    with worker("bare", bench.room) as one, worker("bare", bench.room) as two:
+        yield one, two
+
+
+def alone(pair: tuple[Worker, Worker], data: DataSet, partition: str | None = None) -> Contender:
+    """Return the contender that is two processes which parse and write half of the data each: no job with these parts is faster.
+
+    `partition` is the column whose values become directories.
+    """
+    ranges = halves({path: os.stat(path).st_size for path in data.paths})  # noqa: PTH116 - a path is text here
+
+    def commands(output: Path) -> list[dict[str, Any]]:
+        about = {"op": "alone", "form": data.form, "partition": partition}
+        return [about | {"ranges": half, "target": f"{output}/part-{n}.parquet"} for n, half in enumerate(ranges)]
+
+    return together(ALONE, pair, commands, checked("parquet", data.rows))
+
+
+@contextlib.contextmanager
 def sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
     """Yield a session of Spark's own and one of ours for each engine, each in a process of its own."""
     ensure_archive(bench.room)
@@ -289,7 +305,7 @@ def sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
         yield [around.enter_context(worker(engine, bench.room)) for engine in ("spark", *engines)]
 
 
-def _warm(
+def side_by_side(
     bench: Bench,
     case: str,
     what: str,
@@ -297,9 +313,14 @@ def _warm(
     to: str,
     *,
     limit: float,
+    **more: Any,  # noqa: ANN401 - as `Job` has them
 ) -> list[Figure]:
+    """Return what an ingest took beside Spark's own, both in sessions that are up; `more` are fields of `Job`."""
     with sessions(bench, "ingest") as (theirs, ours):
-        contenders = [warm(SPARK, theirs, "spark", data, to), warm(INGEST, ours, "ingest", data, to)]
+        contenders = [
+            warm(SPARK, theirs, "spark", data, to, **more),
+            warm(INGEST, ours, "ingest", data, to, **more),
+        ]
         spark, mine = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
     return [Figure(case, what, mine, spark, "faster", limit, facts(data, mine))]
 

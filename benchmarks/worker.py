@@ -92,7 +92,7 @@ def _alone(_session: object, command: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.alone import parse_and_write  # noqa: PLC0415 - see the module
 
     ranges = [(path, start, end) for path, start, end in command["ranges"]]
-    return {"seconds": parse_and_write(command["form"], ranges, command["target"])}
+    return {"seconds": parse_and_write(command["form"], ranges, command["target"], command.get("partition"))}
 
 
 def _profile(_session: object, command: dict[str, Any]) -> dict[str, Any]:

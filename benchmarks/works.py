@@ -7,14 +7,28 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 import pyrage
 
-from benchmarks.cases import COMMAND, INGEST, PARTS, PLAIN, ROUNDS_TO_WARM, SPARK, case, facts, sessions
+from benchmarks.cases import (
+    ALONE,
+    COMMAND,
+    INGEST,
+    PARTS,
+    PLAIN,
+    ROUNDS_TO_WARM,
+    SPARK,
+    alone,
+    bare,
+    case,
+    facts,
+    sessions,
+    side_by_side,
+)
 from benchmarks.data import LONG_AGO, DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
@@ -60,22 +74,36 @@ _TYPES = pa.schema([
 @case("bucketed", "JSON lines to Parquet in directories by a column of eight values, both in a session that is up.")
 def _bucketed(bench: Bench) -> list[Figure]:
     data = bench.data("json", _BYTES, PARTS)
-    spark, ours = _side_by_side(bench, data, "parquet", partition="country")
-    return [Figure("bucketed", "JSON to Parquet by a column", ours, spark, "faster", 5, facts(data, ours))]
+    return _beside_alone(bench, "bucketed", "JSON to Parquet by a column", data, 5, partition="country")
 
 
 @case("parquet-parquet", "Parquet to Parquet, written by pyarrow, both in a session that is up.")
 def _parquet_parquet(bench: Bench) -> list[Figure]:
     data = _as_parquet(bench.data("json", 2 * _BYTES, PARTS))
-    spark, ours = _side_by_side(bench, data, "parquet")
-    return [Figure("parquet-parquet", "Parquet to Parquet", ours, spark, "faster", 4, facts(data, ours))]
+    return _beside_alone(bench, "parquet-parquet", "Parquet to Parquet", data, 4)
+
+
+def _beside_alone(
+    bench: Bench, name: str, what: str, data: DataSet, limit: float, partition: str | None = None
+) -> list[Figure]:
+    """Return what an ingest to Parquet took beside Spark's own, and what its parser and writer alone did."""
+    with sessions(bench, "ingest") as (theirs, ours), bare(bench) as pair:
+        contenders = [
+            warm(SPARK, theirs, "spark", data, "parquet", partition=partition),
+            warm(INGEST, ours, "ingest", data, "parquet", partition=partition),
+            alone(pair, data, partition),
+        ]
+        spark, ingest, floor = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+    return [
+        Figure(name, what, ingest, spark, "faster", limit, facts(data, ingest)),
+        Figure(name, f"{what}: {ALONE}", floor, spark, "faster"),
+    ]
 
 
 @case("gzip", "Text to text packed by gzip, each with its own level, both in a session that is up.")
 def _gzip(bench: Bench) -> list[Figure]:
     data = bench.data("text", _BYTES, PARTS)
-    spark, ours = _side_by_side(bench, data, "text", sink={"compression": "gzip"})
-    return [Figure("gzip", "text to gzip text", ours, spark, "faster", 5, facts(data, ours))]
+    return side_by_side(bench, "gzip", "text to gzip text", data, "text", limit=5, sink={"compression": "gzip"})
 
 
 @case(
@@ -347,23 +375,3 @@ def _as_parquet(data: DataSet) -> DataSet:
     )
     made.warm()
     return made
-
-
-def _side_by_side(
-    bench: Bench,
-    data: DataSet,
-    to: str,
-    *,
-    engine: str = "ingest",
-    check: Callable[[Path], None] | None = None,
-    **more: Any,  # noqa: ANN401 - as `Job` has them
-) -> list[Series]:
-    """Return what Spark's own took and what ours did, in sessions that are up; `check` raises unless an output is right."""
-    with sessions(bench, engine) as (theirs, ours):
-        contenders = [
-            warm(SPARK, theirs, "spark", data, to, **more),
-            warm(INGEST if engine == "ingest" else PLAIN, ours, engine, data, to, **more),
-        ]
-        if check is not None:
-            contenders = [replace(contender, check=check) for contender in contenders]
-        return bench.alternate(contenders, drop=ROUNDS_TO_WARM)

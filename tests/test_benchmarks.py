@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
@@ -304,6 +305,23 @@ def test_parse_and_write_alone(tmp_path: Path) -> None:
     assert rows(str(tmp_path / "out"), "parquet") == data.rows
 
 
+def test_parse_and_write_alone_by_a_column(tmp_path: Path) -> None:
+    """Each value has a directory, whose file holds the rows of that value, and every row is in one; of Parquet, too."""
+    data = made(Recipe("json", 50_000, 1), tmp_path / "data")
+    table = pl.read_ndjson(data.paths[0]).with_columns(pl.col("ts").str.to_datetime(time_zone="UTC"))
+    table.write_parquet(tmp_path / "in.parquet", row_group_size=100)
+    with worker("bare", Room(tmp_path)) as plain:
+        for form, path in (("json", data.paths[0]), ("parquet", str(tmp_path / "in.parquet"))):
+            output = tmp_path / form
+            output.mkdir()
+            whole = [(path, 0, Path(path).stat().st_size)]
+            plain.ask(op="alone", form=form, ranges=whole, target=f"{output}/part.parquet", partition="country")
+            counted = {path.parent.name: pl.read_parquet(path, hive_partitioning=False) for path in output.glob("*/*")}
+            wanted = dict(table.group_by("country").len().iter_rows())
+            assert {name: len(part) for name, part in counted.items()} == {f"country={c}": n for c, n in wanted.items()}
+            assert {tuple(part.columns) for part in counted.values()} == {("id", "ts", "user", "score", "msg")}
+
+
 def test_death_of_a_contender_is_reported(tmp_path: Path) -> None:
     """A process that ends without an answer is a failure that says so, not a hang."""
     with worker("bare", Room(tmp_path)) as plain:
@@ -453,7 +471,11 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     [
         ("syncs", ["text to text with syncs against without"]),
         ("json-parquet-warm", ["JSON to Parquet, warm session", "the same against parse + write alone"]),
-        ("parquet-parquet", ["Parquet to Parquet"]),
+        ("parquet-parquet", ["Parquet to Parquet", "Parquet to Parquet: parse + write alone"]),
+        (
+            "bucketed",
+            ["JSON to Parquet by a column", "JSON to Parquet by a column: parse + write alone"],
+        ),
         ("tiny-batch", ["one line a trigger, readStream and writeStream", "one line a trigger, penstock.ingest"]),
     ],
 )

@@ -90,6 +90,24 @@ TABLES = {
 }
 
 
+@pytest.mark.parametrize("what", ["source", "sink", "database sink", "topic source"])
+def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
+    """Who gives one connector the option of another is told which: the nearest name of this one would lead away from it."""
+    others = {
+        option.name
+        for other, table in TABLES.items()
+        if not other.startswith("batch") and other != what
+        for option in table
+    }
+    own = [option.name for option in TABLES[what] if option.name not in others]
+    assert own
+    misplaced, other = own[0], "log"
+    with pytest.raises(
+        OptionError, match=f"unknown option '{misplaced}' for the penstock {other}: it is one of the .*{what}"
+    ):
+        parse(TABLES[other], {"path": "/x", misplaced: "1"}, what=other)
+
+
 @pytest.mark.parametrize(
     ("what", "name", "says"),
     [

@@ -52,6 +52,17 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "wal/walk.py": "one position, and the few moves from it that its essay derives from each other",
         "wal/writer.py": "one place at the end of a log, which each of them reads and moves",
     },
+    "storages": {
+        "ingestion/places.py": "a checkpoint is written by Spark's JVM, to which a store of objects is s3a:// alone",
+    },
+    "vague": {
+        "cli/page/draw.py": "x and y are places in a picture",
+    },
+    "effects": {
+        "kafka/client.py": "only looked for, so that its absence is told by what to install",
+        "session/local.py": "what Spark imports when it starts, while its JVM does",
+        "spark/local.py": "what an ingest will import, while the JVM starts",
+    },
     "unsafe": {
         "session/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
         "session/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",
@@ -64,7 +75,13 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
 }
 
 # Where a rule does not hold because this is the place it sends everybody to.
-HOMES = {"files": "storage/", "temporary": "storage/", "clock": "clock.py", "print": "cli/"}
+HOMES: dict[str, str | tuple[str, ...]] = {
+    "files": "storage/",
+    "temporary": "storage/",
+    "storages": ("storage/", "testing/"),
+    "clock": "clock.py",
+    "print": "cli/",
+}
 
 _CREATE = "storage.create, which is exclusive and durable after sync"
 _READ = "storage.open or storage.read"
@@ -108,7 +125,10 @@ PATH_TO_PATH = {"parent", "joinpath", "with_name", "with_stem", "with_suffix", "
 CLOCK = {
     **dict.fromkeys(("time.time", "time.time_ns", "datetime.date.today"), "penstock.clock.now_ns"),
     **dict.fromkeys((f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")), "penstock.clock.now_ns"),
-    **dict.fromkeys(("time.localtime", "time.ctime"), "penstock.clock.now_ns, and the time zone that the user chose"),
+    **dict.fromkeys(
+        ("time.localtime", "time.ctime", "time.gmtime", "time.strftime"),
+        "penstock.clock.now_ns, and the time zone that the user chose",
+    ),
     **dict.fromkeys(("time.monotonic", "time.monotonic_ns"), "penstock.clock.monotonic"),
     **dict.fromkeys(("time.perf_counter", "time.perf_counter_ns"), "penstock.clock.monotonic"),
     "time.sleep": "penstock.clock.sleep",
@@ -278,6 +298,38 @@ def temporary(module: Module) -> Iterator[Finding]:
             yield Finding("temporary", module.path, line, name, "storage.create in the sink's own staging directory")
 
 
+STORAGES = {"LocalStorage", "HdfsStorage", "ObjectStorage"}
+SCHEME = re.compile(r"(hdfs|s3a?|az|gs):(//)?")
+
+
+def storages(module: Module) -> Iterator[Finding]:
+    """Find who asks which storage it has: by its class, the name of that, the scheme of its paths, or its file.
+
+    Where something is on this host whatever users say, as Java or a cache, `LocalStorage()` is made on the spot.
+    """
+    instead = "an attribute or a verb of `Storage`, which it answers for itself"
+    made = {id(node.func) for node in module.nodes if isinstance(node, ast.Call) and not node.args}
+    for node in module.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            name = module.dotted(node)
+            if name.rpartition(".")[2] in STORAGES and not (id(node) in made and name.endswith(".LocalStorage")):
+                yield Finding("storages", module.path, node.lineno, name, instead)
+        elif isinstance(node, ast.Constant) and (node.value in STORAGES or SCHEME.fullmatch(str(node.value))):
+            yield Finding("storages", module.path, node.lineno, str(node.value), instead)
+    for line, name in module.mentions:
+        if name.startswith("penstock.storage._"):
+            yield Finding("storages", module.path, line, name, "penstock.storage")
+
+
+def effects(module: Module) -> Iterator[Finding]:
+    """Find imports of what nobody uses: a process in which they have not happened would be another one, and nothing shows it."""
+    for line, comment in module.comments.items():
+        if re.search(r"\bF401\b", comment):
+            yield Finding(
+                "effects", module.path, line, "import for its effect", "a call of what it does, where it is needed"
+            )
+
+
 def clocks(module: Module) -> Iterator[Finding]:
     """Find clocks that a test cannot set."""
     for line, name in module.mentions:
@@ -382,7 +434,7 @@ SHORT = 5  # lines: in a function that is no longer a name is read beside what i
 
 
 def vague(module: Module) -> Iterator[Finding]:
-    """Find locals of functions of more than five lines whose names do not say what they hold."""
+    """Find locals of functions of more than five lines whose names, a word or a letter, do not say what they hold."""
     for function in module.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _is_long(function):
             nodes = list(_nodes_of(function))
@@ -390,7 +442,8 @@ def vague(module: Module) -> Iterator[Finding]:
             brief = {name for target in targets for name in ast.walk(target)}  # they end with their expression
             names = [node for node in nodes if isinstance(node, ast.Name) and node not in brief]
             for name in names:
-                if isinstance(name.ctx, ast.Store) and name.id in VAGUE:
+                is_vague = name.id in VAGUE or (len(name.id) == 1 and name.id != "_")
+                if isinstance(name.ctx, ast.Store) and is_vague:
                     yield Finding("vague", module.path, name.lineno, name.id, "a noun for what it holds")
 
 
@@ -448,6 +501,8 @@ def many(module: Module) -> Iterator[Finding]:
 RULES: dict[str, Callable[[Module], Iterator[Finding]]] = {
     "files": files,
     "temporary": temporary,
+    "storages": storages,
+    "effects": effects,
     "clock": clocks,
     "unsafe": unsafe,
     "print": prints,
@@ -565,6 +620,23 @@ BAD = [
     ("files", "from pathlib import Path\nclass C:\n    root: Path\n    def f(self): self.root.mkdir()", "Path.mkdir"),
     ("files", "from pathlib import Path\nlist(map(Path.unlink, a))", "pathlib.Path.unlink"),
     ("temporary", "from tempfile import mkdtemp", "tempfile.mkdtemp"),
+    (
+        "storages",
+        "from penstock.storage import HdfsStorage\nisinstance(a, HdfsStorage)",
+        "penstock.storage.HdfsStorage",
+    ),
+    (
+        "storages",
+        "from penstock.storage import LocalStorage\ntype(a) is LocalStorage",
+        "penstock.storage.LocalStorage",
+    ),
+    ("storages", "from penstock import storage\nstorage.ObjectStorage('s3://b')", "penstock.storage.ObjectStorage"),
+    ("storages", "type(a).__name__ == 'ObjectStorage'", "ObjectStorage"),
+    ("storages", "path.startswith('hdfs:')", "hdfs:"),
+    ("storages", "path.startswith(('s3://', 'az://'))", "s3://"),
+    ("storages", "def f():\n    from penstock.storage._local import locked", "penstock.storage._local.locked"),
+    ("storages", "from penstock.storage import _local", "penstock.storage._local"),
+    ("effects", "import penstock.formats.known.parquet  # noqa: F401 - so that it is there", "import for its effect"),
     ("clock", "import time\ntime.time()", "time.time"),
     ("clock", "from time import sleep\nsleep(1)", "time.sleep"),
     ("clock", "from datetime import datetime, timezone\ndatetime.now(timezone.utc)", "datetime.datetime.now"),
@@ -590,6 +662,7 @@ BAD = [
     ("unfinished", "# TODO: all of it", "TODO"),
     ("vague", "def f():\n    found = 1\n    a()\n    b()\n    c()\n    d()\n    return found", "found"),
     ("vague", "def f(rows):\n    a()\n    b()\n    c()\n    for each in rows:\n        d()\n    e()", "each"),
+    ("vague", "def f():\n    n = 1\n    a()\n    b()\n    c()\n    d()\n    return n", "n"),
     ("dense", f"def f(x):\n    return {' or '.join(['x'] * (DENSE + 1))}", "f"),
     ("dense", "def f(x):\n" + "    if x: pass\n" * DENSE, "f"),
     ("many", "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(METHODS + 1)), "A"),
@@ -607,6 +680,9 @@ GOOD = [
     ("files", "from pathlib import Path\ndef f(p: Path): return p.name\ndef g(p): return p.replace('a', 'b')"),
     ("files", "import shutil\nshutil.which('java')"),
     ("files", "from dataclasses import replace\nreplace(a, b=1)"),
+    ("storages", "from penstock.storage import LocalStorage\nLocalStorage().read(path)"),
+    ("storages", "msg = 'expected hdfs://cluster/data or s3://bucket/data'"),
+    ("effects", "from penstock.storage import locate\nlocate(path)"),
     ("clock", "from penstock import clock\nclock.sleep(1); clock.now_ns()"),
     ("clock", "from datetime import datetime\ndatetime.fromtimestamp(0, zone)"),
     ("unsafe", "import importlib\nimportlib.import_module('penstock.spark')"),

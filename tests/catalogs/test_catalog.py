@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,6 +189,148 @@ def test_columns_that_come_later(output: Output, table: Table) -> None:
     writer.publish([(3, "c")])
     assert table.follow().files == 2
     assert table.rows("id", "name", "price") == [(1, "a", None), (2, "b", 1.5), (3, "c", None)]
+
+
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_columns_that_somebody_renames_stay_what_they_are(output: Output, table: Table) -> None:
+    """The files go on with the names that they had: the columns were added anew, and those under the new names were null in all rows."""
+    schema = pa.schema([*COLUMNS, ("s", pa.struct({"x": pa.int64()})), ("l", pa.list_(pa.struct({"y": pa.int64()})))])
+
+    def publish(number: int, name: str) -> None:
+        row = {"id": number, "name": name, "s": {"x": number}, "l": [{"y": number}]}
+        write(output, number, pa.Table.from_pylist([row], schema))
+        assert table.follow().files == 1
+
+    publish(0, "a")
+    with table.opened().update_schema() as change:
+        for old, new in (("name", "label"), ("s.x", "z"), ("l.y", "w")):
+            change.rename_column(old, new)
+    publish(1, "b")
+    publish(2, "c")
+    assert table.scan().columns == ["id", "label", "s", "l"]
+    rows = [(n, name, {"z": n}, [{"w": n}]) for n, name in enumerate("abc")]
+    assert table.rows("id", "label", "s", "l") == rows
+    assert table.opened().scan("label = 'c'").to_arrow().num_rows == 1, "by its statistics"
+
+
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_a_column_that_somebody_drops_does_not_come_back(output: Output, table: Table) -> None:
+    """As rows that are deleted: what the next file has of it is not in the table, nor does what files before have come back."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    with table.opened().update_schema() as change:
+        change.delete_column("name")
+    writer.publish([(2, "b")])
+    more = COLUMNS.append(pa.field("price", pa.float64()))
+    writer.publish([(3, "c", 1.5)], schema=more)
+    assert table.follow().files == 2
+    assert table.scan().columns == ["id", "price"]
+    assert table.rows("id", "price") == [(1, None), (2, None), (3, 1.5)]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: Table) -> None:
+    """A file with several values of what others part the table by is named, and passed over if its user says so."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    with table.opened().update_spec() as change:
+        change.add_identity("id")
+    writer.publish([(2, "b"), (3, "c")])
+    writer.publish([(4, "d")])
+    with pytest.raises(CatalogError, match="more than one partition value") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows() == [(1, "a"), (4, "d")]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["delta"], indirect=True)
+def test_a_constraint_of_others_is_not_passed_over(output: Output, table: Table) -> None:
+    """Nobody has checked it for the rows of files: nothing is brought in until it is dropped, as the message says."""
+    writer = Writer(output)
+    writer.publish([(1, "a")])
+    table.follow()
+    table.opened().alter.add_constraint({"positive": "id > 0"})
+    writer.publish([(-2, "b")])
+    with pytest.raises(CatalogError, match=r"DROP CONSTRAINT positive"):
+        table.follow()
+    assert table.rows() == [(1, "a")]
+    table.opened().alter.drop_constraint("positive")
+    assert table.follow().files == 1
+    assert table.rows() == [(-2, "b"), (1, "a")]
+
+
+@follows("PST-910")
+def test_null_in_a_column_that_others_require(output: Output, table: Table) -> None:
+    """A file with null, or without the column, is named, and passed over if its user says so; one without null is brought in."""
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    if table.kind == "delta":
+        import deltalake  # noqa: PLC0415 - optional
+
+        deltalake.DeltaTable.create(str(output.root), deltalake.Schema.from_arrow(required))
+    else:
+        (output.root / "_iceberg").mkdir(parents=True)
+        table.catalogue().create_namespace("logs")
+        table.catalogue().create_table("logs.events", required)
+    write(output, 0, pa.Table.from_pylist([{"id": 1, "name": "a"}], COLUMNS))
+    write(output, 1, pa.Table.from_pylist([{"id": None, "name": "b"}], COLUMNS))
+    write(output, 2, pa.Table.from_pylist([{"name": "c"}], pa.schema([("name", pa.string())])))
+    passed: list[str] = []
+    for _ in range(2):
+        with pytest.raises(CatalogError, match="null in the column 'id'") as refused:
+            table.follow(skip=passed)
+        path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+        assert path
+        passed.append(path[1])
+    assert table.follow(skip=passed).files == 1
+    assert table.rows() == [(1, "a")]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("first", [False, True])
+def test_a_type_that_tables_do_not_have(output: Output, table: Table, first: bool) -> None:
+    """An interval, which Parquet holds: the file is named, and passed over if its user says so, where the table is to be made, too."""
+    if not first:
+        write(output, 0, pa.Table.from_pylist([{"id": 1}], pa.schema([("id", pa.int64())])))
+        table.follow()
+    schema = pa.schema([("id", pa.int64()), ("took", pa.duration("us"))])
+    number = 0 if first else 1
+    write(output, number, pa.Table.from_pylist([{"id": 2, "took": timedelta(1)}], schema))
+    write(output, number + 1, pa.Table.from_pylist([{"id": 3}], pa.schema([("id", pa.int64())])))
+    with pytest.raises(CatalogError, match="(?i)duration") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows("id") == ([] if first else [(1,)]) + [(3,)]
+
+
+@follows("PST-910")
+@pytest.mark.parametrize("table", ["delta"], indirect=True)
+@pytest.mark.parametrize("first", [False, True])
+def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bool) -> None:
+    """Delta does not tell them apart: the file is named, and passed over if its user says so."""
+    both = COLUMNS.append(pa.field("Id", pa.int64()))
+    writer = Writer(output)
+    if not first:
+        writer.publish([(1, "a")])
+        table.follow()
+    writer.publish([(2, "b", 2)], schema=both)
+    writer.publish([(3, "c")])
+    with pytest.raises(CatalogError, match="'Id'") as refused:
+        table.follow()
+    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
+    assert path
+    done = table.follow(skip=[path[1]])
+    assert (done.files, done.skipped) == (1, (path[1],))
+    assert table.rows() == ([] if first else [(1, "a")]) + [(3, "c")]
 
 
 def test_structs_that_grow(output: Output, table: Table) -> None:

@@ -120,13 +120,14 @@ class Pipeline:
         planner.prepare_available_now()
         if (self.checkpoint / "offsets" / str(self.batch)).exists():
             end = json.loads((self.checkpoint / "offsets" / str(self.batch)).read_text().splitlines()[2])
+            planner.clean(self.offset or planner.initial(), end)
         else:
             start = self.offset or planner.initial()
             end = planner.latest(start)
             if end != start:
                 self._log("offsets", f"v1\n{{}}\n{json.dumps(end)}\n")
         if end != self.offset and (self.checkpoint / "offsets" / str(self.batch)).exists():
-            self._commit(planner.splits(end), how)
+            self._commit([split for task in planner.tasks(end) for split in task], how)
             self._log("commits", "v1\n{}\n")
             self.batch, self.offset = self.batch + 1, end
         if finish:

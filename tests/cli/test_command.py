@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.main import get_group
@@ -22,9 +23,10 @@ from penstock.cli.progress import Course
 from penstock.ingestion.ingested import Ingested
 from penstock.options.formats import WRITTEN
 from penstock.session import archive, extras
+from tests.docs.markdown import DOCS, REPOSITORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.cli.conftest import Said
 
@@ -436,6 +438,25 @@ def test_the_formats_follow_the_source(src: Path) -> None:
     assert made.sink["format"] == "json"
     made = ingest.Request.of([str(src)], str(src.parent / "out"), (flags, []), ({"format": "parquet"}, []), None, None)
     assert made.sink["format"] == "parquet"
+
+
+def commands(command: Any, words: tuple[str, ...] = ("penstock",)) -> Iterator[tuple[str, Any]]:
+    """Yield each command that does something, by its words."""
+    inner = getattr(command, "commands", {})
+    if not inner:
+        yield " ".join(words), command
+    for name, each in inner.items():
+        yield from commands(each, (*words, name))
+
+
+def test_every_command_is_on_a_page_and_answers_as_json() -> None:
+    """A command that no page shows is found by nobody, and one without --json is of no use to a program."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in [*DOCS.rglob("*.md"), REPOSITORY / "README.md"])
+    found = dict(commands(get_group(app)))
+    assert [words for words in found if not re.search(rf"\b{words}\b", pages)] == []
+    assert [
+        words for words, command in found.items() if "--json" not in {n for p in command.params for n in p.opts}
+    ] == []
 
 
 def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

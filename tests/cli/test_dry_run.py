@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -203,6 +204,23 @@ def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., P
     (query.checkpoint / "commits/1").unlink()
     facts = dry(*flags).facts
     assert [(b["number"], b["first"], b["again"]) for b in facts["batches"]] == [(1, "b", True)]
+
+
+@pytest.mark.parametrize("command", ["reset", "late"])
+def test_what_a_command_has_put_before_the_next_batch(
+    dry: Callable[..., Said], penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], command: str
+) -> None:
+    """Behind `reset --yes` or `late --accept` the batch in flight reads nothing, and what it leads to is foretold: it was an IndexError."""
+    query = pipeline(owner=f"{socket.gethostname()}:999999999:1:q")
+    query.put("a", "one")
+    query.run()
+    os.utime(query.put("old", "four"), (1e6, 1e6))
+    query.run()
+    assert penstock(command, query.src, query.dst, "--yes" if command == "reset" else "--accept").status == 0
+    facts = dry(query.src, query.dst, "--checkpoint", query.checkpoint, "--sink-option", "sinkId=q", "--json").facts
+    told = [(b["files"], b["first"], b["last"], b["again"]) for b in facts["batches"]]
+    assert told == ([(2, "old", "a", False)] if command == "reset" else [(1, "old", "old", False)])
+    assert facts["problem"] is None
 
 
 @pytest.mark.slow

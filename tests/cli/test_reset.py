@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock as public
+from penstock import failpoints
 from penstock.errors import Locked, OptionError
 from penstock.query import driver
 from tests.support.damage import tree
@@ -147,6 +148,45 @@ def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: C
         public.reset(query.src, query.dst, confirmed=True)
     assert tree(query.root) == before
     assert public.reset(query.src, query.dst, confirmed=True, query_ended=True).batch == 1
+
+
+@pytest.mark.parametrize("retention", ["0s", "365d"])
+def test_what_was_not_cleaned_yet_is_read_again_before_it_is_cleaned(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], retention: str
+) -> None:
+    """What the last batch has read, or waits to be old enough, was cleaned by the start behind a reset, which had said that it is read."""
+    query = pipeline(owner=DEAD, source={"cleanSource": "delete", "retention": retention})
+    query.put("a", "one")
+    query.run()
+    query.put("b", "two")
+    query.run()
+    left = ["b"] if retention == "0s" else ["a", "b"]
+    assert penstock("reset", query.src, query.dst, "--yes", "--json").facts["files"] == left
+    assert not list(query.src.glob("_penstock-readers/*/read-*")), "another query would take what it says was read"
+    runs(query)
+    assert lines(query) == {"one": 1 + ("a" in left), "two": 2}
+    query.put("c", "three")
+    runs(query)
+    assert sorted(path.name for path in query.src.glob("[a-z]")) == ([] if retention == "0s" else ["a", "b", "c"])
+    assert len(list(query.src.glob("_penstock-readers/*"))) == 1, "it is the same reader, and waits for no other one"
+
+
+def test_what_a_dead_driver_had_taken_away_is_told_too(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
+) -> None:
+    """A driver dies while it cleans; its next start puts back what it had taken, and reads it again: it was not in the list."""
+    query = pipeline(owner=DEAD, source={"cleanSource": "delete"})
+    for name in ("a", "b"):
+        query.put(name, name)
+        query.run()
+    failpoints.arm("source.clean.taken=error")
+    with pytest.raises(OSError, match="failpoint"):
+        query.run()
+    failpoints.arm("")
+    assert not (query.src / "b").exists()
+    assert penstock("reset", query.src, query.dst, "--yes", "--json").facts["files"] == ["b"]
+    runs(query)
+    assert lines(query) == {"a": 1, "b": 2}
 
 
 def test_refused_while_a_batch_is_in_flight(penstock: Callable[..., Said], query: Pipeline) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 from datetime import date, datetime, timezone
 from zoneinfo import ZoneInfo
@@ -10,11 +12,13 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
+import penstock.options
 from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
-from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option, batch, finished
+from penstock.options import DATABASE, LOG, PUBLISHED, SINK, SOURCE, Option, batch, checked, finished
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.options.formats import READ, WRITTEN
+from penstock.options.internal import LIVE_SOURCE
 from penstock.options.kafka import KAFKA
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
@@ -135,6 +139,17 @@ def test_errors_are_the_classes_of_the_code() -> None:
     rows = table(DOCS / "errors.md", "Class", "Code", "Exit status", "Meaning", "What to do")
     assert [(row[1], row[0], row[2]) for row in rows] == expected
     assert all(all(row) for row in rows)
+
+
+def test_the_table_of_every_connector_is_on_the_page() -> None:
+    """A table in `options` that is not `internal` is a connector's: users see it, and messages say whose its options are."""
+    modules = [name for _, name, _ in pkgutil.iter_modules(penstock.options.__path__) if name != "internal"]
+    tables = [value for name in modules for value in vars(importlib.import_module(f"penstock.options.{name}")).values()]
+    options = {entry for table in tables if isinstance(table, tuple) for entry in table if isinstance(entry, Option)}
+    shown, known = {option.name for option in TABLES}, set().union(*checked.BY_CONNECTOR.values())
+    internal = {option.name for option in (*LIVE_SOURCE, *finished.LIVE_FINISHED)}
+    assert {option.name for option in options} <= shown | internal
+    assert {name.lower() for name in shown} <= known
 
 
 def test_options_known_elsewhere_are_those_of_the_code() -> None:

@@ -13,8 +13,11 @@ from penstock.formats import ReadFormat, file_extension, format_named
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import WriteFormat
 from penstock.formats.registry import enumerated, names, record_format, table_format
+from penstock.formats.seen import Room, Seen
 from penstock.options import SINK, SOURCE, parse
 from penstock.options.formats import READ, VALUES, WRITTEN
+from penstock.sink.parts import ARROW, BYTES
+from penstock.storage import MemoryFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,11 +54,15 @@ def test_every_format_has_a_file_and_a_line() -> None:
 
 
 def named_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """Yield (file, name) of every text in these files that is the name of a format."""
+    """Yield (file, name) of every text in these files that is the name of a format, or what the names of its files end in.
+
+    `.json` alone may end names elsewhere: what we keep is JSON.
+    """
+    marks = {*READ, *(f".{name}" for name in READ if name != "json")}
     for path in sorted(paths):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and node.value in READ:
-                yield path.relative_to(PACKAGE).as_posix(), node.value
+            if isinstance(node, ast.Constant) and node.value in marks:
+                yield path.relative_to(PACKAGE).as_posix(), node.value.removeprefix(".")
 
 
 @pytest.mark.slow
@@ -83,6 +90,25 @@ def test_files_of_formats_know_no_other_format() -> None:
     """A format is one file: none imports that of another."""
     for path in KNOWN.glob("*.py"):
         assert "penstock.formats.known" not in path.read_text(encoding="utf-8").replace('"""', ""), path
+
+
+def test_no_format_is_called_as_a_form_of_segments() -> None:
+    """A segment says in one word what it is, a piece of a file or a file of a format: a format of that name would be taken for pieces."""
+    assert not {BYTES, ARROW} & set(READ)
+
+
+def test_a_format_that_infers_nothing_says_so() -> None:
+    """Asked for columns that only users can say, a format with a file of its own and no more refuses as it does all options."""
+
+    class Bare(RecordFormat):
+        name = "bare"
+        decoder = record_format("text").decoder
+        encoder = record_format("text").encoder
+
+    with pytest.raises(OptionError, match="the columns of format=bare are not inferred: expected a schema"):
+        Bare().kinds(ReadFormat("bare", SCHEMA), Seen(), Room())
+    with pytest.raises(OptionError, match="the columns of format=binary are not inferred"):
+        table_format("binary").stored_schema(MemoryFile(b""), 0)
 
 
 def test_unknown_formats_are_refused_by_name() -> None:

@@ -23,7 +23,7 @@ from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import OURS, OffsetCounts, Partition, Positions, Range, shared_out
 from penstock.kafka.plan import TopicPlanner
 from penstock.options.internal import LIVE_TOPICS
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.session import ddl
 from penstock.verify import verify
 from tests.support.wait import wait_for

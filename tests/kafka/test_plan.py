@@ -18,7 +18,7 @@ from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
 from penstock.kafka.plan import TopicPlanner
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from tests.kafka.topics import Stream, options, plain
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import Partition, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.testing import FakeClock
 from tests.kafka.topics import Offset, Stream, options, plain
 from tests.support.brokers import send_with_headers

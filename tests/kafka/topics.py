@@ -11,7 +11,7 @@ from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read, schema
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 
 if TYPE_CHECKING:
     from penstock.options import Options

@@ -116,6 +116,19 @@ def test_a_day_is_complete_when_the_source_is_past_it(days: Output) -> None:
     assert events(sink)[3:] == ["published dt=2026-01-31", "ready dt=2026-01-31"]
 
 
+def test_a_source_that_reads_again_completes_a_day_when_it_is_past_it_again(days: Output) -> None:
+    """Behind `reset` the cursor goes back: a day is reopened, and not said complete while files of it are unread again."""
+    sink = days.sink(**READY, partitionReadyBy="cursor", rollBatches="1")
+    by_cursor(days, sink, 0, "01-31T02:00", "30T10:00", "30T20:00")
+    assert events(sink)[-1] == "ready dt=2026-01-30"
+    by_cursor(days, sink, 1, "")
+    by_cursor(days, sink, 2, "01-30T12:00", "30T10:00")
+    assert events(sink)[-2:] == ["reopened dt=2026-01-30", "published dt=2026-01-30"]
+    by_cursor(days, sink, 3, "01-31T02:00", "30T20:00")
+    assert events(sink)[-2:] == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    assert len(events(sink)) == 6
+
+
 def test_a_source_without_a_cursor_is_refused(days: Output) -> None:
     """Where a source does not say how far it is, by the cursor nothing would ever be complete: the first batch says so."""
     sink = days.sink(**READY, partitionReadyBy="cursor")
@@ -184,6 +197,44 @@ def test_late_rows_reopen_a_day(days: Output) -> None:
     ]
     assert marked(days) == ["dt=2026-01-30"]
     assert len(days.lines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "moment"),
+    [
+        ({"partitionReadyDelay": "3d"}, "30T12:00"),
+        ({"timeZone": "America/Los_Angeles"}, "31T02:00"),
+        ({"partitionReadyBy": "cursor"}, "30T12:00"),
+        ({"partitionReady": ""}, "30T12:00"),
+    ],
+)
+def test_a_day_is_reopened_by_a_run_with_other_options(days: Output, change: dict[str, str], moment: str) -> None:
+    """The day was said complete; a longer delay, or another zone, has it end later, and its rows are late all the same."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00", "31T01:00")
+    assert marked(days) == ["dt=2026-01-30"]
+    others = {name: value for name, value in (READY | change).items() if value}
+    if "partitionReady" not in others:  # left out for a while
+        plain = {name: value for name, value in others.items() if not name.startswith("partition")}
+        days.batch(days.sink(**plain), 1, {0: ["x|2026-02-02T10:00:00Z"]}, mark="1", owner="d2")
+        others = READY
+    line = f"late|2026-01-{moment}:00Z"
+    number = sink.ledger.head().batches["q1"][0] + 1
+    days.batch(days.sink(**others), number, {0: [line]}, mark=str(number), owner="d3", until_ns=ns("01-30T00:00"))
+    assert events(sink)[-1] == "reopened dt=2026-01-30"
+    assert marked(days) == []
+
+
+def test_a_day_that_waits_is_complete_in_the_zone_of_a_later_run(days: Output) -> None:
+    """It waited with its end in UTC; where the next run names days in a zone behind that, it is not said complete in the middle."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00")
+    west = days.sink(**READY | {"timeZone": "America/Los_Angeles"})
+    lines = [f"{moment}|2026-01-{moment}:00Z" for moment in ("30T23:00", "31T07:00")]
+    days.batch(west, 1, {0: lines}, mark="1", owner="d2")
+    assert events(sink) == []
+    days.batch(west, 2, {0: ["2|2026-02-03T10:00:00Z"]}, mark="2", owner="d2")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
 
 
 def test_late_rows_that_are_closed_at_once(days: Output) -> None:
@@ -311,14 +362,14 @@ def test_what_was_said_of_buckets_survives_folding(days: Output, monkeypatch: py
 
 
 def test_what_waits_is_forgotten_when_the_option_is_left_out(days: Output) -> None:
-    """A run without it ends parts as ever, and its records have nothing of it but the count of what was said."""
+    """A run without it ends parts as ever, and its records have nothing of it but the count of what was said, and up to when."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00", "31T10:00")
     assert sink.ledger.head().ready.total == 1
     plain = {name: value for name, value in READY.items() if not name.startswith("partition")}
     days.batch(days.sink(**plain), 1, {0: ["x|2026-02-02T10:00:00Z"]}, mark="1", owner="d2")
     head = sink.ledger.head()
-    assert head.ready.to_json() == {"total": 1}
+    assert head.ready.to_json() == {"total": 1, "said": ns("01-31T00:00") // 1000, "reckoned": "UTC by data"}
     assert head.events_before == 2
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+from glob import glob
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import failpoints
 from penstock.cli import process
-from penstock.errors import CallbackFailed, DamagedState, OptionError
+from penstock.errors import CallbackFailed, DamagedState, EventsLost, OptionError
 from penstock.options import SINK, parse
 from penstock.session import functions
 from penstock.sink import telling as telling_of_sink
@@ -157,6 +160,34 @@ def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
     moved.write_bytes(moved.read_bytes()[:-9])
     with pytest.raises(DamagedState, match="is damaged"):
         telling(sink, catalogue).tell("d1")
+
+
+@follows("PST-510")
+def test_a_ledger_that_was_put_back_has_advice_for_a_function(output: Output, tmp_path: Path) -> None:
+    """It advised a new checkpoint and startingFrom, which a sink has not: without its notes the function is told of what comes."""
+    sink, catalogue = output.sink(rollRows="1"), Catalogue()
+    start(sink, catalogue)
+    output.batch(sink, 0, {0: ["a"]}, mark="0")
+    telling(sink, catalogue).tell("d1")
+    records = output.root / "_penstock/s/ledger"
+    shutil.copytree(records, tmp_path / "copy")
+    output.batch(sink, 1, {0: ["b"]}, mark="1")
+    telling(sink, catalogue).tell("d1")
+    shutil.rmtree(records)
+    shutil.copytree(tmp_path / "copy", records)
+    for number in (1, 2):
+        with pytest.raises(EventsLost, match="onPublish") as lost:
+            start(sink, catalogue)
+        output.batch(sink, number, {0: ["c", "d"]}, mark=f"other {number}")
+    assert "startingFrom" not in lost.value.message
+    advised = re.search(r"remove '([^']+)'", lost.value.message)
+    assert advised
+    for note in glob(advised[1]):
+        Path(note).unlink()
+    start(sink, catalogue)
+    output.batch(sink, 3, {0: ["e"]}, mark="3")
+    telling(sink, catalogue).tell("d1")
+    assert catalogue.paths[2:] == published(output, sink)[-1:]
 
 
 @pytest.mark.parametrize("value", ["register", "a:b:c", ":f", "m:", "os.path:1", "m:f()", "../m:f"])

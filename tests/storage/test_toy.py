@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from penstock.errors import OptionError
+from penstock.ingestion.places import check_checkpoint
 from penstock.options import SINK, parse
 from penstock.query.batch import Batch
 from penstock.sink.sink import Sink
@@ -37,6 +39,18 @@ class TestToyStorage(InTurnContract, StorageContract):
     @pytest.fixture
     def root(self) -> str:
         return "toy:/root"
+
+
+def test_a_checkpoint_is_refused_where_spark_cannot_write() -> None:
+    """A storage with directories that the JVM does not know is no place for a checkpoint: Spark would answer with its stack."""
+
+    class WithDirectories(toy.ToyStorage):
+        has_directories = True
+
+    with pytest.raises(
+        OptionError, match="the checkpoint would be in DST, where Spark's JVM cannot write; give a checkpoint"
+    ):
+        check_checkpoint(WithDirectories(), None)
 
 
 def test_a_stream_reads_and_writes_a_storage_that_is_one_file_and_one_line() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
-from penstock.storage import Entry, InTurn
+from penstock.storage import Entry, InTurn, ShownInListings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,11 +94,11 @@ class ToyReader:
         """Do nothing."""
 
 
-class ToyStorage:
+class ToyStorage(ShownInListings):
     """See `Storage`."""
 
-    goes_on = reads_open = moves = True
-    tags_contents = of_this_host = has_directories = False
+    goes_on = reads_open = takes_colons = moves = True
+    tags_contents = of_this_host = has_directories = takes_checkpoints = False
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
         """Take the name, or say that it is taken."""
@@ -159,6 +159,10 @@ class ToyStorage:
         """Return the path: there are no links."""
         return path
 
+    def owns(self, path: str) -> bool:
+        """Tell whether it has the scheme."""
+        return path.startswith("toy:")
+
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path."""
         return path
@@ -193,13 +197,6 @@ class ToyStorage:
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Do nothing: it is there with what lies below it."""
-
-    def abandoned(self, path: str, before_ns: int) -> Iterable[tuple[str, str]]:
-        """Return nothing."""
-        return ()
-
-    def drop(self, path: str, number: str) -> None:
-        """Do nothing."""
 
     def workers(self, count: int) -> InTurn:
         """Return what does one thing after the other."""

@@ -109,6 +109,23 @@ class StorageContract:
         for other in (storage, pickle.loads(pickle.dumps(storage)), ObjectStore().storage()):  # noqa: S301 - made here
             assert storage.addressed_as(other, f"{root}/a") == f"{root}/a"
 
+    def test_a_path_is_of_one_storage(self, storage: Storage, root: str) -> None:
+        """What is on this storage is told from what is on another: files are moved within one alone."""
+        for path in ("hdfs://other:8020/data", "s3://other/data", "az://other"):
+            assert not storage.owns(path)
+        if storage.of_this_host or not root.startswith(
+            "/"
+        ):  # what is short for an address is no path that `locate` returns
+            assert storage.owns(root)
+            assert storage.owns(f"{root}/a")
+            assert storage.owns("/data") == root.startswith("/")
+
+    def test_names_with_colons(self, storage: Storage, root: str) -> None:
+        """A name has a colon, or that is refused: what a sink is told before it commits to such a name."""
+        with nullcontext() if storage.takes_colons else pytest.raises(StorageError):
+            put(storage, f"{root}/12:30", b"noon")
+        assert ("12:30" in names_at(storage, root)) == storage.takes_colons
+
     def test_publish_moves(self, storage: Storage, root: str) -> None:
         """A published file is under its new name alone, unchanged."""
         put(storage, f"{root}/a", b"part")

@@ -19,7 +19,7 @@ from penstock.kafka.offset import Partition, Range
 from penstock.kafka.plan import TopicPlanner
 from penstock.options import SINK, parse
 from penstock.options.internal import LIVE_TOPICS
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.session import ddl
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
 from penstock.sink.sink import Batch, Sink

@@ -11,12 +11,12 @@ One form for both, Arrow batches: the columns of the input, then three of ours, 
         failure   struct of `_error`, or null
 
 Between processes they are an Arrow IPC stream. In Spark's state its schema also has the metadata `version`, `columns` (what
-goes in and comes out, and the `key`: a state of others is refused), `run`, and `finished`: how many chunks of output lie beside the
+goes in and comes out, and the `key`: a state with other ones is refused), `run`, and `finished`: how many chunks of output lie beside the
 rows, for the next batch to emit. It has no columns where no rows are left.
 
 **Time.** Within a run of the query a row's age is that of the wall clock, never below zero, so that a clock that was set back
 does no harm. A run that takes up the rows of another one begins their time anew: how long the query was down says nothing
-of the service, and a row whose time were over before its first call would fail every restart.
+of the service, and a row whose time was over before its first call would fail at every restart.
 """
 
 from __future__ import annotations

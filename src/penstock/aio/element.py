@@ -30,14 +30,14 @@ class Element(RowOutcome):
         self.failure = None
         self.attempts = 0
         self.began = began
-        self.error: BaseException | None = None  # for which it is called again; None also if that is for its result
+        self.error: BaseException | None = None  # why it is called again; None, too, if its result is the reason
         self.decided = False  # settled, or `timed_out` is making its outcome
         self.settled = False  # `outputs` are there
         self.holds = 2  # reasons: not ended, not emitted
-        self.key: Hashable = None  # that it keeps others of waiting, not one that it waits for
-        self.share: Hashable = None  # that others take the result of this one for, not one that it takes
+        self.key: Hashable = None  # while others of this key wait for this row; not while it waits itself
+        self.share: Hashable = None  # while others take the result of this row; not if it takes theirs
         self.slot: Slot | None = None  # while it runs
-        self.call: Call | None = None  # of its last attempt till it is settled, if the function is given one
+        self.call: Call | None = None  # of its last attempt, until it is settled, if the function takes one
 
 
 class Slot:
@@ -49,9 +49,9 @@ class Slot:
         self.task: asyncio.Task[None] | None = None
         self.flight: list[Element] = []
         self.calling = False  # an attempt is under way; else it waits for the next one
-        self.cancelled = False  # and not revived: a function may swallow that
-        self.expired = False  # the running attempt
-        self.grace: asyncio.TimerHandle | None = None  # that an expired one has
+        self.cancelled = False  # and not revived since: a function may swallow a cancellation
+        self.expired = False  # says of the attempt that runs that its time is over
+        self.grace: asyncio.TimerHandle | None = None  # what an expired attempt has left to end in
 
     def cancel(self) -> None:
         """Cancel what the slot waits for."""

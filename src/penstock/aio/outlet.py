@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.aio.state import OperatorState
 
 _LARGE = 64 << 10
-_SAMPLE = 16  # small outputs are weighed one in so many
+_SAMPLE = 16  # of small outputs one in so many is weighed
 
 
 class Outlet:
@@ -25,13 +25,13 @@ class Outlet:
         self._state = state
         self._loop = loop
         self._enough = enough
-        self._order: deque[Element] = deque()  # rows that are not emitted, if that is done in order,
-        self._open: dict[Element, None] = {}  # and if it is not
+        self._order: deque[Element] = deque()  # rows that were not emitted yet, where they are emitted in order,
+        self._open: dict[Element, None] = {}  # and where they are not
         self._inside: Collection[Element] = self._order if ordered else self._open
         self.enter: Callable[[Element], None] = self._order.append if ordered else self._open.setdefault
         self.settled: Callable[[Element], None] = self._emit_in_order if ordered else self._emit_at_once
         self.out: deque[RowOutcome] = deque()
-        self.bytes = 0  # of outputs that were not taken
+        self.bytes = 0  # of outputs that nobody has taken yet
         self.typical = 0  # bytes of one row's outputs, lately
         self._notified = False
 

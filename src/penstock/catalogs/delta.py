@@ -12,11 +12,12 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.catalogs.statistics import column_statistics
-from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.catalogs.table import Overtaken, Unfit, check_required, check_start
+from penstock.errors import CatalogError
 from penstock.sink.events import EventPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _MARK_BITS = 64
 _MILLISECOND_NS = 1_000_000
+_CONSTRAINT = "delta.constraints."  # in front of its name, among a table's properties
 
 
 class Delta:
@@ -85,15 +87,35 @@ class Delta:
         """Return the table, made if it is not there, with all columns that the files have; each step may be repeated."""
         from deltalake import DeltaTable
 
+        known = [] if self._table is None else [field.name for field in self._table.schema().fields]
+        for file in files:
+            _check_types(file)
+            _check_case(file, known)
         if self._table is None:
             partitions = list(dict.fromkeys(name for file in files for name in file.partition))
             schema = _with_partitions(files[0].schema, partitions)
             DeltaTable.create(self.name, schema, "ignore", partitions, storage_options=options())
             self.look()
         assert self._table is not None  # noqa: S101 - it was made
+        self._check_constraints(self._table)
         for file in files:
+            _check_nulls(self._table, file)
             self._widen(self._table, file)
         return self._table
+
+    def _check_constraints(self, table: DeltaTable) -> None:
+        """Raise `CatalogError` where others have set conditions for rows: who adds files that are written must have checked them."""
+        configuration = table.metadata().configuration
+        name = next(
+            (key.removeprefix(_CONSTRAINT) for key in sorted(configuration) if key.startswith(_CONSTRAINT)), None
+        )
+        if name is not None:
+            msg = (
+                f"the table {self.name!r} has the constraint {name!r} ({configuration[_CONSTRAINT + name]}), which nobody has checked for "
+                f"the rows of files: drop it (ALTER TABLE ... DROP CONSTRAINT {name}; deltalake: table.alter.drop_constraint({name!r})), "
+                "and run this again"
+            )
+            raise CatalogError(msg)
 
     def _widen(self, table: DeltaTable, file: TableFile) -> None:
         """Add the columns of a file that the table has not, also those inside of others. Raises `Unfit` for one of another type."""
@@ -149,6 +171,33 @@ def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*schema, *(pa.field(name, pa.string()) for name in names)])
+
+
+def _check_nulls(table: DeltaTable, file: TableFile) -> None:
+    """Raise `Unfit` for null where the table takes none."""
+    in_file = {*file.schema.names, *file.partition}
+    for field in table.schema().fields:
+        if not field.nullable:
+            check_required(file, field.name, field.name if field.name in in_file else None)
+
+
+def _check_types(file: TableFile) -> None:
+    """Raise `Unfit` for a column of a type that tables of Delta have not."""
+    from deltalake import Schema
+
+    try:
+        Schema.from_arrow(file.schema)
+    except Exception as error:  # the library raises no other class
+        raise Unfit(file, f"has a column that no table of Delta has: {error}") from error
+
+
+def _check_case(file: TableFile, known: Iterable[str]) -> None:
+    """Raise `Unfit` for a column of the file, or directory, that Delta does not tell from another one, of it or of the table."""
+    by_lower = {name.lower(): name for name in known}
+    for name in (*file.schema.names, *file.partition):
+        other = by_lower.setdefault(name.lower(), name)
+        if other != name:
+            raise Unfit(file, f"has the column {name!r}, which Delta does not tell from {other!r}")
 
 
 def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from penstock.catalogs.statistics import column_statistics
 from penstock.errors import BadFile, CatalogError
 from penstock.formats.parquet import parquet_footer
 from penstock.sink.buckets import DEFAULT_PARTITION, unescape
@@ -35,6 +37,12 @@ class TableFile:
     schema: pa.Schema
     partition: dict[str, str | None]
     footer: Any
+
+    @cached_property
+    def nulls(self) -> dict[str, int]:
+        """How often there is null in each column of which the footer says it."""
+        nulls: dict[str, int] = column_statistics(self.footer, self.schema)["nullCount"]
+        return nulls
 
     @property
     def rows(self) -> int:

@@ -5,6 +5,9 @@ that commit requires that the table's branch stands where it stood when the prop
 
 The library repeats a commit that was refused, on what is there by then, and would so add files that a rival has just added. So it is
 told to try once: by the copy of the table's metadata that the commit is made from, and not in the table, where other writers read it.
+
+Which column of a file is which of the table, the table's name mapping says. It knows the names that columns had before somebody renamed or
+dropped them, and the files go on with those: such a column is no new one.
 """
 
 from __future__ import annotations
@@ -13,19 +16,21 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.catalogs.table import Overtaken, Unfit, check_start
+from penstock.catalogs.table import Overtaken, Unfit, check_required, check_start
 from penstock.errors import CatalogError, OptionError
 from penstock.sink.events import EventPosition
 from penstock.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table import Transaction
+    from pyiceberg.table.name_mapping import MappedField
 
     from penstock.catalogs.footers import TableFile
     from penstock.storage import Storage
@@ -111,15 +116,20 @@ class Iceberg:
         return Table(self._table.name(), metadata, self._table.metadata_location, self._table.io, self._catalog)
 
     def _make(self, file: TableFile) -> None:
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+
         namespace = self.name.rpartition(".")[0]
         _made(
             lambda: self._catalog.create_namespace_if_not_exists(namespace),
             lambda: self._catalog.namespace_exists(namespace),
         )
-        _made(
-            lambda: self._catalog.create_table(self.name, _columns(file), properties=_NEW_TABLE),
-            lambda: self._catalog.table_exists(self.name),
-        )
+        try:
+            _made(
+                lambda: self._catalog.create_table(self.name, _columns(file), properties=_NEW_TABLE),
+                lambda: self._catalog.table_exists(self.name),
+            )
+        except (UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
+            raise Unfit(file, f"has a column that no table of Iceberg has: {error}") from error
         self.look()
 
     def _widen(self, transaction: Transaction, files: Sequence[TableFile]) -> None:
@@ -151,13 +161,56 @@ def _made(make: Callable[[], object], is_there: Callable[[], bool]) -> None:
 
 def _widen(transaction: Transaction, file: TableFile) -> None:
     """Add the columns of a file. Raises `Unfit` for one of another type."""
+    import pyarrow as pa
     from pyiceberg.exceptions import ResolveError, ValidationError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
+    known = transaction.table_metadata.schema()
+    mapping = transaction.table_metadata.name_mapping() or known.name_mapping
+    required = {
+        field.name for field in known.fields if field.required
+    }  # the library would take null in them from now on
+    columns = [
+        field.with_nullable(field.nullable and field.name not in required)
+        for field in _as_called_now(_columns(file), mapping.root, known)
+    ]
     try:
         with transaction.update_schema() as schema:
-            schema.union_by_name(_columns(file))
-    except (ResolveError, ValidationError, TypeError, ValueError) as error:
+            schema.union_by_name(pa.schema(columns))
+    except (ResolveError, ValidationError, UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
         raise Unfit(file, f"has other columns than the table: {error}") from error
+
+
+def _as_called_now(fields: Iterable[pa.Field], mapped: Sequence[MappedField], schema: Schema) -> list[pa.Field]:
+    """Return fields by the names that the table has for them now, without those that were dropped from it."""
+    import pyarrow as pa
+
+    known = {name: field for field in mapped for name in field.names}
+    called = []
+    for field in fields:
+        of_table = known.get(field.name)
+        if of_table is None or of_table.field_id is None:
+            called.append(field)
+        elif schema.find_column_name(of_table.field_id) is not None:
+            name = schema.find_field(of_table.field_id).name
+            called.append(pa.field(name, _with_names_of_now(field.type, of_table.fields, schema), field.nullable))
+    return called
+
+
+def _with_names_of_now(kind: pa.DataType, mapped: Sequence[MappedField], schema: Schema) -> pa.DataType:
+    """Return a type whose fields are called as in the table, in lists and maps, too."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct(_as_called_now(kind, mapped, schema))
+    if pa.types.is_map(kind):
+        fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
+        key, value = _as_called_now(fields, mapped, schema)
+        return pa.map_(key.type, value.type)
+    if pa.types.is_list(kind):
+        (element,) = _as_called_now([pa.field("element", kind.value_type)], mapped, schema)
+        return pa.list_(element.type)
+    return kind
 
 
 def _columns(file: TableFile) -> pa.Schema:
@@ -172,18 +225,28 @@ def _data_file(transaction: Transaction, file: TableFile) -> DataFile:
         compute_statistics_plan,
         data_file_statistics_from_parquet_metadata,
         parquet_path_to_id_mapping,
+        pyarrow_to_schema,
     )
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
     metadata = transaction.table_metadata
     schema, spec = metadata.schema(), metadata.spec()
+    mapping = metadata.name_mapping() or schema.name_mapping
+    in_file = pyarrow_to_schema(file.schema, name_mapping=mapping, format_version=metadata.format_version)
+    for field in schema.fields:
+        if field.required:
+            check_required(file, field.name, in_file.find_column_name(field.field_id))
+    plans = [compute_statistics_plan(known, metadata.properties) for known in (in_file, schema)]
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=file.footer,
-        stats_columns=compute_statistics_plan(schema, metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        stats_columns=plans[0] | plans[1],  # of what was dropped, too
+        parquet_column_mapping=parquet_path_to_id_mapping(in_file),
     )
-    of_columns = statistics.partition(spec, schema)
+    try:
+        of_columns = statistics.partition(spec, schema)
+    except ValueError as error:
+        raise Unfit(file, f"is of no one partition of the table, by which others part it: {error}") from error
     parted = [file.partition.get(field.name, of_columns[at]) for at, field in enumerate(spec.fields)]
     return DataFile.from_args(
         content=DataFileContent.DATA,

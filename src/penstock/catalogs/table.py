@@ -48,6 +48,12 @@ class Table(Protocol):
         """Return the version, or snapshot, of the table when it was looked at; `None` if it is not there."""
 
 
+def check_required(file: TableFile, name: str, in_file: str | None) -> None:
+    """Raise `Unfit` where a file has null in a column that the table must not have null in; `in_file` is its name there, if it is there."""
+    if in_file is None or file.nulls.get(in_file):
+        raise Unfit(file, f"has null in the column {name!r}, in which the table takes none")
+
+
 def check_start(table: Table, sink: str, start: EventPosition) -> None:
     """Raise `Overtaken` unless a table, as it was last looked at, has got as far with a sink as its follower saw."""
     if table.position(sink) != start:

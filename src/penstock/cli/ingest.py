@@ -20,7 +20,7 @@ from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
 from penstock.options.formats import COLUMNS, DEFAULT, READ, WRITTEN
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.storage import locate
 from penstock.units import format_duration, format_size, parse_duration
 

@@ -8,7 +8,7 @@ from penstock.cli.answer import Answer, console, counted
 from penstock.cli.ingest import merged, several
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.units import format_size, parse_size
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import pyarrow as pa
 from pyarrow import types
 
+from penstock.errors import OptionError
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
 from penstock.formats.codecs import LEVELS
@@ -165,9 +166,12 @@ class RecordFormat(Format):
         sep = separator(fmt, how)
         return stream_blocks(chunks, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
 
-    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:
-        """Return what looks at blocks and enters into `seen` what kinds of values there are. Called where users say the columns."""
-        raise NotImplementedError
+    def kinds(self, fmt: ReadFormat, seen: Seen, room: Room) -> Kinds:  # noqa: ARG002 - most tell
+        """Return what looks at blocks and enters into `seen` what kinds of values there are. Called to infer a schema.
+
+        `OptionError` for a format whose columns only users can say.
+        """
+        raise _not_inferred(self.name)
 
     def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:
         """Return where in `block`, bytes of a file as it has them that begin a record, each record begins."""
@@ -247,9 +251,13 @@ class TableFormat(Format):
         """Return the schema of the rows that `writer` was given for this file; `None` unless the format `tells_schema`."""
         return None
 
-    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:
-        """Return the columns of a file as its footer or header says them, in the types that Spark reads them as. `BadFile`."""
-        raise NotImplementedError
+    def stored_schema(self, file: ReadableFile, size: int) -> pa.Schema:  # noqa: ARG002 - most tell
+        """Return the columns of a file as its footer or header says them, in the types that Spark reads them as. `BadFile`.
+
+        Called to infer a schema, and to find what no column has where the format has `unknownFields` among its options.
+        `OptionError` for a format whose columns only users can say.
+        """
+        raise _not_inferred(self.name)
 
     def row_count(self, file: ReadableFile, size: int) -> int | None:  # noqa: ARG002 - few files tell
         """Return how many rows a file says that it has, `None` where only reading it would tell. `BadFile` if it is damaged."""
@@ -261,6 +269,11 @@ class TableFormat(Format):
     def is_plain(self, field: pa.Field) -> bool:
         """Tell whether such a column needs no trial: what every format here has as it is."""
         return is_plain(field.type)
+
+
+def _not_inferred(name: str) -> OptionError:
+    msg = f"the columns of format={name} are not inferred: expected a schema that says them, such as 'id bigint, name string'"
+    return OptionError(msg)
 
 
 def is_plain(kind: pa.DataType) -> bool:

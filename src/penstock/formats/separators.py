@@ -30,17 +30,19 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], bytes]
 
 LF, CR = 10, 13
-_SEEN_BYTES = 64 << 10  # of a block, by which it is told how close the bytes stand that are looked for
+_SEEN_BYTES = 64 << 10  # of a block, which show how dense the byte is in it
 _BYTE_OF_BIT = np.uint64(0x01020304050607)  # times 2 ** (8 * n) it has n in its highest byte
 
 
 def places(data: bytes | pa.Buffer, byte: bytes) -> npt.NDArray[np.int64]:
-    """Return where a byte stands. Where no eight bytes in a row have two of them, that takes two thirds of the time."""
+    """Return the places at which a byte stands. Where it never stands twice in eight bytes, that takes two thirds of the time."""
     hits = np.frombuffer(data, np.uint8) == byte[0]
-    if 24 * np.count_nonzero(hits[:_SEEN_BYTES]) > min(len(hits), _SEEN_BYTES):  # so many that some eight bytes will
+    if 24 * np.count_nonzero(hits[:_SEEN_BYTES]) > min(
+        len(hits), _SEEN_BYTES
+    ):  # so many that some eight bytes have two
         return np.flatnonzero(hits)
     even = len(hits) - len(hits) % 8
-    words = hits[:even].view("<u8")  # of a byte 1 for the one that is looked for, and 0 for others
+    words = hits[:even].view("<u8")  # each of the eight bytes is 1 for a hit, else 0
     hit_words = np.flatnonzero(words != 0)
     marked = words[hit_words]
     if (marked & (marked - np.uint64(1))).any():

@@ -1,8 +1,8 @@
 """Finding all that is refused among many, by trying groups of them.
 
-A trial tells of a group whether anything in it is refused, and costs about the same for one as for hundreds. So groups are
-as large as it is likely that nothing in them is; where something is, halving finds the first of it. One in a hundred costs
-about a tenth of a trial for each of the others, and where nothing is right each is tried once.
+A trial tells of a group whether anything in it is refused, and costs about the same for one as for hundreds. So a group is
+as large as it can be while nothing in it is likely to be refused; where something is, halving finds the first. If one in a hundred is
+refused, each of the others costs about a tenth of a trial; if all are, each is tried once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def refused(count: int, trial: Callable[[int, int], ErrorT | None]) -> list[tupl
     """Return which of `count` things are refused, in order, each with what is said of it alone.
 
     `trial(low, high)` returns what is said of those of them that are in front of `high`, from `low` on; `None`: all are right.
-    What is right alone must be right in a group of such.
+    What is right alone must be right in a group of others that are.
     """
     refusals: list[tuple[int, ErrorT]] = []
     at, size = 0, count

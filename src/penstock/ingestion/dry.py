@@ -212,8 +212,8 @@ class Preview:
         """Yield the batches that have something to read: number, plan, and whether it was planned before."""
         number, start = self._start(planner)
         flight = in_flight(self.checkpoint)
-        if flight is not None and flight == number:
-            yield number, planner.splits(start), True
+        if flight is not None and flight == number and (plan := planner.splits(start)):
+            yield number, plan, True
         planner.prepare_available_now()
         while (end := planner.latest(start)) != start:
             number, start = number + 1, end

@@ -21,7 +21,7 @@ from penstock.errors import CheckpointMismatch, DamagedState, NotThere, OptionEr
 from penstock.ingestion.names import ROWS
 from penstock.ingestion.replan import in_flight
 from penstock.options import SOURCE, parse
-from penstock.options.kafka import SERVERS, is_topics, of_address
+from penstock.options.topics import SERVERS, is_topics, of_address
 from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.existing import sink_ids

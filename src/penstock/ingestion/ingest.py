@@ -21,7 +21,7 @@ from penstock.ingestion.jobhere import JobHere
 from penstock.ingestion.run import RunHere, SparkRun
 from penstock.ingestion.schema import is_known
 from penstock.ingestion.sql.query import Sql
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.session.connect import require_session, tasks_at_a_time
 from penstock.session.local import ZONE, require_pyspark
 from penstock.session.processors import cores

@@ -22,8 +22,8 @@ from penstock.ingestion.schema import ReadSchema
 from penstock.ingestion.topics import Topics, topic_offset
 from penstock.options import SOURCE, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
-from penstock.options.kafka import is_topics
 from penstock.options.parsers import path_list
+from penstock.options.topics import is_topics
 from penstock.source import configured
 from penstock.source.plan import Planner
 from penstock.source.where import where_of

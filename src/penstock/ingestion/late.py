@@ -28,7 +28,7 @@ from penstock.arguments import named
 from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError, StorageError, UsageError
 from penstock.ingestion.replan import check_ended, in_flight
 from penstock.options import SOURCE, parse
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
 from penstock.sink.existing import sink_ids

@@ -76,12 +76,10 @@ def check_archive(archive: str | None, dst: str) -> None:
 
 
 def check_checkpoint(storage: Storage, given: str | None) -> None:
-    """Raise `OptionError` for a checkpoint in a store of objects, which Spark writes as `s3a://` alone, with jars."""
-    if storage.has_directories or (given or "").lower().startswith("s3a://"):
+    """Raise `OptionError` for a checkpoint where Spark cannot write; to a store of objects it writes as `s3a://` alone, with jars."""
+    if storage.takes_checkpoints or (given or "").lower().startswith("s3a://"):
         return
-    where = (
-        "DST is in an object store, and the checkpoint would be there too" if given is None else f"checkpoint={given!r}"
-    )
+    where = "the checkpoint would be in DST" if given is None else f"checkpoint={given!r}"
     msg = (
         f"{where}, where Spark's JVM cannot write; give a checkpoint on a disk that this command finds again (on a cluster HDFS, or "
         "a shared disk), such as --checkpoint /var/lib/penstock/orders; or s3a://..., with Hadoop's jars (docs/storage-s3.md)"
@@ -96,7 +94,7 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
     """
     own, directory = locate(location, name="quarantineLocation")
     directory = own.addressed_as(output, directory)
-    if type(own) is not type(output) or _server(directory) != _server(root):
+    if not output.owns(directory):
         msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
         raise OptionError(msg)
     if place is not None and _is_read(own, directory, place):
@@ -122,7 +120,7 @@ def _is_read(storage: Storage, directory: str, place: Where) -> bool:
 def lists(place: Where, directory: str) -> bool:
     """Tell whether the files of a directory are input: a path leads there, and nothing on the way is hidden.
 
-    The directory is given by what it is really called.
+    The directory is given by its real path, without links.
     """
     below = _below(place, directory)
     return below is not None and not any(map(hidden, below.split("/")))
@@ -133,12 +131,6 @@ def _below(place: Where, target: str) -> str | None:
     source = place.storage.resolve(place.root)
     below = target[len(source) :].strip("/")
     return below if _lies_in(target, source) and Selection(place.rests, lambda _: True).below(below) else None
-
-
-def _server(path: str) -> str:
-    """Return what of a path names a server, nothing where it names none."""
-    scheme, mark, rest = path.partition("://")
-    return f"{scheme}{mark}{rest.partition('/')[0]}" if mark else ""
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:

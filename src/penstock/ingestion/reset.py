@@ -10,7 +10,10 @@ what is read again is there twice. The failures, and the rules:
 2. The command dies. Rule: it is one put, under a number that is free: the query is set back, or it is not.
 3. It is run twice, and all is read three times. Rule: behind an entry that sets a query back, and of which it has read nothing, there is
    nothing to be done.
-4. The query runs, or a batch of it is planned and not committed. Rule: refused, as in `ingestion.late`.
+4. What was read and is not cleaned yet (`cleanSource`) is cleaned before it is read again: the start that replays the entry would do
+   that. Rule: behind an entry that sets it back the source cleans nothing, and says no more that it has read it; it says so under the
+   name that it had, or it would wait for itself as for another reader.
+5. The query runs, or a batch of it is planned and not committed. Rule: refused, as in `ingestion.late`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.arguments import flag, named
 from penstock.ingestion.late import ReadingQuery
 from penstock.source import configured
+from penstock.source.clean import Cleaner
 from penstock.source.followed import FollowPlanner
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
@@ -75,12 +79,21 @@ def reset(
     batch = None
     if really:
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
+        cleaner, reader = _cleaning(reading)
+        if cleaner is not None:
+            cleaner.forget(reader)  # for others who clean; the next start does it, too
     return Reset(tuple(file.path for file in files), sum(file.size for file in files), rows, batch)
 
 
 def _has_read(offset: Mapping[str, Any]) -> bool:
     """Tell whether the query that is at this offset has read, or passed over, anything."""
     return any(offset["read"]) or bool(offset.get("plan")) or offset["cursor"] is not None or bool(offset.get("late"))
+
+
+def _cleaning(reading: ReadingQuery) -> tuple[Cleaner | None, str]:
+    """Return what cleans the source, `None` if nothing does, and by which name."""
+    reader: str | None = reading.last_offset().get("reader")
+    return (Cleaner.of(reading.storage, reading.root, reading.options) if reader else None), reader or ""
 
 
 def _initial(reading: ReadingQuery) -> dict[str, Any]:
@@ -91,7 +104,8 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
         planner = FollowPlanner(configured.unread(options), options)
     else:
         planner = Planner(reading.storage, reading.root, options, divisible=lambda _: False, dry=True)
-    return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}}
+    reader = {name: value for name, value in reading.last_offset().items() if name == "reader"}
+    return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
 
 
 def _read_again(reading: ReadingQuery) -> Iterator[FileVersion]:
@@ -108,4 +122,6 @@ def _read_again(reading: ReadingQuery) -> Iterator[FileVersion]:
         scan = standing.scan
         never_read = {entry.file.path for entry in standing.late}
         never_read |= {file.path for files in (standing.held, standing.future, standing.waiting) for file in files}
-    yield from (file for file in scan.files() if file.path not in never_read and file.modified_ns >= floor)
+    cleaner, reader = _cleaning(reading)
+    files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
+    yield from (file for file in files if file.path not in never_read and file.modified_ns >= floor)

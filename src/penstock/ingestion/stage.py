@@ -32,7 +32,7 @@ from penstock.formats.zones import UTC, zone_name
 from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.topics import TopicRows
 from penstock.options import SINK, SOURCE, Option, Options, parse
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.session import functions
 from penstock.sink.existing import SQL, STAGE
 from penstock.sink.names import has_columns

@@ -30,7 +30,8 @@ from penstock.kafka.values import ValueReader
 from penstock.options import SOURCE, parse
 from penstock.options.formats import VALUES
 from penstock.options.internal import LIVE_TOPICS, SPLITS
-from penstock.options.kafka import CLIENT, KAFKA, SERVERS, STARTING, is_topics, of_address, parse_topics
+from penstock.options.kafka import KAFKA
+from penstock.options.topics import CLIENT, SERVERS, STARTING, is_topics, of_address, parse_topics
 from penstock.session import ddl
 from penstock.source import configured
 from penstock.source.rescue import with_paths

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import unique
 from penstock.errors import BrokerAway, BrokerError, DependencyError, OptionError, TopicNotThere
-from penstock.options.kafka import CLIENT, holds_reference
+from penstock.options.topics import CLIENT, holds_reference
 from penstock.storage import secret
 
 if TYPE_CHECKING:

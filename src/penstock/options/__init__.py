@@ -1,7 +1,8 @@
 """The options of source, sink, log and database: names, defaults, what each accepts, and one way to refuse the rest.
 
 *What lives here.* A table of options for each connector, in a file of its own (`docs/options.md` has the same for users); `parsers`,
-what an option accepts; `internal`, what our own parts tell each other in the same way; `formats`, their names.
+what an option accepts; `topics`, what else is said of topics of Kafka; `internal`, what our own parts tell each other in the same way;
+`formats`, their names.
 
 *What may be touched.* Nothing: text goes in, and a value comes out or an `OptionError`.
 

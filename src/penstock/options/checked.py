@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock.errors import OptionError
 from penstock.options import batch, elsewhere, finished
 from penstock.options.database import DATABASE
+from penstock.options.kafka import KAFKA
 from penstock.options.log import LOG
 from penstock.options.mode import apply_mode
 from penstock.options.option import Option, Options
@@ -25,13 +26,15 @@ _NEEDED = {
     "table": '.option("table", "name")',
 }
 
-_TABLES = {
+# The names of the options of each connector, in lower case.
+BY_CONNECTOR = {
     owner: {option.name.lower() for option in table}
     for owner, table in {
         "source": SOURCE,
         "sink": SINK,
         "log": LOG,
         "database sink": DATABASE,
+        "topic source": KAFKA,
         "source with emit=published": PUBLISHED,
         "batch read": finished.OWN,
         "batch write": batch.OWN,
@@ -89,7 +92,7 @@ def _refuse(name: str, known: list[str], what: str) -> NoReturn:
 
 def _owners(name: str) -> str:
     """Return in words the other tables that have an option of this name; nothing if none has."""
-    owners = [owner for owner, names in _TABLES.items() if name.lower() in names]
+    owners = [owner for owner, names in BY_CONNECTOR.items() if name.lower() in names]
     return f": it is one of the {' and the '.join(owners)}" if owners else ""
 
 

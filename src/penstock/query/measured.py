@@ -21,7 +21,7 @@ from penstock.storage import HostFact, is_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# The process is the one whose end makes the fact one of nobody; the keeper's facts have it under this name, too.
+# When this process ends, the fact is nobody's any more. The facts of the keeper name their process in the same way.
 _COUNTS, _PROCESS = "counts", "jvm"
 _PHASED = {tally.SYNCS, tally.SYNC_SECONDS}
 

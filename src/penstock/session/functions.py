@@ -46,7 +46,7 @@ def named(text: str, option: str) -> Callable[..., Any]:
 
 
 def told(text: str) -> Callable[[list[dict[str, Any]]], object]:
-    """Return the function that `onPublish` names; `OptionError` if there is none, or one that would be told and do nothing."""
+    """Return the function that `onPublish` names; `OptionError` if there is none, or if a call of it would do nothing."""
     function = named(text, "onPublish")
     check_doing(f"onPublish={text!r}", function, "events")
     return function
@@ -79,7 +79,7 @@ def _pickled(value: Any) -> bytes:  # noqa: ANN401 - what users gave
 
 
 def _to_blame(value: Any) -> tuple[Any, str]:  # noqa: ANN401 - what users gave
-    """Return the function that cannot be pickled, and words for that of it which cannot, if that is known."""
+    """Return the function that cannot be pickled and, where that is known, words for the part of it that is to blame."""
     for given in value if isinstance(value, tuple) else (value,):
         function = getattr(given, "user_function", given)  # an AsyncMap's
         if not _can_be_pickled(function):
@@ -88,7 +88,7 @@ def _to_blame(value: Any) -> tuple[Any, str]:  # noqa: ANN401 - what users gave
 
 
 def _held_by(function: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - what users gave
-    """Yield what a function holds, its attributes and the variables around it, each behind words for it."""
+    """Yield what a function holds, its attributes and the variables around it, each with words for it in front."""
     for name, held in getattr(function, "__dict__", {}).items():
         yield f"its attribute {name!r}: ", held
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())

@@ -44,9 +44,9 @@ def everything() -> list[Finding]:
 
 
 def for_jvm(master: str) -> dict[str, str | None]:
-    """Return the variables that the JVM of a session needs otherwise than they are, and could not start or work with else."""
+    """Return the variables of the environment that are put right for the JVM of a session, which could not start or work without that."""
     changed: dict[str, str | None] = {}
-    # Else the JVM could neither make nor find a file whose name is not ASCII.
+    # Without it the JVM could neither make nor find a file whose name is not ASCII.
     if not host.is_utf8():
         changed["LC_ALL"] = host.UTF8_LOCALE
     if surroundings.spark_home().state == "note":

@@ -139,40 +139,42 @@ class EventLog:
         (last,) = self._between(view, view.visible - 1, view.visible)
         return last.behind
 
-    def at_record(self, n: int) -> EventPosition:
-        """Return the position in front of the events of record `n`, also of one to come next; `OptionError` if that cannot be told."""
-        return self._again(lambda: self._at_record(n))
+    def at_record(self, number: int) -> EventPosition:
+        """Return the position in front of the events of record `number`, also of one to come next; `OptionError` if that cannot be told."""
+        return self._again(lambda: self._at_record(number))
 
-    def _at_record(self, n: int) -> EventPosition:
+    def _at_record(self, number: int) -> EventPosition:
         view = self._view()
-        if n == view.head.n + 1:
+        if number == view.head.n + 1:
             return self._end()
-        if n > view.head.n:
-            self._refuse_record(n, view)
-        count = self._start(view, n) if n > view.look.folded else self._in_fold(view, n)
+        if number > view.head.n:
+            self._refuse_record(number, view)
+        count = self._start(view, number) if number > view.look.folded else self._in_fold(view, number)
         before = list(self._between(view, count - 1, count)) if count else []
         return before[0].behind if before else EventPosition()
 
-    def _refuse_record(self, n: int, view: _View) -> NoReturn:
-        msg = f"record {n} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
+    def _refuse_record(self, number: int, view: _View) -> NoReturn:
+        msg = f"record {number} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
         raise OptionError(msg)
 
-    def _in_fold(self, view: _View, n: int) -> int:
+    def _in_fold(self, view: _View, number: int) -> int:
         """Return how many events come before a record that is folded."""
-        name = next((name for name in view.look.folds if int(name[:12]) <= n <= int(name[13:])), None)
+        name = next((name for name in view.look.folds if int(name[:12]) <= number <= int(name[13:])), None)
         if name is None:
-            msg = f"record {n} is not in {self._place} any more; expected one from {int(view.look.folds[0][:12])} on"
+            msg = (
+                f"record {number} is not in {self._place} any more; expected one from {int(view.look.folds[0][:12])} on"
+            )
             raise OptionError(msg)
         fold, start = self._ledger.fold(name), self._start(view, name)
-        if n == fold.first:
+        if number == fold.first:
             return start
         if fold.records is None:
             msg = (
-                f"record {n} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
+                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
                 f"{fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
             )
             raise OptionError(msg)
-        return start + sum(record.files + len(record.marks) for record in fold.records if record.n < n)
+        return start + sum(record.files + len(record.marks) for record in fold.records if record.n < number)
 
     def after(self, start: EventPosition, limit: int | None = None, until: int | None = None) -> list[Event]:
         """Return the events from `start` on that are published: at most `limit`, and none with the number `until` or a larger one.
@@ -278,8 +280,8 @@ class EventLog:
             entries = _recorded(state)
         else:
             entries = _folded(self._ledger.fold(block))
-        for number, (entry, n, time_ns) in enumerate(entries, start):
-            yield Event(self._sink, number, entry, n, time_ns)
+        for number, (entry, record, time_ns) in enumerate(entries, start):
+            yield Event(self._sink, number, entry, record, time_ns)
 
     def _start(self, view: _View, block: str | int) -> int:
         """Return how many events come before a block."""
@@ -313,27 +315,27 @@ class EventLog:
 class EventHistory(EventLog):
     """The events of one sink's ledger from the first one on, up to where they ended with a record."""
 
-    def through_record(self, n: int) -> EventPosition:
-        """Return the position behind the events of record `n`, all of them published; `OptionError` if that cannot be told."""
-        return self._again(lambda: self._through_record(n))
+    def through_record(self, number: int) -> EventPosition:
+        """Return the position behind the events of record `number`, all of them published; `OptionError` if that cannot be told."""
+        return self._again(lambda: self._through_record(number))
 
-    def _through_record(self, n: int) -> EventPosition:
+    def _through_record(self, number: int) -> EventPosition:
         view = self._view()
-        if n == view.head.n and view.visible != view.head.events_before + view.head.events:
-            before = f"; record {n - 1} is the last one that is" if n > 1 else ""
-            msg = f"record {n} of {self._place} is decided and not published yet: its query publishes it, or penstock finish{before}"
+        if number == view.head.n and view.visible != view.head.events_before + view.head.events:
+            before = f"; record {number - 1} is the last one that is" if number > 1 else ""
+            msg = f"record {number} of {self._place} is decided and not published yet: its query publishes it, or penstock finish{before}"
             raise OptionError(msg)
-        name = next((name for name in view.look.folds if int(name[:12]) <= n < int(name[13:])), None)
+        name = next((name for name in view.look.folds if int(name[:12]) <= number < int(name[13:])), None)
         fold = None if name is None else self._ledger.fold(name)
         if fold is not None and fold.records is None:
             msg = (
-                f"record {n} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
+                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
                 f"{fold.first} to {fold.last}; expected {fold.last}, or a later one"
             )
             raise OptionError(msg)
-        if n > view.head.n:
-            self._refuse_record(n, view)
-        return self._at_record(n + 1)
+        if number > view.head.n:
+            self._refuse_record(number, view)
+        return self._at_record(number + 1)
 
     def history(self, end: EventPosition, *, lost: bool = False) -> list[Event]:
         """Return the events in front of `end`. If some are gone, `EventsLost`, or if they may be `lost` those that are left."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,8 +128,8 @@ def grouped(batch: pa.RecordBatch, coded: Sequence[Coded]) -> Iterator[tuple[lis
     order = np.argsort(group, kind="stable")
     bounds = np.searchsorted(group[order], np.arange(len(first) + 1))
     rows = batch.take(pa.array(order))
-    for i, row in enumerate(first):
-        yield [values[codes[row]] for codes, values in coded], rows.slice(bounds[i], bounds[i + 1] - bounds[i])
+    for row, (begin, end) in zip(first, pairwise(bounds), strict=True):
+        yield [values[codes[row]] for codes, values in coded], rows.slice(begin, end - begin)
 
 
 def column_fields(where: str, fields: Iterable[tuple[str, str]], schema: pa.Schema) -> tuple[Field, ...]:

@@ -161,8 +161,8 @@ class KeyedSink:
         return self.keys.in_record(replace(state, writing=claims, written=written), 0)
 
     def _check_claim(self, head: State, key: str, begun: Begun) -> None:
-        n, driver = head.writing.get(key, (0, ""))
-        if n != begun.base:
+        base, driver = head.writing.get(key, (0, ""))
+        if base != begun.base:
             since = f"was claimed by {driver!r} since" if driver else "was given up since (penstock finish)"
             msg = (
                 f"batchKey={key!r} {since}: this write has changed nothing; let it begin again, and it is written once"

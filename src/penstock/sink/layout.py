@@ -36,11 +36,15 @@ _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatch
 
 @dataclass(frozen=True)
 class Layout:
-    """The options of a sink that say what a row becomes; `root` is named in messages, `goes_on`: its storage can append."""
+    """The options of a sink that say what a row becomes; `root` is named in messages.
+
+    Of its storage, `goes_on`: it can append; `takes_colons`: names may have colons.
+    """
 
     options: Options
     root: str
     goes_on: bool
+    takes_colons: bool
 
     @property
     def form(self) -> Format:
@@ -71,7 +75,8 @@ class Layout:
             return None
         delay_us = self.options["partitionReadyDelay"] // 1000
         by_cursor = self.options["partitionReadyBy"] == "cursor"
-        return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor)
+        zone = self.options["timeZone"]
+        return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor, zone=zone)
 
     def check_progress(self, batch: Batch | None) -> None:
         """Raise `OptionError` if buckets of time are complete by what the batch does not know."""
@@ -146,7 +151,7 @@ class Layout:
             raise TemplateError(msg)
         bucket = self.options["bucketBy"] or ""
         text = "".join(literal for literal, _, _, _ in string.Formatter().parse(bucket))
-        if ":" in text and self.root.startswith("hdfs:"):
+        if ":" in text and not self.takes_colons:
             msg = f"bucketBy={bucket!r}: HDFS takes no ':' in names; expected a time such as %H%M, or '-' between parts"
             raise TemplateError(msg)
 

@@ -348,9 +348,9 @@ class Ledger:
 
     def forget(self, look: Look) -> None:
         """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
-        for n in sorted(look.notes):
-            if n < look.numbers[-1] - 1:
-                self._storage.delete(f"{self._path(n)}.published")
+        for number in sorted(look.notes):
+            if number < look.numbers[-1] - 1:
+                self._storage.delete(f"{self._path(number)}.published")
         self.other_names.forget(look.names, look.folded)
         left = self._unfolded(look)
         if len(left) < len(look.numbers):  # a crash came before they were deleted
@@ -371,8 +371,8 @@ class Ledger:
         look = self.look()
         for name in look.folds:
             yield from self.fold(name).files
-        for n in self._unfolded(look):
-            yield from self.read(n, look).finished
+        for number in self._unfolded(look):
+            yield from self.read(number, look).finished
 
     def counts(self, state: State, look: Look) -> bool:
         """Tell whether a record is in the chain, by a look taken after its put; takes it back if not (failure 3 above).

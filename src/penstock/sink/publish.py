@@ -152,7 +152,7 @@ def _may_be_renamed(state: State, decided: FinishedFile | Growth) -> bool:
     return not decided.before and decided.path in state.lengths
 
 
-def _say(storage: Storage, root: str, staging: str, n: int, mark: Mark) -> None:
+def _say(storage: Storage, root: str, staging: str, number: int, mark: Mark) -> None:
     """Make `_SUCCESS` in a bucket that is complete, durable; take it away from one that was reopened. Idempotent."""
     if not mark.file:
         return
@@ -164,7 +164,7 @@ def _say(storage: Storage, root: str, staging: str, n: int, mark: Mark) -> None:
             storage.persist(f"{root}/{mark.bucket}", [])
         return
     _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
-    staged = f"{staging}/{n:012d}-ready-{unique.token()}.part"  # swept as others are: no record names it
+    staged = f"{staging}/{number:012d}-ready-{unique.token()}.part"  # swept as others are: no record names it
     with storage.create(staged) as file:
         file.sync()
     with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept, and says what holds

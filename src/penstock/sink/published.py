@@ -72,13 +72,13 @@ class Published:
         ends = {sink: self._log(sink).end() for sink in sinks}
         if starting == "latest":
             return ends
-        named, _, n = starting.rpartition(":")
+        named, _, record = starting.rpartition(":")
         sink = named or (sinks[0] if len(sinks) == 1 else "")
         if sink not in sinks:
             names = ", ".join(sinks) or "none"
             msg = f"{name}={starting!r} is a record of one sink; there are: {names}; expected one of them, such as {_such(sinks)}:12"
             raise OptionError(msg)
-        return ends | {sink: self._log(sink).at_record(int(n))}
+        return ends | {sink: self._log(sink).at_record(int(record))}
 
     def ends(self) -> dict[str, int]:
         """Return how many events of each sink are published now: where a run that takes what is there ends."""

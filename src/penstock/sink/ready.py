@@ -15,14 +15,20 @@ The failures, and the rule that kills each:
    front of its files, and takes `_SUCCESS` away before it shows any of them; the bucket waits again, its parts roll as others do, and
    the record that closes the last of them says `ready` once more.
 3. *One row of the year 2999* would end every bucket. Rule: no watermark is later than the clock of the batch's driver. And if that clock
-   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark never goes back, but nothing is
-   complete before the clock of the batch, or of the roll, is past its end.
+   was in the year 2999, too, and was set right: what comes from then on is told late, since the watermark of rows never goes back, but
+   nothing is complete before the clock of the batch, or of the roll, is past its end in the first zone of the earth.
 4. *A restart forgets what waits.* Files of a bucket were closed by their size; nothing open tells of it. Rule: what waits is in the
    record: O(buckets of time that are not complete).
 5. *A stalled driver and `_SUCCESS`.* A puts a record that says ready, and stands still; B publishes it, and commits late rows, which
    take `_SUCCESS` away; A goes on and makes it again. Rule: whoever has made or taken one looks at the last record behind that, and undoes
    what that says otherwise. If A is killed between the two, the file is wrong until the bucket is ready again: no storage can
    make a file on the condition that a record is the last. The events are exact.
+6. *Other options.* A day was said to be complete; a run with a longer delay, or with another zone, has it end later, and takes rows that
+   come for it for rows in time: it is written to and never reopened. The same behind a run without the option. Rule: a record says
+   up to which end buckets have been said to be complete; rows of one that ends no later are late, whatever the options. Where ends are
+   reckoned otherwise than they were, all that a record says of ends is moved by 26 hours, as far as zones are apart.
+7. *A source that is read again* from its beginning (`penstock reset`): by the cursor of before, each day would be complete as soon as its
+   first rows are visible again. Rule: that watermark is where the source is, also where it goes back.
 """
 
 from __future__ import annotations
@@ -35,20 +41,28 @@ if TYPE_CHECKING:
 
 READY, REOPENED = "ready", "reopened"
 SUCCESS = "_SUCCESS"
-ZONES_AHEAD_US = 14 * 3_600_000_000  # a local time may be that far ahead of UTC
+_HOUR_US = 3_600_000_000
+ZONES_AHEAD_US = 14 * _HOUR_US  # a local time may be that far ahead of UTC
+_ZONES_APART_US = 26 * _HOUR_US  # one local time of two zones
 
 
 @dataclass(frozen=True)
 class Announced:
     """What the options say of buckets that are complete: by what it is told, and how long after their end, in microseconds.
 
-    `by_cursor`: it is the source that is past their end, whatever the times of rows are.
+    `by_cursor`: it is the source that is past their end, whatever the times of rows are. `zone`: of the times that name them.
     """
 
     delay_us: int
     file: bool
     event: bool
     by_cursor: bool = False
+    zone: str = "UTC"
+
+    @property
+    def reckoned(self) -> str:
+        """What the end of a bucket depends on, beside its rows."""
+        return f"{self.zone} by {'cursor' if self.by_cursor else 'data'}"
 
 
 @dataclass(frozen=True)
@@ -77,12 +91,17 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True)
 class Ready:
-    """What a record says of buckets of time. `total` is how many marks there are in all records up to this one."""
+    """What a record says of buckets of time. `total` is how many marks there are in all records up to this one.
+
+    `said_us` is the latest end of a bucket that was ever said to be complete; `reckoned` tells how ends were reckoned, "" if nobody knows.
+    """
 
     watermark: int | None = None
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
     total: int = 0
+    said_us: int | None = None
+    reckoned: str = ""
 
     @property
     def reopened(self) -> tuple[Mark, ...]:
@@ -104,14 +123,33 @@ class Ready:
         `cursor_us`: how far the source is.
         """
         if announced is None:
-            return Ready(total=self.total)
+            return Ready(total=self.total, said_us=self.said_us, reckoned=self.reckoned)
+        if announced.reckoned != self.reckoned:
+            return self._reckoned_as(announced.reckoned).seeing(tasks, announced, cursor_us)
         tasks = list(tasks)
         ends = {bucket: end for task in tasks for bucket, end in task.ends.items() if bucket not in self.waiting}
-        added = {bucket: Waiting(end, self._over(end, announced)) for bucket, end in sorted(ends.items())}
+        added = {bucket: Waiting(end, self._is_late(end, announced)) for bucket, end in sorted(ends.items())}
         marks = tuple(Mark(REOPENED, bucket, announced.file, announced.event) for bucket, w in added.items() if w.late)
-        times = (cursor_us,) if announced.by_cursor else (task.watermark for task in tasks)
-        seen = [time for time in (self.watermark, *times) if time is not None]
-        return Ready(max(seen, default=None), {**self.waiting, **added}, marks, self.total + len(marks))
+        total, watermark = self.total + len(marks), self._come_to(tasks, announced, cursor_us)
+        return Ready(watermark, {**self.waiting, **added}, marks, total, self.said_us, self.reckoned)
+
+    def _come_to(self, tasks: Iterable[Progress], announced: Announced, cursor_us: int | None) -> int | None:
+        """Return the watermark behind a batch: that of the cursor goes back where the source is read from its beginning again."""
+        if announced.by_cursor:
+            return self.watermark if cursor_us is None else cursor_us
+        times = (self.watermark, *(task.watermark for task in tasks))
+        return max((time for time in times if time is not None), default=None)
+
+    def _reckoned_as(self, reckoned: str) -> Ready:
+        """Return it for a run that reckons ends so: of what it says no bucket ends later then."""
+        later_us = _ZONES_APART_US if self.reckoned else 0
+        waiting = {bucket: Waiting(w.end_us + later_us, w.late) for bucket, w in self.waiting.items()}
+        said_us = None if self.said_us is None else self.said_us + later_us
+        return replace(self, waiting=waiting, said_us=said_us, reckoned=reckoned)
+
+    def _is_late(self, end_us: int, announced: Announced) -> bool:
+        """Tell whether the bucket that ends then is over, or may have been said to be complete."""
+        return self._over(end_us, announced) or (self.said_us is not None and end_us <= self.said_us)
 
     def _over(self, end_us: int, announced: Announced, now_us: int | None = None) -> bool:
         """Tell whether what ends then is over: by the watermark, and by the clock if that is given."""
@@ -135,7 +173,9 @@ class Ready:
         over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced, now_us)]
         marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
         waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
-        return replace(self, waiting=waiting, marks=self.marks + marks, total=self.total + len(marks))
+        ends = [self.waiting[bucket].end_us for bucket in over] + ([] if self.said_us is None else [self.said_us])
+        said_us, total = max(ends, default=None), self.total + len(marks)
+        return replace(self, waiting=waiting, marks=self.marks + marks, total=total, said_us=said_us)
 
     def _time_of(self, bucket: str) -> str | None:
         """Return the bucket of time that waits and is this one, or that this one lies in."""
@@ -150,14 +190,17 @@ class Ready:
             "waiting": {bucket: list(waiting) for bucket, waiting in self.waiting.items()},
             "marks": [list(mark) for mark in self.marks],
             "total": self.total,
+            "said": self.said_us,
+            "reckoned": self.reckoned,
         }
-        return {name: value for name, value in form.items() if value or (value == 0 and name == "watermark")}
+        return {name: value for name, value in form.items() if value or (value == 0 and name in {"watermark", "said"})}
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> Ready:
         """Return what a record has. Raises `TypeError` and its like for what is none."""
         waiting = {bucket: Waiting(*entry) for bucket, entry in form.get("waiting", {}).items()}
-        return Ready(form.get("watermark"), waiting, marks_of(form.get("marks", ())), form.get("total", 0))
+        marks, said_us = marks_of(form.get("marks", ())), form.get("said")
+        return Ready(form.get("watermark"), waiting, marks, form.get("total", 0), said_us, form.get("reckoned", ""))
 
 
 def marks_of(form: Iterable[Any] = ()) -> tuple[Mark, ...]:

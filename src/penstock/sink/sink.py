@@ -109,7 +109,7 @@ class Sink:
         self.options = options
         self.sink_id = sink_id
         self.limits = Limits.of(options)
-        self.layout = Layout(options, root, goes_on=storage.goes_on)
+        self.layout = Layout(options, root, goes_on=storage.goes_on, takes_colons=storage.takes_colons)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         place = options["quarantineLocation"]
         aside = locate(place, name="quarantineLocation")[1] if place else ""

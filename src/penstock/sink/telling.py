@@ -102,7 +102,11 @@ class Telling:
         return [name for name in names if isinstance(name, str)]
 
     def _log(self) -> EventLog:
-        return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}")
+        remedy = (
+            f"restore the ledger from a copy, or remove '{self._sink.state}/told-*.json', and the next start tells onPublish of what is "
+            "published from then on"
+        )
+        return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}", remedy)
 
     def _notes(self) -> list[int]:
         try:

@@ -55,7 +55,7 @@ from penstock.query.records import canonical, checked, signed
 from penstock.source.archive import names_of
 from penstock.source.cursor import FileVersion, is_version
 from penstock.source.scan import hidden, is_partition, name_filter
-from penstock.storage import TEMPORARY, entry_at, locate
+from penstock.storage import TEMPORARY, entry_at, locate, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -256,6 +256,22 @@ class Cleaner:
                 self._note(reader, left, now_ns)
         self._cleaned = batch
         self._sweep(reader)
+
+    def forget(self, reader: str) -> None:
+        """Take back what `reader` has noted as read, since it is to read it again; nobody takes that away before. May be repeated."""
+        home = f"{self._root}/{READERS}/{reader}"
+        for name in names_at(self._storage, home):
+            if name.startswith("read-"):
+                self._storage.delete(f"{home}/{name}")
+
+    def taken(self, reader: str) -> Iterator[FileVersion]:
+        """Yield what a driver of `reader` had taken when it died, and the next one puts back."""
+        home = f"{self._root}/{READERS}/{reader}"
+        for name in names_at(self._storage, home):
+            for path in self._files_below(f"{home}/{name}") if name.startswith("taken-") else ():
+                entry = entry_at(self._storage, f"{home}/{name}/{path}")
+                if entry is not None and entry_at(self._storage, f"{self._root}/{path}") is None:
+                    yield FileVersion(path, entry.size, entry.modified_ns, entry.identity)
 
     def register(self, reader: str) -> None:
         """Say that this source cleans the directory. `OptionError` if another one cleans it in another way."""

@@ -173,7 +173,7 @@ class FollowPlanner:
         target = max(-(-sum(map(weight, splits)) // count), 1) if count else self._options["splitSize"]
         return list(self._dividing.tasks(splits, target))
 
-    def clean(self, done: dict[str, Any]) -> None:
+    def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
         """Do nothing: what may grow is not taken away."""
 
     def committed(self, end: dict[str, Any]) -> None:
@@ -217,7 +217,7 @@ class FollowPlanner:
         self._more = self._is_cut = False
 
     def _is_there(self, start: dict[str, Any], at: dict[str, Any] | None) -> bool:
-        """Look at what there is after `start`, as it was planned last (`at`) or not; `False` if it is missing, and waited for."""
+        """Look at what is there after `start`, anew unless that was planned last (`at`); `False` while what is missing is waited for."""
         if start != at:
             self._reset(start)
         try:
@@ -229,7 +229,10 @@ class FollowPlanner:
         return True
 
     def _look(self, *, anew: bool) -> None:
-        """List what is there, if it is time for that: in a run of what is there once; in any case where nothing is known (`anew`)."""
+        """List what is there if it is time for that, or at once where nothing is known (`anew`).
+
+        A run that takes what is there, and ends, lists it once.
+        """
         if not self._frozen and (self._pace.is_due() or self._bounded or anew):
             self._growing.refresh()
         self._frozen = self._bounded
@@ -257,10 +260,10 @@ class FollowPlanner:
             file.closed = closes and file.at == file.size
 
     def _in_turn(self, limits: BatchLimits) -> list[Growing]:
-        """Return the files that may grow, the oldest first; where not all have their turn, whoever has waited longest."""
+        """Return the files that may grow, the oldest first; where a batch has not room for all, those first that have waited longest."""
         growing = sorted((file for file in self._growing.files if not file.closed), key=lambda file: file.version.order)
         if limits.files is not None and sum(file.unread > 0 for file in growing) > limits.files:
-            # The youngest at each look writes most, and never had its turn else.
+            # The youngest is written most at each look, and would never have its turn otherwise.
             growing.sort(key=lambda file: file.turn)
         return growing
 

@@ -70,7 +70,7 @@ from penstock.source.sides import LATE, SideRecords
 from penstock.source.where import where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.options import Options
     from penstock.source.clean import Cleaner
@@ -98,6 +98,11 @@ _NO_LIMITS = BatchLimits(None, None)
 def mark(options: Options) -> str:
     """Return what an offset has of the source's paths, to be compared."""
     return xxhash.xxh3_64_hexdigest(where(options).mark)
+
+
+def is_set_back(before: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+    """Tell whether the batch between two offsets has its query read from the beginning again: what was read is counted anew."""
+    return "read" in before and "read" in end and end["read"][0] < before["read"][0]
 
 
 @dataclass(frozen=True)
@@ -264,19 +269,24 @@ class Planner:
         lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
         self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
-    def clean(self, done: dict[str, Any]) -> None:
+    def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
         """Take away the files that the batch which ends at `done` has read to their ends, if that was asked for.
 
         Called when the batch is committed wherever it is written to: before another one is planned behind it, and when another one
-        behind it is replayed. Raises `StorageError` if what could not be taken away cannot be noted either.
+        behind it is replayed, that ends at `behind`. If that sets the query back (`is_set_back`), what was read stays, to be read again.
+        Raises `StorageError` if what could not be taken away cannot be noted either.
         """
         if self._cleaner is None:
             return
         check(done)
+        reader = done.get("reader", done.get("sum", ""))
+        if behind is not None and is_set_back(done, behind):
+            self._cleaner.forget(reader)
+            return
         read: list[FileVersion] = []
         with suppress(DamagedState):  # its plan lay beside the offset, and is forgotten: it was cleaned before
             read = [split.file for split in self.splits(done) if split.end == split.file.size]
-        self._cleaner.clean(done.get("reader", done.get("sum", "")), read, done["sum"])
+        self._cleaner.clean(reader, read, done["sum"])
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import Opener, ReadHandle, Storage
 
-NUMBER = "\0number"  # no column of a user
+NUMBER = "\0number"  # a name that no column of a user has
 FILES_SCHEMA = pa.schema(
     [
         ("path", pa.string()),
@@ -121,12 +121,12 @@ class Reading:
         return SplitGuard(self.files, self.policy, self.aside, self.named.begins if self.named else None)
 
     def refuse(self, splits: Iterable[Split], error: BadFile) -> None:
-        """Set the files of the splits aside, whatever is in them, if bad files are; else raise the error."""
+        """Set the files of the splits aside, all of each, where bad files are set aside; elsewhere raise the error."""
         for split in splits:
             self._guard.refuse(split, error)
 
     def in_zone(self, zone: str) -> Reading:
-        """Return how the same is read with the times that say no zone in this one."""
+        """Return these settings for times that say no zone and are of this one."""
         return self if zone == self.format.zone else replace(self, format=replace(self.format, zone=zone))
 
     def divisible(self, path: str) -> bool:
@@ -151,7 +151,7 @@ class Reading:
             return file.size
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
-        """Return where the records end that begin before the cut `at`: what is in front of that, a cut there has read.
+        """Return where the records end that begin before the cut `at`: a batch that was cut there has read so far.
 
         `None` if there is no such place near; see `Format.reach`.
         """
@@ -290,7 +290,7 @@ class Reading:
         return sifted
 
     def _set_aside(self, piece: FilePiece, sifted: Sifted) -> None:
-        """Set aside the bad records of a piece, file by file; `BadRecord` for the first that the user does not want to be."""
+        """Set aside the bad records of a piece, file by file; `BadRecord` for the first one if the user does not want that."""
         spans = zip(sifted.starts.tolist(), sifted.ends.tolist(), strict=True)
         records = [without_end(piece.data[start:end], self.format.line_sep) for start, end in spans]
         takes = self.policy.records, self.policy.text

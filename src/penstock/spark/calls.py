@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
-# Beside the counts of a query: how many tasks have told of their lane.
+# A key beside the counts of a query: how many of its tasks have said that they have a lane.
 _LANES = "!lanes"
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
@@ -166,7 +166,7 @@ class AsyncMap:
         return whole
 
     def shared_by(self, tasks: int) -> AsyncMap:
-        """Return the same for one of so many tasks that share the rate."""
+        """Return these calls for one task of so many, at its part of the rate."""
         calls = object.__new__(type(self))
         calls._held_back = self._held_back
         settings = self._plan.settings
@@ -343,7 +343,7 @@ class _Sum(AccumulatorParam[dict[str, int]]):
     """Adds counts by name."""
 
     def zero(self, value: dict[str, int]) -> dict[str, int]:  # noqa: ARG002 - Spark's signature
-        """Return what nothing comes to."""
+        """Return the sum of nothing."""
         return {}
 
     def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:  # noqa: N802 - Spark's name

@@ -205,7 +205,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The batch that ended at `start` is committed, since Spark goes on from there.
         """
         planner = self._planning()
-        planner.clean(start)
+        planner.clean(start, end)
         zone = planner.zone(end)
         return [SplitsPartition(tuple(task), zone) for task in planner.tasks(end)]
 

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.errors import OptionError
 from penstock.options.internal import LIVE_TOPICS, SPLITS
-from penstock.options.kafka import parse_topics
+from penstock.options.topics import parse_topics
 from penstock.source import schemas
 from penstock.spark.border import border
 
@@ -40,7 +40,7 @@ class TopicDataSource(DataSource):
         return "penstock-kafka"
 
     def schema(self) -> str:
-        """Return the one schema there is, with headers where they are asked for; of the splits of an ingest its one column."""
+        """Return the one schema there is, with headers where they are asked for; for an ingest the one column of its splits."""
         return self._columns(self._parsed(stream=None))
 
     def reader(self, schema: StructType) -> TopicReader:
@@ -112,7 +112,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Say that a batch is limited; by what is in the options, this is only not `ReadAllAvailable`."""
+        """Say that a batch is limited, that is, no `ReadAllAvailable`; how much it takes is said by the options."""
         return ReadMaxRows(self._options["maxOffsetsPerTrigger"] or 1)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name

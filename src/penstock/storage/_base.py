@@ -125,6 +125,12 @@ class Storage(Protocol):
     """Whether directories exist by themselves. Where not, a directory is there as long as anything lies below it: making or
     removing one does nothing, and an empty one is `NotThere`, except to a listing, which is empty."""
 
+    takes_colons: bool
+    """Whether a name may have a `:`; where not, a file or directory with one is refused."""
+
+    takes_checkpoints: bool
+    """Whether Spark's JVM, as it comes, writes to the same addresses, so that a checkpoint may be there."""
+
     moves: bool
     """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
 
@@ -184,6 +190,9 @@ class Storage(Protocol):
 
     def resolve(self, path: str) -> str:
         """Return the path without symbolic links; what is not there is taken as it stands."""
+
+    def owns(self, path: str) -> bool:
+        """Tell whether a path, as `locate` returns it, is one of this storage. Asks no server."""
 
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path as `other` writes it, where both are one file system that has two addresses; else as it stands."""
@@ -246,6 +255,17 @@ class Storage(Protocol):
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
+
+
+class ShownInListings:
+    """Two verbs of a storage whose listings show all that was begun, also what never ended: nothing is abandoned there."""
+
+    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
+        """Return nothing."""
+        return ()
+
+    def drop(self, path: str, number: str) -> None:
+        """Do nothing."""
 
 
 def entry_at(storage: Storage, path: str) -> Entry | None:

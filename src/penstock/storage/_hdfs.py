@@ -52,7 +52,7 @@ from penstock import clock, failpoints, unique
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._base import TEMPORARY, Entry, ShownInListings
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
@@ -292,7 +292,7 @@ class HdfsReadHandle:
         """Close."""
 
 
-class HdfsStorage:
+class HdfsStorage(ShownInListings):
     """One HDFS: `host:port`, a name service, or `""` for the default one. See the module for how the promises are kept.
 
     Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.
@@ -301,6 +301,8 @@ class HdfsStorage:
     goes_on = True
     tags_contents = False
     has_directories = True
+    takes_colons = False
+    takes_checkpoints = True
     moves = True
     of_this_host = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
@@ -397,6 +399,10 @@ class HdfsStorage:
     def resolve(self, path: str) -> str:
         """Return the path: links are not for users of HDFS."""
         return path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it has the address of this one."""
+        return f"{path}/".startswith(f"hdfs://{self.authority}/")
 
     def addressed_as(self, other: Storage, path: str) -> str:
         """Return the path by the address that the other one has, if that is this HDFS; see `Storage.addressed_as`.
@@ -504,13 +510,6 @@ class HdfsStorage:
         except (AlreadyThere, NotThere) as error:
             msg = f"cannot make directory {path!r}: it, or a name on its way, is a file"
             raise StorageError(msg) from error
-
-    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
-        """Return nothing: what was begun is in listings."""
-        return ()
-
-    def drop(self, path: str, number: str) -> None:
-        """Do nothing: nothing is abandoned here."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
-from penstock.storage._base import TEMPORARY, Entry, Link, entry_at
+from penstock.storage._base import TEMPORARY, Entry, Link, ShownInListings, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 from penstock.storage._watch import LocalWatch, watch
@@ -274,13 +274,15 @@ class LocalHold:
                 self._os.close(fd)
 
 
-class LocalStorage:
+class LocalStorage(ShownInListings):
     """A local disk; see the module for how the promises are kept. `system` is for tests: see `_System`."""
 
     goes_on = True
     reads_open = True
     tags_contents = False
     has_directories = True
+    takes_colons = True
+    takes_checkpoints = True
     moves = True
     of_this_host = True
 
@@ -353,6 +355,10 @@ class LocalStorage:
     def resolve(self, path: str) -> str:
         """Return the path without symbolic links; on a disk of a test there are none."""
         return os.path.realpath(path) if self._system is None else path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it begins at the root."""
+        return path.startswith("/")
 
     def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
         """Return the path."""
@@ -487,13 +493,6 @@ class LocalStorage:
         above = os.path.dirname(path)
         if above not in {"", "/"} and above not in self._durable:
             self._sync_name(above, is_new=False)
-
-    def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
-        """Return nothing: what was begun is in listings."""
-        return ()
-
-    def drop(self, path: str, number: str) -> None:
-        """Do nothing: nothing is abandoned here."""
 
     def workers(self, count: int) -> Executor:
         """Return threads: writing, syncing and hashing leave Python's lock to others."""

@@ -251,6 +251,8 @@ class ObjectStorage:
     tags_contents = True
     of_this_host = False
     has_directories = False
+    takes_colons = True
+    takes_checkpoints = False
     moves = False
 
     def __init__(self, bucket: str = "", system: Objects | None = None) -> None:
@@ -342,6 +344,10 @@ class ObjectStorage:
     def resolve(self, path: str) -> str:
         """Return the path: there are no links."""
         return path
+
+    def owns(self, path: str) -> bool:
+        """Tell whether it is in the bucket."""
+        return f"{path}/".startswith(f"{self.bucket}/")
 
     def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
         """Return the path."""

@@ -78,7 +78,7 @@ class CrashHdfs:
         self._leases: dict[str, _BlockWriter] = {}
 
     def storage(self) -> HdfsStorage:
-        """Return a storage on this HDFS: the one of real ones."""
+        """Return a storage on this HDFS, of the class that real ones have."""
         return HdfsStorage(system=self)
 
     # -- what an HDFS has --------------------------------------------------------------------------------------------
@@ -86,6 +86,7 @@ class CrashHdfs:
     def create(self, path: str, mode: int, replicas: int = 0) -> _BlockWriter:  # noqa: ARG002 - nobody is refused, nothing is kept twice
         """Create the file, open."""
         self._changes("create")
+        _check_name(path)
         if path in self._names:
             raise _error(errno.EEXIST, path)
         self._touch(_parent(path))
@@ -127,6 +128,7 @@ class CrashHdfs:
     def rename(self, source: str, target: str) -> None:
         """Move a file."""
         self._changes("rename")
+        _check_name(target)
         inode = self._file(source)
         self._directory(_parent(target))
         if target in self._names:
@@ -152,6 +154,7 @@ class CrashHdfs:
 
     def mkdir(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody is refused here
         """Make the directory and its parents."""
+        _check_name(path)
         if path in self._names:
             if self._names[path].data is not None:
                 raise _error(errno.EEXIST, path)
@@ -297,6 +300,12 @@ def _versions(inode: Inode) -> list[bytes]:
     """Return what a crash may leave of a file: what was synced, half of the rest, all."""
     data = inode.data or b""
     return sorted({data[: inode.synced], data[: (inode.synced + len(data) + 1) // 2], data}, key=len)
+
+
+def _check_name(path: str) -> None:
+    """Raise what HDFS says of a name with a colon."""
+    if ":" in path:
+        raise _error(errno.EINVAL, path)
 
 
 def _parent(path: str) -> str:

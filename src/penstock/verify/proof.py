@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, OptionError
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.source.where import where_of
 from penstock.storage import locate
 from penstock.verify.files import OutputFiles, check_files

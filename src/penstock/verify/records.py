@@ -394,9 +394,10 @@ def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
     waiting += [(_place_of(view, growth.path), growth.segments) for growth in growing.values()]
     keys = staging_keys(view.sink, view.keys) if waiting else None
     for place, segments in waiting:
-        for s in segments:
-            path, label = f"{view.sink.staging}/{s.file}", f"(not visible yet) {label_of(place)}"
-            yield Piece(path, label, s.start, s.end, s.form, place.bucket, name=place.name, keys=keys)
+        label = f"(not visible yet) {label_of(place)}"
+        for segment in segments:
+            path, span = f"{view.sink.staging}/{segment.file}", (segment.start, segment.end)
+            yield Piece(path, label, *span, segment.form, place.bucket, name=place.name, keys=keys)
 
 
 def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:

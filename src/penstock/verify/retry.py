@@ -7,6 +7,7 @@
 
 So what has a receipt is in the output, and what has none is not, whenever somebody dies; to repeat it changes nothing. A record
 that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs ends with `Fenced`.
+What was set aside again behind its receipt, since the source was read again from its beginning, has none for that.
 
 So it is with files: as they are, where they can be read by now, or as a copy of them in a directory, never changed in their places:
 what was mended in its place is another version, which the ingest takes in. A file is taken in whole, or waits.
@@ -15,7 +16,8 @@ what was mended in its place is another version, which the ingest takes in. A fi
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import arguments, unique
@@ -34,6 +36,7 @@ from penstock.verify.records import aside_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -73,6 +76,19 @@ class _Pending(NamedTuple):
 
     records: dict[Key, bytes]
     files: dict[FileKey, str]
+
+
+@dataclass
+class _Moments:
+    """When a record or file was set aside, and when it was taken in."""
+
+    aside: list[datetime] = field(default_factory=list)
+    taken: list[datetime] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was set aside behind its last receipt, and oftener than it has receipts: clocks are set back."""
+        return not self.taken or (len(self.aside) > len(self.taken) and max(self.aside) > max(self.taken))
 
 
 @arguments.named
@@ -226,19 +242,21 @@ class _Retry:
     def _pending(self) -> _Pending:
         """Return what was set aside and is not taken in."""
         pending = _Pending({}, {})
-        taken: set[Key | FileKey] = set()
+        moments: dict[Key | FileKey, _Moments] = defaultdict(_Moments)
         for lines in aside_lines(SinkView.of(self._sink, self._keys)):
             held = record_bytes(lines).to_pylist()
             for line, record in zip(lines.to_pylist(), held, strict=True):
                 self._headers |= header_of(line)
                 if line["code"] == RETRIED:
-                    taken.add(_record_of(line) if record is not None else FileKey.of(line))
+                    moments[_record_of(line) if record is not None else FileKey.of(line)].taken.append(line["time"])
                 elif line["code"] == RECORD:
                     pending.records[_record_of(line)] = record or b""
+                    moments[_record_of(line)].aside.append(line["time"])
                 elif line["code"] in {FILE, CHANGE}:
                     pending.files[FileKey.of(line)] = line["code"]
-        records = {key: record for key, record in pending.records.items() if key not in taken}
-        return _Pending(records, {key: code for key, code in pending.files.items() if key not in taken})
+                    moments[FileKey.of(line)].aside.append(line["time"])
+        records = {key: record for key, record in pending.records.items() if moments[key].waits}
+        return _Pending(records, {key: code for key, code in pending.files.items() if moments[key].waits})
 
 
 def _record_of(line: dict[str, Any]) -> Key:

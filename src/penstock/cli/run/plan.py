@@ -19,7 +19,7 @@ from penstock.cli.run.references import Secrets, resolved
 from penstock.cli.run.toml import Flaw, NotTomlError
 from penstock.errors import NotThere, OptionError, PenstockError, PipelinesError, SqlError, StorageError
 from penstock.options import SINK, SOURCE, parse
-from penstock.options.kafka import is_topics
+from penstock.options.topics import is_topics
 from penstock.session.master import check_master
 from penstock.storage import Storage, entry_at, locate
 from penstock.units import parse_duration

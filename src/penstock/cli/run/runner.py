@@ -45,7 +45,7 @@ class Runner:
         self._asked = threading.Event()
         self._until = float("inf")  # when a stop waits no longer
         self._before: Ingested | None = None  # the last report before the stop was seen
-        self._batch: int | None = None  # that was the last one when the stop was seen
+        self._batch: int | None = None  # the last one when the stop was seen
         self._interrupted = False
         self._thread = threading.Thread(target=self._run, name=f"penstock-run-{planned.name}", daemon=True)
 
@@ -96,7 +96,7 @@ class Runner:
         self._told.phase(Phase.STOPPED)
 
     def _try_again(self, error: PenstockError) -> bool:
-        """Note a failure and wait; tell whether to go on, and not when a stop is asked for or it is given up."""
+        """Note a failure and wait; tell whether to go on: not if a stop was asked for, or the pipeline is given up."""
         failures = self._told.failed(error, self._secrets.masked(error.message))
         wait = None if is_final(error) else self.planned.retrying.wait(failures)
         if wait is None:
@@ -124,7 +124,7 @@ class Runner:
     def _progress(self, state: Ingested) -> None:
         if self._told.progress(state):
             self._told.recovered()
-        if self._interrupted:  # the one report behind that
+        if self._interrupted:  # by this call: another report may still come
             return
         if not self._asked.is_set():
             self._before = state
@@ -136,7 +136,7 @@ class Runner:
             raise Stopped
 
     def _is_between(self, state: Ingested) -> bool:
-        """Tell whether no batch is under way, or one has ended since the stop. A report that is an earlier look tells neither."""
+        """Tell whether no batch is under way, or one has ended since the stop. A report from before the stop tells neither."""
         if state is self._before:
             return False
         self._batch = state.batch if self._batch is None else self._batch

@@ -37,7 +37,7 @@ BYTES_MAX = (1 << 31) - 2  # of a block, whose offsets have 32 bits
 DEPTH_MAX = 1000  # levels, the line's object being the first; Spark's parser has this limit
 QUOTE, COMMA, COLON, BACKSLASH = b'",:\\'
 _OPENING, _CLOSING = b"{}"
-_BRACKET_BIT = 32  # what tells { from [, and } from ]
+_BRACKET_BIT = 32  # in which { differs from [, and } from ]
 _WHITE = " \t\r\n"
 _MARK = BOM[0]
 
@@ -154,7 +154,7 @@ def escapes(codes: npt.NDArray[np.uint8]) -> Positions:
 
 
 def has_bare(data: bytes, word: bytes) -> bool:
-    """Tell whether a number or word may stand in the data, with nothing of a number behind it; also where it is in a string."""
+    """Tell whether the data may have a number or word that ends where this does. One in a string counts, too."""
     return len(_words(data, word)) > 0
 
 

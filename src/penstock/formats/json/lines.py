@@ -130,7 +130,7 @@ class JsonDecoder:
         return None if most is None else self._with_others(block, starts, most, account)
 
     def _with_others(self, block: bytes, starts: npt.NDArray[np.int64], most: Most, account: Account) -> Sifted:
-        """Return what was read of most lines with what there is of the others; `account` is that of the first."""
+        """Return what was read of most lines together with what is found in the others; `account` is that of most lines."""
         ends = np.append(starts[1:], len(block))[: len(starts)]
         begins, closes = starts[most.doubtful], ends[most.doubtful]
         others = of_records(block, begins, closes)
@@ -256,7 +256,7 @@ def on_lines(block: bytes, sep: bytes | None) -> bytes:
 
 
 def _check(kind: pa.DataType, name: str, is_known: Callable[[pa.DataType], bool]) -> None:
-    """Raise `OptionError` for a type, at any depth, that is no known one of single values and that JSON has no form for."""
+    """Raise `OptionError` for a type, at any depth, that is neither one of single values that is known nor one that JSON has a form for."""
     if types.is_struct(kind):
         for member in kind:
             _check(member.type, f"{name}.{member.name}", is_known)

@@ -41,7 +41,7 @@ class Given:
             self.refuse(f"found {len(self.operands)} values, expected {' or '.join(map(str, counts))}")
 
     def expect(self, place: int, is_kind: Callable[[pa.DataType], bool], expected: str) -> Expression:
-        """Return an operand, if it is of a kind; a bare null is of each."""
+        """Return an operand, if it is of a kind; a bare null is of every kind."""
         operand = self.operands[place]
         if not (is_kind(operand.type) or types.is_null(operand.type)):
             self.refuse(
