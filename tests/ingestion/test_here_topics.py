@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.dataset as ds
 import pytest
 
+import penstock
 from penstock.errors import BrokerAway
+from penstock.ingestion import planning
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
+from penstock.ingestion.workers import Workers
 from penstock.kafka import cluster, read
 from penstock.kafka.offset import Partition
-from tests.ingestion.test_here import command, lines
+from tests.ingestion.test_here import lines
+from tests.support.forked import Commands, forking
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 from tests.testing.topics_program import Brokers, row_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.run import IngestRun
@@ -154,23 +161,63 @@ def visible(dst: Path) -> Counter[tuple[int, int]]:
     return Counter((row["partition"], row["offset"]) for row in rows)
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("programs")
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Return what begins commands that cost no start."""
+    with forking(tmp_path_factory.mktemp("commands")) as begins:
+        yield begins
+
+
 @pytest.mark.timeout(900)
-def test_killed_at_each_step_and_gone_on_from_by_spark(kafka: Kafka, tmp_path: Path) -> None:
+def test_killed_at_each_step_and_gone_on_from_by_spark(
+    kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
+) -> None:
     """Each step meets what another crash has left, beside transactions that abort; the next run, with Spark or without, repeats it."""
     topic, dst = kafka.topic(partitions=2), tmp_path / "out"
     src = f"kafka://{kafka.servers}/{topic}"
-    limit = ("--source-option", "maxOffsetsPerTrigger=20")
+    limit = {"maxOffsetsPerTrigger": "20"}
     for number, points in enumerate(STEPS):
         produced(kafka, topic, 4)
-        done = command(src, dst, *limit, "--roll-rows", "15", points=points, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        command = "ingest", src, dst, "--source-option", "maxOffsetsPerTrigger=20", "--roll-rows", "15"
+        killed = commands.run(*command, points=points, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
         committed = Counter((partition, offset) for partition, offset, _ in kafka.committed(topic))
         assert not visible(dst) - committed
-        by = ("--master", "local[2]") if number % 4 == 1 else ()
-        said = command(src, dst, *limit, *by).stdout
-        assert ("without Spark" in said) == (not by)
+        if number % 4 == 1:
+            penstock.ingest(spark, src, str(dst), source=limit, sink={"format": "parquet", "rollRows": "15"})
+        else:
+            assert "without Spark" in commands.run(*command).stdout
+        assert visible(dst) == committed, points
+
+
+STANDS = [
+    "ingest.here.planned=stop@2",
+    "sink.write.staged=stop",
+    "sink.ledger.after-put=stop@2",
+    "ingest.here.committed=stop",
+]
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_that_stood_still_goes_on_beside_its_successor(
+    kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
+) -> None:
+    """It is fenced by name wherever it stood, and there is no moment at which a record can be seen twice, nor is one missing at the end."""
+    topic, dst = kafka.topic(partitions=2), tmp_path / "out"
+    src = f"kafka://{kafka.servers}/{topic}"
+    command = "ingest", src, dst, "--source-option", "maxOffsetsPerTrigger=20", "--roll-rows", "15"
+    for points in STANDS:
+        produced(kafka, topic, 4)
+        stood = commands.begin(*command, points=points)
+        stood.stands()
+        produced(kafka, topic, 4)
+        committed = Counter((partition, offset) for partition, offset, _ in kafka.committed(topic))
+        penstock.ingest(spark, src, str(dst), source={}, sink={"format": "parquet", "rollRows": "15"})
+        assert visible(dst) == committed, points
+        stood.signal(signal.SIGCONT)
+        ended = stood.ended(check=False)
+        assert ended.returncode == 1, points
+        assert "[PST-301]" in ended.stderr, "it is `Fenced`"
         assert visible(dst) == committed, points
 
 
@@ -186,13 +233,24 @@ def produced(kafka: Kafka, topic: str, transactions: int) -> None:
     wait_for(lambda: len(kafka.committed(topic)) % 30 == 0, "the end of the transactions")
 
 
-def test_much_is_written_by_several_processes(kafka: Kafka, tmp_path: Path) -> None:
+def test_much_is_written_by_several_processes(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a process reads while others begin: ranges are shared out, and each record is in one of them."""
-    topic, dst, count = kafka.topic(partitions=3), tmp_path / "out", 130_000
-    settings: dict[str, Any] = {"queue.buffering.max.messages": count}
-    producer = kafka.producer(**settings)
+    monkeypatch.setattr(planning, "_APART_OFFSETS", 1000)  # much is less here
+    asked: list[int] = []
+    each = Workers.each
+
+    def counted(self: Workers, *given: Any, processes: int) -> list[Any]:
+        asked.append(processes)
+        return each(self, *given, processes=processes)
+
+    monkeypatch.setattr(Workers, "each", counted)
+    topic, dst, count = kafka.topic(partitions=3), tmp_path / "out", 1300
+    producer = kafka.producer()
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=number % 3)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    assert "without Spark" in command(f"kafka://{kafka.servers}/{topic}", dst, "--roll-rows", "20000").stdout
+    run = here(f"kafka://{kafka.servers}/{topic}", str(dst), source={}, sink={"format": "parquet", "rollRows": "200"})
+    assert run is not None
+    assert carried_out(run, None).rows == count
+    assert asked == [2]
     assert visible(dst) == Counter((number % 3, number // 3) for number in range(count))

@@ -194,6 +194,22 @@ def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
     assert plain(planner.latest(start)) == {"a": {"0": 5}}
 
 
+def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:
+    """What was available of the old topic says nothing of the new one, which the next run reads from its first record to its last."""
+    said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 9})
+    given = options(SERVERS, subscribe="a", failOnDataLoss="false", maxOffsetsPerTrigger="5")
+    planner = TopicPlanner(given, said)
+    planner.prepare_available_now()
+    first = planner.latest(planner.initial())
+    said.known, said.last = {"a": Topic("2", (0,))}, {Partition("a", 0): 3}
+    assert [plain(planner.latest(each))["a"] for each in (first, planner.initial())] == [{"0": 0}, {"0": 0}]
+    end = planner.latest(first)
+    later = TopicPlanner(given, said)
+    later.prepare_available_now()
+    said.last = {Partition("a", 0): 4}
+    assert [(each.begin, each.end, each.id) for each in ranges(end, later.latest(end))] == [(0, 3, "2")]
+
+
 def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
     """A range knows the epoch of its plan, and of the plan before where the leader has changed since; what stood still stays as old."""
     a, b = Partition("a", 0), Partition("a", 1)

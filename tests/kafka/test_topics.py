@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,19 +26,22 @@ from penstock.errors import (
     TopicReplaced,
     TransactionOpen,
 )
+from penstock.kafka import read as module
 from penstock.kafka.cluster import Cluster
-from penstock.kafka.offset import ranges
+from penstock.kafka.offset import Partition, ranges
 from penstock.kafka.plan import TopicPlanner
 from penstock.kafka.read import read
 from penstock.options.topics import parse_topics
 from penstock.testing import FakeClock
-from tests.kafka.topics import Offset, Stream, plain
+from tests.kafka.topics import Offset, Stream, options, plain
 from tests.support.brokers import send_with_headers
 from tests.support.follows import follows
 from tests.support.jars import NoJars
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.kafka import Kafka
 
 
@@ -350,6 +355,45 @@ def test_topic_made_anew(kafka: Kafka) -> None:
     assert lossy.rest(last) == ([], last)
 
 
+@pytest.mark.parametrize("accepts", [False, True], ids=["fails", "goes-on"])
+def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, accepts: bool) -> None:
+    """A task whose topic goes is told so, and not that brokers do not answer; who accepts losses has what was there."""
+    monkeypatch.setattr(module, "_BATCH_ROWS", 10)
+    topic = kafka.topic()
+    apart: dict[str, Any] = {"batch.num.messages": 1}
+    producer = kafka.producer(**apart)
+    for number in range(60):
+        producer.produce(topic, b"%d" % number + bytes(1000), partition=0)
+    assert producer.flush(30) == 0
+    little = {"kafka.fetch.message.max.bytes": "2000", "kafka.queued.min.messages": "1"}
+    stream = Stream(kafka, subscribe=topic, timeout="3s", failOnDataLoss=str(not accepts), **little)
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    reading = read(stream.options, piece)
+    offsets = next(reading)["offset"].to_pylist()
+    assert 0 < len(offsets) < 40
+    kafka.delete(topic)
+    with nullcontext() if accepts else pytest.raises(TopicReplaced, match="none, as it is gone"):
+        offsets += [offset for batch in reading for offset in batch["offset"].to_pylist()]
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) < 60
+
+
+def test_topic_deleted_behind_the_last_record(kafka: Kafka) -> None:
+    """A task that has all of its range, and finds no topic to compare it with, fails by that name; who accepts losses has the range."""
+    topic = kafka.topic()
+    kafka.send(topic, b"0", b"1")
+    stream, accepts = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
+    start = stream.initial()
+    (piece,) = ranges(start, stream.next(start))
+    readings = [read(each.options, piece) for each in (stream, accepts)]
+    assert [next(each).num_rows for each in readings] == [2, 2]
+    kafka.delete(topic)
+    with pytest.raises(TopicNotThere):
+        next(readings[0])
+    assert list(readings[1]) == []
+
+
 @pytest.mark.soak
 def test_topic_made_anew_by_a_broker_that_was_started_again(kafka: Kafka) -> None:
     """The epochs of a topic's leaders begin anew with it, which a client takes for old news: the next range is read, and not waited for."""
@@ -410,6 +454,35 @@ def test_broker_that_dies(kafka: Kafka) -> None:
         finally:
             kafka.restart()
         assert waiting.result() == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.soak)])
+def test_broker_dies_with_questions_unanswered(kafka: Kafka, again: int) -> None:
+    """Whatever a plan has asked of a broker that dies, it is asked again: there is no answer yet, and none such as "no such record"."""
+    topic = kafka.topic(partitions=2)
+    kafka.send(topic, b"0", b"1")
+    zero, one = Partition(topic, 0), Partition(topic, 1)
+    wide = options(kafka, subscribe=topic)
+    (known,) = Cluster(wide).topics([topic]).values()
+    questions: dict[str, tuple[Callable[[Cluster], object], object]] = {
+        "topics": (lambda asked: asked.topics([topic]), {topic: known}),
+        "matching": (lambda asked: asked.matching(topic), {topic}),
+        "firsts": (lambda asked: asked.firsts([zero, one]), {zero: 0, one: 0}),
+        "ends": (lambda asked: {each: end.offset for each, end in asked.ends([zero, one]).items()}, {zero: 2, one: 0}),
+        "written": (lambda asked: asked.written([zero]), {zero: 2}),
+        "since": (lambda asked: asked.since({zero: 1, one: 1}), {zero: 0}),
+    }
+    for _ in range(again):
+        clusters = {name: Cluster(wide) for name in questions}
+        assert all(asks(clusters[name]) == answer for name, (asks, answer) in questions.items()), "connected"
+        with ThreadPoolExecutor(len(questions)) as threads:
+            kafka.broker.signal(signal.SIGSTOP)
+            waiting = {name: threads.submit(asks, clusters[name]) for name, (asks, _) in questions.items()}
+            clock.sleep(0.5)
+            kafka.kill()
+            kafka.restart()
+            given = {name: future.result() for name, future in waiting.items()}
+        assert given == {name: answer for name, (_, answer) in questions.items()}
 
 
 @pytest.mark.soak

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock import clock
 from penstock.errors import BrokerAway, TopicNotThere
@@ -14,16 +15,19 @@ from penstock.kafka import client
 from penstock.kafka.offset import UNKNOWN_EPOCH, Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from confluent_kafka.admin import AdminClient
 
     from penstock.options import Options
 
+_T = TypeVar("_T")
 _READ_UNCOMMITTED = "read_uncommitted"
 # What a broker keeps for itself; others that begin alike are those of users and of their tools.
 _OF_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _AGAIN_SECONDS = 0.2  # behind an answer that nobody knows
+_LEAST_SECONDS = 0.001  # that the client can be told to wait
+_NO_SUCH_RECORD = -1  # the offset of a time behind all records
 _LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
 
 
@@ -83,21 +87,26 @@ class Cluster:
 
     def matching(self, pattern: str) -> set[str]:
         """Return the names of the topics that match as a whole, without those that are Kafka's own."""
+        names = self._answer(self._names_now)
+        return {name for name in names if re.fullmatch(pattern, name)} - _OF_BROKERS
+
+    def _names_now(self, seconds: float) -> Collection[str]:
         from confluent_kafka import KafkaException
 
         try:
-            names = self._admin().list_topics(timeout=self._seconds).topics
+            names: Collection[str] = self._admin().list_topics(timeout=seconds).topics
         except KafkaException as error:
             raise self._told(error, "the list of topics") from error
-        return {name for name in names if re.fullmatch(pattern, name)} - _OF_BROKERS
+        return names
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Return those of these topics that are there."""
+        return self._answer(partial(self._topics_now, sorted(names))) if names else {}
+
+    def _topics_now(self, names: list[str], seconds: float) -> dict[str, Topic]:
         from confluent_kafka import TopicCollection
 
-        if not names:
-            return {}
-        futures = self._admin().describe_topics(TopicCollection(sorted(names)), request_timeout=self._seconds)
+        futures = self._admin().describe_topics(TopicCollection(names), request_timeout=seconds)
         topics = {}
         for name, future in futures.items():
             try:
@@ -135,32 +144,42 @@ class Cluster:
         ends = self._offsets({partition: OffsetSpec.for_timestamp(time) for partition, time in times.items()})
         return {name: end.offset for name, end in ends.items() if end.offset >= 0}
 
-    def _offsets(self, specs: Mapping[Partition, Any], *, undecided: bool = False) -> dict[Partition, End]:
-        """Return offsets of partitions, asked again as long as there is somebody missing who knows them.
+    def _answer(self, ask: Callable[[float], _T]) -> _T:
+        """Return what `ask` does, which is given how many seconds are left; asked again as long as nobody is there who knows it.
 
-        The client waits for an answer, and not for a leader: where none is known yet, as while a broker comes back, it says so at once.
+        The client waits for an answer, and not for somebody who gives one: where no leader is known yet, as while a broker comes back,
+        or where the broker goes that was asked, it says so at once.
         """
         until = clock.monotonic() + self._seconds
-        while specs:
+        while True:
             try:
-                return self._offsets_now(specs, undecided=undecided or self.reads_uncommitted)
+                return ask(max(until - clock.monotonic(), _LEAST_SECONDS))
             except BrokerAway:
                 if clock.monotonic() >= until:
                     raise
             # What a client knows of leaders it keeps for minutes, also where they say that it is not so.
             self._asker = None
             clock.sleep(_AGAIN_SECONDS)
-        return {}
 
-    def _offsets_now(self, specs: Mapping[Partition, Any], *, undecided: bool) -> dict[Partition, End]:
+    def _offsets(self, specs: Mapping[Partition, Any], *, undecided: bool = False) -> dict[Partition, End]:
+        """Return offsets of partitions; -1 where nothing has the time that was asked for."""
+        reads_all = undecided or self.reads_uncommitted
+        return self._answer(partial(self._offsets_now, specs, reads_all)) if specs else {}
+
+    def _offsets_now(self, specs: Mapping[Partition, Any], undecided: bool, seconds: float) -> dict[Partition, End]:  # noqa: FBT001 - of `partial`
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         level = IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED
-        futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=self._seconds)
+        futures = self._admin().list_offsets(asked, isolation_level=level, request_timeout=seconds)
         ends = {}
         for place, future in futures.items():
-            answer = self._result(future, f"the offsets of partition {place.partition} of topic {place.topic!r}")
+            words = f"the offsets of partition {place.partition} of topic {place.topic!r}"
+            answer = self._result(future, words)
+            if answer.offset < _NO_SUCH_RECORD:
+                # What the client has for a partition whose leader went with the question: an answer without an error.
+                msg = f"{words}: the leader gave no answer{self._heard.words}; see that the brokers run and can be reached from here"
+                raise BrokerAway(msg)
             epoch = UNKNOWN_EPOCH if answer.leader_epoch is None else answer.leader_epoch
             ends[Partition(place.topic, place.partition)] = End(answer.offset, epoch)
         return ends

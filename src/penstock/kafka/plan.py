@@ -48,7 +48,7 @@ class TopicPlanner:
         self._limit: int | None = options["maxOffsetsPerTrigger"]
         self._seals = options.values.get("emit") == SPLITS
         self._zone: str | None = options.values.get("sessionTimeZone")
-        self._pinned: Mapping[Partition, End] | None = None
+        self._pinned: Mapping[Partition, tuple[str, End]] | None = None  # with the ids of topics
         self._resting = Resting(options["kafka"]["bootstrap.servers"])
 
     def initial(self) -> dict[str, Any]:
@@ -76,8 +76,9 @@ class TopicPlanner:
 
     def prepare_available_now(self) -> None:
         """Take what is decided now as all there is."""
-        _, partitions = self._selected(self._names())  # what is missing is for the next plan to tell
-        self._pinned = self._cluster.ends(partitions)
+        topics, partitions = self._selected(self._names())  # what is missing is for the next plan to tell
+        ends = self._cluster.ends(partitions)
+        self._pinned = {partition: (topics[partition.topic].id, end) for partition, end in ends.items()}
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the offset of the end of the next batch; `start` itself if there is nothing new.
@@ -89,7 +90,7 @@ class TopicPlanner:
         topics, partitions = self._selected({partition.topic for partition in before.next})
         at, begun = self._going_on(before, topics, partitions)
         begun = dict(at) if before.begins else begun
-        ends = self._ends(at)
+        ends = self._ends(at, topics)
         self._check_ends(at, ends)
         if self._pinned is None:
             self._resting.see(at, ends, self._cluster)
@@ -131,11 +132,15 @@ class TopicPlanner:
             return first
         return expected
 
-    def _ends(self, at: Mapping[Partition, int]) -> dict[Partition, End]:
-        """Return where each partition ends for now; what came after all there is was looked for is not yet there."""
+    def _ends(self, at: Mapping[Partition, int], topics: Mapping[str, Topic]) -> dict[Partition, End]:
+        """Return where each partition ends for now; what came after all there is was looked for, as a topic made anew, is not yet there."""
         if self._pinned is None:
             return self._cluster.ends(list(at))
-        return {partition: self._pinned.get(partition, End(position)) for partition, position in at.items()}
+        ends = {}
+        for partition, position in at.items():
+            name, end = self._pinned.get(partition, ("", None))
+            ends[partition] = end if end is not None and name == topics[partition.topic].id else End(position)
+        return ends
 
     def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, End]) -> None:
         """Look for what was cut off: a partition that ends in front of what was read.

@@ -17,7 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import clock, failpoints
-from penstock.errors import BadRecord, BrokerAway, BrokerError, RecordsLost, RecordsReplaced, TopicReplaced
+from penstock.errors import (
+    BadRecord,
+    BrokerAway,
+    BrokerError,
+    RecordsLost,
+    RecordsReplaced,
+    TopicNotThere,
+    TopicReplaced,
+)
 from penstock.kafka import client, plan
 from penstock.kafka.cluster import Cluster
 from penstock.kafka.offset import UNKNOWN_EPOCH
@@ -72,7 +80,7 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
         reader.check(wanted)
         yield from _batches(reader, wanted, options)
         reader.check_leader(wanted)
-    except (RecordsLost, RecordsReplaced, TopicReplaced) as error:
+    except (RecordsLost, RecordsReplaced, TopicNotThere, TopicReplaced) as error:
         if options["failOnDataLoss"]:
             raise
         _log.warning("failOnDataLoss=false: %s", error)
@@ -202,10 +210,7 @@ class _Reader:
     def check(self, wanted: Range) -> None:
         """Raise `TopicReplaced` if the topic is another one than was planned, or is gone."""
         name = wanted.partition.topic
-        topic = self._cluster.topics([name]).get(name) if wanted.id else None
-        known = topic.id if topic is not None else "none, as it is gone"
-        if wanted.id and known != wanted.id:
-            raise plan.replaced(name, wanted.id, known)
+        _check_id(self._cluster, wanted)
         if self._ids.setdefault(name, wanted.id) != wanted.id:
             # A client takes the leaders of a topic that was made anew for old news, as epochs begin anew: it would wait for ever.
             self._ids, self._consumer = {name: wanted.id}, None
@@ -276,7 +281,7 @@ class _Reader:
                 if (behind := self._behind(message, at, wanted)) is not None:
                     return behind if behind < wanted.end else None
             if not records and clock.monotonic() - since > self._seconds:
-                self._check_open(wanted)
+                self._check_why(wanted)
                 raise self._silent(wanted, at)
         return None
 
@@ -340,13 +345,15 @@ class _Reader:
         self._accept(plan.cut_off(wanted.partition, wanted.end, end))
         return wanted.end
 
-    def _check_open(self, wanted: Range) -> None:
-        """Raise `TransactionOpen` where the partition has all of the range, and what is in front of its end is not decided.
+    def _check_why(self, wanted: Range) -> None:
+        """Raise what keeps a partition from giving anything, where its brokers know; those that are away were waited for already.
 
-        Brokers that are away say nothing, and were waited for already.
+        `TopicReplaced` where the topic is gone, `TransactionOpen` where the partition has all of the range, and what is in front of its
+        end is not decided.
         """
         asked = Cluster(self._options, most_seconds=_LOOK_SECONDS)
         with suppress(BrokerAway):
+            _check_id(asked, wanted)
             stable = asked.ends([wanted.partition])[wanted.partition].offset
             if stable < wanted.end <= asked.written([wanted.partition])[wanted.partition]:
                 raise plan.undecided(wanted.partition, wanted.end, stable, self._seconds, self._given)
@@ -398,6 +405,16 @@ class _Reader:
         return client.told(
             error, f"partition {wanted.partition.number} of topic {wanted.partition.topic!r}", self._given
         )
+
+
+def _check_id(cluster: Cluster, wanted: Range) -> None:
+    """Raise `TopicReplaced` if the topic of a range is another one than was planned, or is gone."""
+    if wanted.id:
+        name = wanted.partition.topic
+        topic = cluster.topics([name]).get(name)
+        known = topic.id if topic is not None else "none, as it is gone"
+        if known != wanted.id:
+            raise plan.replaced(name, wanted.id, known)
 
 
 def _has_sought(consumer: Consumer, place: TopicPartition) -> bool:

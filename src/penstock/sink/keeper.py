@@ -154,12 +154,22 @@ def _end(pid: int | None, fact: HostFact) -> None:
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
     """Publish what this query (of this host's user) has left open, here and now, and have its keepers end.
 
-    `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again.
+    `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again. Another driver of the
+    query that was stopped while it held its fact is not waited for: it may stand for ever, and is fenced when it goes on.
     """
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
-            with fact.locked() as state:
+            waits = not _stands(fact.left().get("jvm"))
+            with contextlib.suppress(BlockingIOError), fact.locked(wait=waits) as state:
                 _end_query(state, is_over)
+
+
+def _stands(process: list[Any] | None) -> bool:
+    """Tell whether the process of a driver was stopped (SIGSTOP, Ctrl-Z)."""
+    try:
+        return _same(process) and process is not None and psutil.Process(process[0]).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _end_query(state: dict[str, Any], is_over: Callable[[], bool]) -> None:

@@ -192,6 +192,14 @@ class HostFact:
             else:
                 os.unlink(self.path)
 
+    def left(self) -> dict[str, Any]:
+        """Return the object as its last holder has left it, whoever holds it now; an empty one if there is none."""
+        try:
+            with open(self.path, "rb") as file:
+                return _intact(file.read())
+        except FileNotFoundError:
+            return {}
+
     @contextlib.contextmanager
     def _lock(self, operation: int) -> Iterator[int]:
         while True:

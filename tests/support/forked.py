@@ -1,0 +1,139 @@
+"""The command in processes of its own that cost no start: each is forked from one that has imported all, and has opened nothing.
+
+For tests that run an ingest without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
+forked one for an eighth of that. Each hears signals, and has failpoints of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# What is imported is loaded, and not used: nothing of it runs before the fork. Who waits for a command is a process of its own, too, so
+# that several can be under way.
+_PROGRAM = """
+import json, os, signal, sys
+import confluent_kafka.admin, pyarrow.dataset, pyarrow.parquet, pydantic, rich.console
+import penstock.cli.app, penstock.cli.dry, penstock.cli.early, penstock.cli.ingest, penstock.formats.groups
+import penstock.formats.known.json, penstock.formats.known.parquet, penstock.formats.known.text
+import penstock.ingestion.ingest, penstock.ingestion.workers, penstock.kafka.read
+from penstock import failpoints
+from penstock.cli import main
+
+def put(path, number):
+    with open(path + ".new", "w") as file:
+        file.write(str(number))
+    os.rename(path + ".new", path)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    if os.fork():
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    said, points, *sys.argv[1:] = json.loads(line)
+    if child := os.fork():
+        put(said + ".pid", child)
+        put(said + ".status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream in 1, 2:
+        os.dup2(os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+    failpoints.arm(points)
+    status = 1
+    try:
+        main()
+    except SystemExit as error:
+        status = error.code or 0
+    finally:
+        for stream in sys.stdout, sys.stderr:
+            stream.flush()
+        os._exit(status)
+"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command that was begun; `said` is the path where it notes what becomes of it, but for the end of its name."""
+
+    said: Path
+
+    def _noted(self, name: str) -> int:
+        """Return what is noted, when it is."""
+        path = self.said.with_suffix(name)
+        wait_for(path.exists, f"{name} of a command")
+        return int(path.read_text())
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._noted(".pid")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def stands(self) -> None:
+        """Wait until it was stopped (SIGSTOP)."""
+        process = psutil.Process(self.pid)
+        wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "a command that stops")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.said.with_suffix(".status").exists()
+
+    def ended(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Return how it ended, when it has; a signal is its number, below zero. With `check` it has ended well."""
+        status = self._noted(".status")
+        out, err = (self.said.with_suffix(f".{stream}").read_text() for stream in (1, 2))
+        assert not check or status == 0, err
+        return subprocess.CompletedProcess("penstock", status, out, err)
+
+
+class Commands:
+    """Begins commands; used in one thread."""
+
+    def __init__(self, process: subprocess.Popen[str], room: Path) -> None:
+        self._process = process
+        self._room = room
+        self._number = count()
+
+    def begin(self, *arguments: object, points: str = "") -> Running:
+        """Begin the command with these arguments, and with these failpoints armed."""
+        running = Running(self._room / str(next(self._number)))
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([str(running.said), points, *map(str, arguments)]) + "\n")
+        self._process.stdin.flush()
+        return running
+
+    def run(self, *arguments: object, points: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run it, and return how it ended."""
+        return self.begin(*arguments, points=points).ended(check=check)
+
+
+@contextmanager
+def forking(room: Path) -> Iterator[Commands]:
+    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield Commands(process, room)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
