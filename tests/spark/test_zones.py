@@ -13,7 +13,8 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 import penstock
 from penstock.errors import OptionError
-from penstock.options import SOURCE, parse
+from penstock.options import parse
+from penstock.options.internal import LIVE_SOURCE
 from penstock.query.offset import summed
 from penstock.spark import worker
 from penstock.spark.datasource import PenstockStreamReader
@@ -110,7 +111,7 @@ def reader(stage: Stage, **options: str) -> PenstockStreamReader:
     """Return the source of one query."""
     given = {"path": str(stage.src), "format": "json", "settle": "0s", **options}
     schema = StructType([StructField("t", TimestampType())]).json()
-    return PenstockStreamReader(parse(SOURCE, given, what="source"), schema)
+    return PenstockStreamReader(parse(LIVE_SOURCE, given, what="source"), schema)
 
 
 def instants(source: PenstockStreamReader, end: dict[str, Any]) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -11,7 +14,8 @@ class Batch:
     """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
 
     `final`: no batch follows, the query ends with this one. `read_until_ns`: with it all files are read that were modified before that,
-    0 where nothing was read; `None` if that is not known of all sources.
+    0 where nothing was read; `None` if that is not known of all sources. `plans` are the end offsets of those sources that are ours, in the
+    process that has read the checkpoint; they do not travel.
     """
 
     query: str
@@ -19,6 +23,11 @@ class Batch:
     fingerprint: str = ""
     final: bool = False
     read_until_ns: int | None = None
+    plans: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the plans behind: each task would be sent all of them."""
+        return {name: value for name, value in vars(self).items() if name != "plans"}
 
 
 class Task(NamedTuple):

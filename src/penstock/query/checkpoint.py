@@ -86,17 +86,10 @@ class Checkpoint:
         if text is None:
             return Batch(query, number)
         lines = _lines(text)
-        until = self._read_until(lines, number)
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until)
-
-    def _read_until(self, lines: list[bytes], number: int) -> int | None:
-        """Return the time before which all files are read; 0 for none, `None` where a source is not ours, or follows files that grow."""
-        if not lines:
-            return None
-        offsets = [{"cursor": None} if line == b"-" else self._ours(line, number) for line in lines]
-        if any(offset is None or "follow" in offset for offset in offsets):
-            return None
-        return min(offset["cursor"][0] if offset and offset["cursor"] else 0 for offset in offsets)
+        offsets = [self._ours(line, number) for line in lines if line != b"-"]
+        until = _read_until(offsets, waiting=len(lines) - len(offsets))
+        plans = tuple(offset for offset in offsets if offset is not None)
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans)
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
         """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
@@ -216,3 +209,14 @@ class Checkpoint:
 def _lines(text: bytes) -> list[bytes]:
     """Return the lines of an offset log's file that are the offsets of sources."""
     return text.splitlines()[_OFFSETS_FROM:]
+
+
+def _read_until(offsets: list[dict[str, Any] | None], *, waiting: int) -> int | None:
+    """Return the time before which all files are read; `waiting` is the number of the sources that have none yet.
+
+    0 for none, `None` where a source is not ours, or follows files that grow, or where there is no source.
+    """
+    if any(offset is None or "follow" in offset for offset in offsets):
+        return None
+    read = [offset["cursor"][0] if offset and offset["cursor"] else 0 for offset in offsets]
+    return min(read + [0] * waiting, default=None)

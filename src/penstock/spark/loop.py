@@ -12,12 +12,12 @@ known.
 from __future__ import annotations
 
 import os
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from penstock.errors import OptionError
-from penstock.query.checkpoint import Checkpoint
 from penstock.sink.batches import FileBatches
 
 if TYPE_CHECKING:
@@ -34,32 +34,32 @@ class QueryBatches(FileBatches):
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch; `OptionError` for one that would read what the sink has written."""
         if batch is not None:
-            check_no_loop(self.sink, batch.number)
+            check_no_loop(self.sink, batch)
         return super().begin(driver, batch)
 
 
-def check_no_loop(sink: Sink, number: int) -> None:
-    """Raise `OptionError` if batch `number` of the sink's query reads a file of the sink's own."""
-    location = sink.options["checkpointLocation"]
-    planned = set(_planned_below(sink, Checkpoint(location), number)) if location else set()
+def check_no_loop(sink: Sink, batch: Batch) -> None:
+    """Raise `OptionError` if a batch of the sink's query reads a file of the sink's own."""
+    planned = set(_planned_below(sink, batch))
     if not planned:
         return
     own = planned.intersection(file.path for file in sink.ledger.history())
     own |= planned & sink.lengths.all_of(sink.ledger.head()).keys()
     if own:
+        location = str(sink.options["checkpointLocation"])
         msg = (
             f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, "
             "so each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
-            f"pathGlobFilter or pattern leave its files out, and then: penstock replan {location} {sink.root}"
+            f"pathGlobFilter or pattern leave its files out, and then: penstock replan {quote(location)} {quote(sink.root)}"
         )
         raise OptionError(msg)
 
 
-def _planned_below(sink: Sink, checkpoint: Checkpoint, number: int) -> Iterator[str]:
+def _planned_below(sink: Sink, batch: Batch) -> Iterator[str]:
     """Yield what of the sink's directory a batch is about to read, by paths below it."""
-    for offset in checkpoint.offsets(number):
-        way = None if offset is None else _way(sink, offset.get("root"))
-        if offset is not None and way is not None and isinstance(offset.get("plan"), list):
+    for offset in batch.plans:
+        way = _way(sink, offset.get("root"))
+        if way is not None and isinstance(offset.get("plan"), list):
             yield from (path.removeprefix(way) for path, *_ in offset["plan"] if path.startswith(way))
 
 
