@@ -241,16 +241,17 @@ _WHY = {
     "what a byte costs whom is in [HDFS](storage-hdfs.md#what-a-byte-costs).",
     "hdfs-client": "a read of hdfs-native receives packets of 64 KB, computes their checksums by tables, and wakes a thread for each; "
     "no setting of the library changes that ([HDFS](storage-hdfs.md#what-a-byte-costs)).",
-    "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark. The crossing alone, between a "
-    "Python source that has its lines ready and a Python sink that drops them, takes most of what 0.7 x allows; a third of it "
-    "is a look at the size of the batch after every row, which the setting in "
-    "[operations](operations.md#queries-of-short-rows) takes away (this run leaves it as it is). Reading, writing, and "
-    "copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same two cores. Use `ingest`, which does not "
-    "cross.",
-    "parquet-parquet": "reading and writing Parquet by pyarrow is 1.8 of the 2.3 processor seconds that 163 MB take in one process "
-    "without Spark; 0.4 s of a query are before and behind its work.",
-    "bucketed": "parsing takes what it takes without directories, more than half of the time; then rows are sorted by the column, wait as "
-    "Arrow, and are encoded by the driver into one file a directory, where Spark's own leaves one a task. Spark's own does not sync.",
+    "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark. The crossing alone, between a Python "
+    "source that has its lines ready and a Python sink that drops them, takes longer than what 0.7 x allows for all of the "
+    "query (the line below), so no source and sink in Python reach that; a third of it is a look at the size of the batch "
+    "after every row, which the setting in [operations](operations.md#queries-of-short-rows) takes away (this run leaves "
+    "it as it is). Reading, writing, and copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same "
+    "two cores. Use `ingest`, which does not cross.",
+    "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark, takes more than half of the time; 0.2 s of a "
+    "query are before and behind its work, and the rest is what counts, digests and syncs take.",
+    "bucketed": "parsing and writing alone, with rows sorted by the column into as many files, is itself below 3 x: no job of these "
+    "parts reaches 5 x. An ingest keeps the rows of a directory as Arrow until the batch ends, so that the driver encodes "
+    "one file each where Spark's own leaves one a task, and syncs them, which Spark's own does not.",
     "encrypted": "lines that wait under a staging key are encrypted, opened and encrypted again, by pyrage, which takes as long for one "
     "pass as all the rest of this job; without such a key, and where there is more to do than to carry lines, it is below 1.5.",
     "where": "half of the rows cross into the JVM and out again, as in plain-text; the condition saves nothing before, since Spark "
@@ -260,8 +261,12 @@ _WHY = {
     "core, see why-fast) together take most of it. A schema of the columns that are needed has less to carry.",
     "interpreter": "where a session of Spark's is started, 4 s are the start of the process and its end, which the command is spared; "
     "behind it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",
-    "shapes": "0.4 s of a query are before and behind its work, of 150 MB here. Escapes, nulls, long and foreign texts take the way of "
-    "a parser, and are checked where that is not strict.",
+    "shapes": "behind each shape stands what parsing and writing alone reach: two processes with the same decoder and Parquet "
+    "writer, without plan, ledger, digests and syncs, on the same files. No job of these parts is faster. For nulls, long "
+    "lines, escapes, nested events and CRLF that is itself below 3 x: there the parser is the limit, which is Arrow's for "
+    "nested events and nulls (others are no faster, or change values and do not say so: "
+    "[why it is fast](why-fast.md#other-parsers)). What is left, 0.15 to 0.4 s of 150 MB, is 0.2 s of a query before "
+    "and behind its work (Spark's own takes 0.3), and what each process of its tasks does for the first time.",
     "next-file": "8.9 of about 12 processor seconds are those of a run of one file alone, most of them the JVM's; the names and times of "
     "100,000 files are asked for twice, half a second each, and the command's own start is a second where nothing is new.",
     "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
