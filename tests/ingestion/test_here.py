@@ -22,6 +22,7 @@ import polars as pl
 import psutil
 import pytest
 
+import penstock
 from penstock import failpoints
 from penstock.errors import CheckpointMismatch, Fenced, OptionError, PenstockError
 from penstock.ingestion import workers
@@ -37,8 +38,11 @@ from tests.support.wait import PATIENCE_SECONDS, wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.jobhere import JobHere
+    from tests.support.forked import Commands
 
 ROWS = 3_000
 COMMAND = [sys.executable, "-m", "penstock.cli", "ingest"]
@@ -304,26 +308,23 @@ STEPS = [
 ]
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(900)
-def test_killed_at_each_step_and_gone_on_from_by_spark(on_disk: Path) -> None:
+def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
     """Each step meets what another crash has left, and the next run, with Spark or without, repeats what is in flight. Each line once."""
     src, dst = on_disk / "in", on_disk / "out"
-    killed = 0
+    run = "ingest", src, dst, "--max-files", "2"
     for number, points in enumerate(STEPS):
         expected = texts(src, 4 * (number + 1), rows=200)
-        done = command(src, dst, "--max-files", "2", "--roll-rows", "300", points=points, check=False)
-        if done.returncode != -signal.SIGKILL:
-            assert done.returncode == 0, done.stderr
-        killed += done.returncode == -signal.SIGKILL
+        killed = commands.run(*run, "--roll-rows", "300", points=points, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
         seen = lines(dst)
         assert len(seen) == len(set(seen))
         assert set(seen) <= set(expected)
-        by = ("--master", "local[2]") if number % 4 == 1 else ()
-        command(src, dst, "--max-files", "2", *by)
+        if number % 4 == 1:
+            penstock.ingest(spark, src, dst, source={"maxFilesPerTrigger": 2}, sink={"format": "text"})
+        else:
+            assert "without Spark" in commands.run(*run).stdout
         assert lines(dst) == expected, points
-    assert killed == len(STEPS)
 
 
 @pytest.mark.spark

@@ -19,12 +19,11 @@ from penstock.ingestion.workers import Workers
 from penstock.kafka import cluster, read
 from penstock.kafka.offset import Partition
 from tests.ingestion.test_here import lines
-from tests.support.forked import Commands, forking
+from tests.support.forked import Commands
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 from tests.testing.topics_program import Brokers, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -159,13 +158,6 @@ def visible(dst: Path) -> Counter[tuple[int, int]]:
     files = [str(path) for path in dst.glob("*.parquet")]
     rows = ds.dataset(files).to_table(columns=["partition", "offset"]).to_pylist() if files else []
     return Counter((row["partition"], row["offset"]) for row in rows)
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Return what begins commands that cost no start."""
-    with forking(tmp_path_factory.mktemp("commands")) as begins:
-        yield begins
 
 
 @pytest.mark.timeout(900)
