@@ -67,7 +67,7 @@ def texts(directory: Path, files: int, rows: int = ROWS) -> list[str]:
 
 
 def _spawned(parent: psutil.Process) -> list[psutil.Process]:
-    return [child for child in parent.children() if workers.__name__ in " ".join(child.cmdline())]
+    return [child for child in parent.children() if child.cmdline()[1:3] == ["-c", workers._PROGRAM]]
 
 
 def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dict[str, str] | None = None) -> Ingested:
