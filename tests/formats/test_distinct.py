@@ -54,6 +54,7 @@ def test_few_rows_say_nothing() -> None:
     assert worth_a_dictionary(pa.table({"a": NUMBERS[:ROWS_MIN]})) == []
 
 
+@pytest.mark.slow
 def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
     """In one file: columns without a dictionary beside texts, lists, structs and names with dots, which keep theirs."""
     struct = pa.StructArray.from_arrays([pa.array(NUMBERS), pa.array(NUMBERS % 3)], ["x", "y"])

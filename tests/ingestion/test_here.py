@@ -286,6 +286,7 @@ def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
     assert not list(dst.glob("*.json"))
 
 
+@pytest.mark.slow
 def test_much_is_written_by_several_processes_which_end(tmp_path: Path) -> None:
     """A process for each processor, and none is left behind."""
     src, dst = tmp_path / "in", tmp_path / "out"
@@ -341,6 +342,7 @@ def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
         assert lines(dst) == expected
 
 
+@pytest.mark.slow
 def test_killed_while_its_processes_write(on_disk: Path) -> None:
     """The failure of processes that wait for ever: they end with the one that has started them."""
     src, dst = on_disk / "in", on_disk / "out"
@@ -434,6 +436,7 @@ def refuses(_: float) -> None:
     ],
     ids=["dies", "dies-in-its-answer", "refuses", "breaks"],
 )
+@pytest.mark.slow
 def test_one_of_several_processes_fails(
     call: Callable[..., Any], error: type[Exception], killed: bool | None, place: int
 ) -> None:
@@ -452,6 +455,7 @@ def _either(call: Callable[..., Any], seconds: float) -> object:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
     """The failure of Ctrl-C and of a supervisor, whose signal all hear: the driver alone answers, from their first moment on."""
     over = threading.Event()
@@ -473,6 +477,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
 
 
 @pytest.mark.parametrize("by", ["file", "stdin"])
+@pytest.mark.slow
 def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) -> None:
     """The failure of a program that asks for no `__name__`, or is in no file: nobody runs it again."""
     src, dst, program = tmp_path / "in", tmp_path / "out", tmp_path / "mine.py"
@@ -489,6 +494,7 @@ def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) ->
     assert lines(dst) == expected
 
 
+@pytest.mark.slow
 def test_asked_to_end_while_processes_work() -> None:
     """Nobody waits for what counts for nothing any more."""
     ending = threading.Event()
@@ -498,6 +504,7 @@ def test_asked_to_end_while_processes_work() -> None:
     assert not raised.value.killed
 
 
+@pytest.mark.slow
 def test_in_their_order_and_again_in_the_same_processes() -> None:
     """Results are those of the tasks, in their order, however long each took."""
     with Workers(2, threading.Event()) as several:

@@ -134,6 +134,7 @@ def test_an_epoch_that_goes_back(leaders: Brokers) -> None:
 
 
 @pytest.mark.parametrize("leader", [1, 2])
+@pytest.mark.slow
 def test_broker_goes_in_the_middle_of_a_range(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, leader: int) -> None:
     """With a range half read the broker goes; it comes back, or another one leads: the rest comes, each record once, in order."""
     monkeypatch.setattr(read, "_BATCH_ROWS", 10)
@@ -150,6 +151,7 @@ def test_broker_goes_in_the_middle_of_a_range(brokers: Brokers, monkeypatch: pyt
     assert seen == list(range(60))
 
 
+@pytest.mark.slow
 def test_groups_that_nobody_has_a_right_to(brokers: Brokers) -> None:
     """Who may read a topic and no group reads it: the client asks for the group by itself, and no offset is kept there."""
     brokers.refuse_groups()
