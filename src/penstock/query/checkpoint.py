@@ -28,6 +28,8 @@ from penstock.query.records import state_bytes
 from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.storage import Storage
 
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
@@ -108,6 +110,26 @@ class Checkpoint:
             )
             raise DamagedState(msg)
         return offsets[0]
+
+    def sole_offset(self, number: int, what: str, read: Callable[[Any], object]) -> dict[str, Any]:
+        """Return the end offset of batch `number` of a query that has one source, of `what`; `read` raises for what is none of its offsets.
+
+        Raises `DamagedState` where it is not there, or not as it was planned.
+        """
+        try:
+            (form,) = map(json.loads, self._lines(number))
+            read(form)
+        except (DamagedState, ValueError, TypeError) as error:
+            reason = (
+                error.message
+                if isinstance(error, DamagedState)
+                else f"it has no offset of {what}; restore the checkpoint from a copy"
+            )
+            place = f"{self.location}/offsets/{number}"
+            msg = f"{place!r} is damaged or missing: {reason}"
+            raise DamagedState(msg) from error
+        offset: dict[str, Any] = form
+        return offset
 
     def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
