@@ -1,7 +1,7 @@
 """Plans, and lists of late files, that are too long for an offset: records beside the checkpoint, each named by the digest of its text.
 
-An offset then has `{"file": name, "digest": ..., "splits": n, "at": directory}` for a plan; `at` is for readers who do not know it. A record is put once and never altered, so a
-driver that plans the same again finds its own words there.
+An offset then has `{"file": name, "digest": ..., "splits": n, "at": directory}` for a plan; `at` is for who does not know it. A record is
+put once and never altered, so a driver that plans the same again finds its own words there.
 """
 
 from __future__ import annotations
