@@ -49,8 +49,8 @@ def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes
         if done.at_beginning:
             out.print("nothing would be read again: nothing was read", soft_wrap=True)
             return
-        told = f"{_again(done, would=done.batch is None)}; {dst} keeps the {counted(done.rows, 'row')} that it has"
-        out.print(told if done.batch is not None else f"{told}; nothing was changed: --yes does it", soft_wrap=True)
+        line = f"{_again(done, would=done.batch is None)}; {dst} keeps the {counted(done.rows, 'row')} that it has"
+        out.print(line if done.batch is not None else f"{line}; nothing was changed: --yes does it", soft_wrap=True)
 
     return Answer(facts, show)
 
@@ -58,12 +58,12 @@ def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes
 def _again(done: Reset, *, would: bool) -> str:
     """Return in words what is read again, or would be."""
     again = f"{counted(len(done.files), 'file')} ({format_size(done.bytes)})" if done.files else "nothing"
-    told = [f"would read {again} again" if would else f"the next start reads {again} again"]
+    parts = [f"would read {again} again" if would else f"the next start reads {again} again"]
     if done.late:
-        told.append(f"and {_some(done.late)}, which came too late, for the first time")
+        parts.append(f"and {_some(done.late)}, which came too late, for the first time")
     if done.passed_over:
-        told.append(f"and {'would pass' if would else 'passes'} over {_some(done.passed_over)}, which nobody has read")
-    return ", ".join(told)
+        parts.append(f"and {'would pass' if would else 'passes'} over {_some(done.passed_over)}, which nobody has read")
+    return ", ".join(parts)
 
 
 def _some(paths: Sequence[str]) -> str:

@@ -101,9 +101,9 @@ def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
         yield from batches
     except BadRecord as error:
-        found = error.__cause__.message if isinstance(error.__cause__, BadRecord) else error.message
+        reason = error.__cause__.message if isinstance(error.__cause__, BadRecord) else error.message
         msg = (
-            f"{error.path!r}, byte {error.offset}: {found.removesuffix(NO_SEPARATOR)}, in a list of names, text in UTF-8 with a name a "
+            f"{error.path!r}, byte {error.offset}: {reason.removesuffix(NO_SEPARATOR)}, in a list of names, text in UTF-8 with a name a "
             "line; write it so, and start again, nothing of this batch is visible"
         )
         raise BadRecord(msg, path=error.path, offset=error.offset) from error

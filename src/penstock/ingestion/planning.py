@@ -142,11 +142,11 @@ class NamePlanning(Planning):
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
         """Return the splits of what is named between two offsets, dealt out one by one. Raises what `looking.splits` does."""
         at = Task(batch.query, batch.number, 0)
-        found = list(self.look.splits(self.planner.rows(start, end), at))
-        work = sum(_work(split, packed=self.packed) for rows in found for split in splits_of(rows))
+        looked = list(self.look.splits(self.planner.rows(start, end), at))
+        work = sum(_work(split, packed=self.packed) for rows in looked for split in splits_of(rows))
         processes = _processes(work, _APART_WEIGHT)
         count = self.count if processes else 1
-        dealt = [[rows.take(_every(count, first, rows.num_rows)) for rows in found] for first in range(count)]
+        dealt = [[rows.take(_every(count, first, rows.num_rows)) for rows in looked] for first in range(count)]
         return Tasks([task for task in dealt if any(rows.num_rows for rows in task)], processes)
 
 

@@ -80,7 +80,7 @@ def reset(
     rows = sum(head.total_rows for _, head in reading.sinks)
     if not _has_read(reading.last_offset()):
         return Reset((), 0, rows, at_beginning=True)
-    files, late, passed_over = _told(reading)
+    files, late, passed_over = _by_fate(reading)
     batch = None
     if really:
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
@@ -113,7 +113,7 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
     return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
 
 
-def _told(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
+def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
     """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
     options = reading.options
     late: list[FileVersion] = []

@@ -46,10 +46,10 @@ class QueryBatches(FileBatches):
 
 def check_no_loop(sink: Sink, batch: Batch) -> None:
     """Raise `OptionError` if a batch of the sink's query reads a file of the sink's own."""
-    if told := next(_published(sink, batch), None):
+    if own_event := next(_published(sink, batch), None):
         _refuse(
             sink,
-            f"{sink.root + '/' + told!r} is of this query, which is about to be told that it is published: it reads the events of its own "
+            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its own "
             "output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
             "option sinkId name the sink whose events are meant",
         )
@@ -67,9 +67,9 @@ def check_no_loop(sink: Sink, batch: Batch) -> None:
         )
 
 
-def _refuse(sink: Sink, told: str) -> NoReturn:
+def _refuse(sink: Sink, reason: str) -> NoReturn:
     location = str(sink.options["checkpointLocation"])
-    msg = f"{told}, and then: penstock replan {quote(location)} {quote(sink.root)}"
+    msg = f"{reason}, and then: penstock replan {quote(location)} {quote(sink.root)}"
     raise OptionError(msg)
 
 
