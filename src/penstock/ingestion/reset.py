@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.arguments import flag, named
 from penstock.ingestion.late import ReadingQuery
@@ -80,14 +80,17 @@ def reset(
     rows = sum(head.total_rows for _, head in reading.sinks)
     if not _has_read(reading.last_offset()):
         return Reset((), 0, rows, at_beginning=True)
-    files, late, passed_over = _by_fate(reading)
+    fates = _fates(reading)
+    files = fates.again
     batch = None
     if really:
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
         cleaner, reader = _cleaning(reading)
         if cleaner is not None:
             cleaner.forget(reader)  # for others who clean; the next start does it, too
-    return Reset(_paths(files), sum(file.size for file in files), rows, batch, _paths(late), _paths(passed_over))
+    return Reset(
+        _paths(files), sum(file.size for file in files), rows, batch, _paths(fates.late), _paths(fates.passed_over)
+    )
 
 
 def _has_read(offset: Mapping[str, Any]) -> bool:
@@ -113,8 +116,16 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
     return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
 
 
-def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
-    """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
+class _Fates(NamedTuple):
+    """The files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
+
+    again: list[FileVersion]
+    late: list[FileVersion]
+    passed_over: list[FileVersion]
+
+
+def _fates(reading: ReadingQuery) -> _Fates:
+    """Return what a reset would do to each file."""
     options = reading.options
     late: list[FileVersion] = []
     waiting: list[FileVersion] = []
@@ -133,7 +144,7 @@ def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion
     cleaner, reader = _cleaning(reading)
     files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
     again = [file for file in files if file.path not in never_read and file.modified_ns >= floor]
-    return (
+    return _Fates(
         again,
         [file for file in late if file.modified_ns >= floor],
         [file for file in (*late, *waiting) if file.modified_ns < floor],
