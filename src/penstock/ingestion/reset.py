@@ -138,17 +138,27 @@ def _fates(reading: ReadingQuery) -> _Fates:
         scan = standing.scan
         late = [entry.file for entry in standing.late]
         waiting, future = [*standing.held, *standing.waiting], list(standing.future)
-    begins = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(options["startingFrom"])
-    floor: int = options["startingFrom"] if begins is None else begins
+    floor = _begin_ns(reading)
     never_read = {file.path for file in (*late, *waiting, *future)}
     cleaner, reader = _cleaning(reading)
     files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
-    again = [file for file in files if file.path not in never_read and file.modified_ns >= floor]
-    return _Fates(
-        again,
-        [file for file in late if file.modified_ns >= floor],
-        [file for file in (*late, *waiting) if file.modified_ns < floor],
-    )
+    again = _behind([file for file in files if file.path not in never_read], floor)
+    return _Fates(again, _behind(late, floor), _before([*late, *waiting], floor))
+
+
+def _begin_ns(reading: ReadingQuery) -> int:
+    """Return the modification time from which on a query that begins now reads."""
+    starting = reading.options["startingFrom"]
+    begin_ns: int = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(starting, starting)
+    return begin_ns
+
+
+def _behind(files: Iterable[FileVersion], begin_ns: int) -> list[FileVersion]:
+    return [file for file in files if file.modified_ns >= begin_ns]
+
+
+def _before(files: Iterable[FileVersion], begin_ns: int) -> list[FileVersion]:
+    return [file for file in files if file.modified_ns < begin_ns]
 
 
 def _paths(files: Iterable[FileVersion]) -> tuple[str, ...]:
