@@ -97,8 +97,13 @@ class ToyReader:
 class ToyStorage(ShownInListings):
     """See `Storage`."""
 
-    goes_on = reads_open = takes_colons = moves = True
+    goes_on = reads_open = takes_colons = moves = lists_in_order = True
     tags_contents = of_this_host = has_directories = takes_checkpoints = False
+    reads_ahead = is_paid = needs_contest = False
+
+    def bytes_below(self, root: str) -> int:
+        """Return a number that is large: a dictionary takes keys of any length."""
+        return 1 << 20
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
         """Take the name, or say that it is taken."""

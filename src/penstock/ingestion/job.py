@@ -76,7 +76,7 @@ class Job:
         check_reached((self._output, self._dst), (state, where))
         sparklog.check_apart(self._output, self._dst, checkpoint)
         # Spark's JVM knows a store of objects by the address that it was given, not by ours.
-        self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
+        self._checkpoint = Checkpoint(where if state.takes_checkpoints or checkpoint is None else checkpoint)
         check_archive(self._input.options.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | given_options(SINK, sink, self._dst, "sink")
         self._sink |= _aside_of(

@@ -145,7 +145,7 @@ def _check_there(storage: Storage, source: str) -> None:
         # A directory is there and may all the same not be listed by this user.
         if storage.stat(source).is_directory:
             next(iter(storage.list(source)), None)
-            if not storage.has_directories:
+            if storage.lists_in_order:
                 _check_read(storage, source)
     except NotThere as error:
         msg = f"SRC={source!r} does not exist; expected a directory or a file to read"

@@ -52,7 +52,7 @@ from penstock import clock, failpoints, unique
 from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import TEMPORARY, Entry, ShownInListings
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, ShownInListings
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
@@ -305,6 +305,10 @@ class HdfsStorage(ShownInListings):
     takes_checkpoints = True
     moves = True
     of_this_host = False
+    reads_ahead = True
+    lists_in_order = False
+    is_paid = False
+    needs_contest = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
@@ -315,6 +319,10 @@ class HdfsStorage(ShownInListings):
     @property
     def _hdfs(self) -> Hdfs:
         return _hdfs_native.connect(self.authority) if self._system is None else self._system
+
+    def bytes_below(self, root: str) -> int:
+        """Return what Linux would leave of a path, so that files can be copied to a disk; HDFS takes twice as many."""
+        return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     def _at(self, path: str) -> str:
         """Return the path as HDFS takes it."""
