@@ -189,8 +189,8 @@ def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str
         with suppress(DamagedState):
             sink = Sink.existing(output, dst, name)
             head = sink.ledger.head()
-            if sink.stage is not None and head.total_rows:
-                yield sink, sink.stage.source, head
+            if sink.note.stage is not None and head.total_rows:
+                yield sink, sink.note.stage.source, head
 
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:

@@ -312,7 +312,7 @@ class ReadingQuery:
     @property
     def _side(self) -> SideRecords:
         state, place = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
-        beside = any(sink.stage is not None for sink, _ in self.sinks)
+        beside = any(sink.note.stage is not None for sink, _ in self.sinks)
         return SideRecords((state, place) if beside else None)
 
     def _standing(self, offset: dict[str, Any]) -> NotReadYet:
@@ -352,7 +352,7 @@ def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
     if (
         offset is None
         and number >= 0
-        and any(sink.stage and not is_topics(sink.stage.source["path"]) for sink in sinks)
+        and any(sink.note.stage and not is_topics(sink.note.stage.source["path"]) for sink in sinks)
     ):
         offset = checkpoint.only_offset(number)
     return offset is not None and offset.get("root", mark(options)) == mark(options)
@@ -360,7 +360,7 @@ def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
 
 def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:
     """Return the options of the source: those that an ingest noted, under those that are given."""
-    noted = next((sink.stage.source for sink in sinks if sink.stage is not None), {})
+    noted = next((sink.note.stage.source for sink in sinks if sink.note.stage is not None), {})
     if "files" in noted:
         msg = f"rows name the files that are read below {root!r}: none of them is late or held back, and their stream is not set back here"
         raise OptionError(msg)
