@@ -14,7 +14,6 @@ from penstock.formats import Dialect
 from penstock.formats.csv import cut as csvcut
 from penstock.formats.csv.cut import (
     csv_blocks,
-    csv_cut,
     csv_cuts,
     csv_header,
     csv_stream_blocks,
@@ -23,7 +22,7 @@ from penstock.formats.csv.cut import (
     with_doubled_quotes,
     without_comments,
 )
-from tests.formats.csvmodel import read
+from tests.formats.csvmodel import csv_cut, read
 from tests.support.effort import effort
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The command in processes of its own that cost no start: each is forked from one that has imported all, and has opened nothing.
 
-For tests that run an ingest without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
+For tests that run a command without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
 forked one for an eighth of that. Each hears signals, and has failpoints of its own.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # What is imported is loaded, and not used: nothing of it runs before the fork. Who waits for a command is a process of its own, too, so
 # that several can be under way.
 _PROGRAM = """
-import json, os, signal, sys
+import importlib, json, os, signal, sys
+from contextlib import suppress
 import confluent_kafka.admin, pyarrow.dataset, pyarrow.parquet, pydantic, rich.console
 import penstock.cli.app, penstock.cli.dry, penstock.cli.early, penstock.cli.ingest, penstock.formats.groups
 import penstock.formats.known.json, penstock.formats.known.parquet, penstock.formats.known.text
@@ -40,6 +41,9 @@ def put(path, number):
         file.write(str(number))
     os.rename(path + ".new", path)
 
+for name in sys.argv[1:]:
+    with suppress(ImportError):
+        importlib.import_module(name)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     if os.fork():
@@ -127,11 +131,13 @@ class Commands:
 
 
 @contextmanager
-def forking(room: Path) -> Iterator[Commands]:
-    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+def forking(room: Path, *libraries: str) -> Iterator[Commands]:
+    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block.
+
+    `libraries` are modules that these commands need and others do not; those that are installed are imported before the forks, too.
+    """
+    command = [sys.executable, "-c", _PROGRAM, *libraries]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield Commands(process, room)
         finally:

@@ -24,7 +24,7 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    a change of path is reported.
 9. A planned file has a bad record, or is gone. Mended, it is another version than the planned one; each start replays the
    plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
-   know that (`spark.replan`); then this is asked for another plan behind the same start.
+   know that (`ingestion.replan`); then this is asked for another plan behind the same start.
 10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version
    that is not there any more. Rule: if the version that is there begins with the same bytes, as far as records were read, its rest
    is read: the offset has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and
