@@ -170,7 +170,7 @@ REFUSED = {
     ),
     "member": (
         pa.schema([("s", pa.struct([("a.b", pa.int64())]))]),
-        "column 's' is .*the name 'a.b' is none of Avro's",
+        "column 's' is .*the name 'a.b' is not one that Avro allows",
     ),
     "keys": (pa.schema([("m", pa.map_(pa.int64(), pa.int64()))]), "column 'm' is .* no such type in Avro: map<int64"),
     "interval": (pa.schema([("d", pa.duration("us"))]), "column 'd' is .* no such type in Avro"),

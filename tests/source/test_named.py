@@ -445,7 +445,7 @@ def test_a_file_that_shrinks_while_it_is_read(
         return read(self, offset, length)
 
     monkeypatch.setattr(LocalReadHandle, "read", cut)
-    with pytest.raises(FileChanged, match=f"{path}.*the file shrank since.*start again"):
+    with pytest.raises(FileChanged, match=f"{path}.*the file has shrunk.*start again"):
         names.read(reading(schema, fmt), [{"path": path, "start": start, "k": 0}])
 
 

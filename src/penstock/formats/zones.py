@@ -70,9 +70,9 @@ def instants(local: pa.Array, zone: str) -> pa.Array:
         if local.null_count == len(local):
             return local.view(UTC_MICROS)
         msg = (
-            f"a time that says no zone, and which one it is in was not said either: it would be UTC, and the zone of Spark's "
-            f"session is {zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and it is the session's, or "
-            'set .option("timeZone", "UTC") or another one of the source, and in SQL OPTIONS (timeZone \'UTC\')'
+            f"a time that says no zone, and no zone was given for such times: it would be UTC, and the zone of Spark's session is "
+            f"{zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and the session's zone is taken, or set "
+            '.option("timeZone", "UTC") or another zone on the source, and in SQL OPTIONS (timeZone \'UTC\')'
         )
         raise OptionError(msg)
     micros = local.view(pa.int64())

@@ -150,7 +150,7 @@ def _written(started: Started[Any, Any], task: Task, carried: str) -> TaskReport
 
 def _killed() -> PenstockError:
     msg = (
-        "a process that wrote for this ingest has ended under way (killed, or out of memory); what is committed stays, nothing else is "
-        "visible, and the same call goes on from there"
+        "a process that wrote for this ingest ended before it was done (killed, or out of memory); what is committed stays, nothing else "
+        "is visible, and the same call goes on from there"
     )
     return PenstockError(msg)

@@ -102,7 +102,7 @@ def late(
     """
     wanted, unwanted = _patterns(accept, "accept"), _patterns(dismiss, "dismiss")
     if wanted and unwanted:
-        msg = "accept and dismiss are two decisions; expected one of them a call"
+        msg = "accept and dismiss are two decisions; expected one of them in each call"
         raise OptionError(msg)
     reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
     if not wanted and not unwanted:
@@ -223,8 +223,8 @@ class ReadingQuery:
         if query is not None:
             return query
         msg = (
-            f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
-            "and, where its checkpoint was moved, the place of that as --checkpoint"
+            f"no query that writes {out!r} and has its checkpoint here has read {root!r}; expected SRC as the query has it, "
+            "and, if its checkpoint was moved, its new place as --checkpoint"
         )
         raise OptionError(msg)
 
@@ -384,7 +384,7 @@ def _check_fit(patterns: tuple[str, ...], entries: tuple[LateFile, ...], root: s
     for pattern in patterns:
         if pattern != "*" and not any(_fits(entry.file, (pattern,)) for entry in entries):
             names = ", ".join(repr(entry.file.path) for entry in entries[:3]) or "none"
-            msg = f"{pattern!r} is no late file of {root!r}, nor a glob of some; there are: {names}"
+            msg = f"{pattern!r} is neither a late file of {root!r} nor a glob that matches one; there are: {names}"
             raise OptionError(msg)
 
 

@@ -98,7 +98,7 @@ def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
     except BadRecord as error:
         msg = (
-            f"{error.path!r}, byte {error.offset}: found no text, expected a list of names, text in UTF-8 with a name a line; "
-            "write it so, and start again, nothing of this batch is visible"
+            f"{error.path!r}, byte {error.offset}: found bytes that are not text, expected a list of names in UTF-8, one on each "
+            "line; write it so, and start again: nothing of this batch is visible"
         )
         raise BadRecord(msg, path=error.path, offset=error.offset) from error

@@ -95,7 +95,10 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
     own, directory = locate(location, name="quarantineLocation")
     directory = own.addressed_as(output, directory)
     if not output.owns(directory):
-        msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
+        msg = (
+            f"quarantineLocation={location!r} is on another storage than DST={root!r}, from which files are moved there; choose a directory "
+            "on that"
+        )
         raise OptionError(msg)
     if place is not None and _is_read(own, directory, place):
         msg = f"quarantineLocation={location!r} lies in SRC={place.root!r}: what is set aside would be read as input; choose another"

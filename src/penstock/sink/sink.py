@@ -143,7 +143,7 @@ class Sink:
             return Sink(storage, root, options, sink_id, note)
         except UsageError as error:  # the user of a command has not given them
             msg = (
-                f"the options noted in {state!r} are none that this Penstock could have noted: {error.message}; restore them "
+                f"the options noted in {state!r} are not what this Penstock could have noted: {error.message}; restore them "
                 "from a copy, or use the Penstock that wrote them"
             )
             raise DamagedState(msg) from error
@@ -499,7 +499,7 @@ def _tell_namesakes(sink: Sink) -> None:
     for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
         message = (
             "sink %r of %r names its files as sink %r does, %s: if both write at one time they may choose the same name, and one "
-            "of the files has another one then; put {sink} into fileName"
+            "of the files then gets another one; put {sink} into fileName"
         )
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
 
