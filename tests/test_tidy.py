@@ -53,9 +53,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "wal/walk.py": "one position, and the few moves from it that its essay derives from each other",
         "wal/writer.py": "one place at the end of a log, which each of them reads and moves",
     },
-    "storages": {
-        "ingestion/places.py": "a checkpoint is written by Spark's JVM, to which a store of objects is s3a:// alone",
-    },
     "vague": {
         "cli/page/draw.py": "x and y are places in a picture",
     },

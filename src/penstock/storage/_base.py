@@ -129,9 +129,6 @@ class Storage(Protocol):
     takes_colons: bool
     """Whether a name may have a `:`; where not, a file or directory with one is refused."""
 
-    takes_checkpoints: bool
-    """Whether Spark's JVM, as it comes, writes to the same addresses, so that a checkpoint may be there."""
-
     moves: bool
     """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
 
@@ -149,6 +146,12 @@ class Storage(Protocol):
 
     def bytes_below(self, root: str) -> int:
         """Return how many bytes the path of a file below the directory may have, from there."""
+
+    def checkpoint_at(self, path: str, given: str | None) -> str | None:
+        """Return how Spark's JVM names the path, so that a checkpoint may be there; `None` if it cannot write it.
+
+        `given` is what a user has written for the path, `None` if it follows from another one.
+        """
 
     def create(self, path: str, *, unique: bool = False) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.

@@ -282,7 +282,6 @@ class LocalStorage(ShownInListings):
     tags_contents = False
     has_directories = True
     takes_colons = True
-    takes_checkpoints = True
     moves = True
     of_this_host = True
     reads_ahead = True
@@ -297,6 +296,10 @@ class LocalStorage(ShownInListings):
     @property
     def _os(self) -> _System:
         return _OS if self._system is None else self._system
+
+    def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
+        """Return the path as it is."""
+        return path
 
     def bytes_below(self, root: str) -> int:
         """Return what Linux leaves of a path."""

@@ -253,7 +253,6 @@ class ObjectStorage:
     of_this_host = False
     has_directories = False
     takes_colons = True
-    takes_checkpoints = False
     moves = False
     reads_ahead = False
     lists_in_order = True
@@ -273,6 +272,10 @@ class ObjectStorage:
     def longest_bytes(self) -> int:
         """Return how long an object may be."""
         return _LONGEST_S3_BYTES if self.bucket.startswith("s3:") else _LONGEST_BYTES
+
+    def checkpoint_at(self, path: str, given: str | None) -> str | None:  # noqa: ARG002 - that name is ours, not Hadoop's
+        """Return the address that a user gave as Hadoop's, whose jars write to `s3a://` alone."""
+        return given if (given or "").lower().startswith("s3a://") else None
 
     def bytes_below(self, root: str) -> int:
         """Return what is left of a key."""
