@@ -545,7 +545,7 @@ def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.
     output.root.mkdir()
     with pytest.raises(OptionError, match="a namespace and a table"):
         catalog(output.root, iceberg="events")
-    with pytest.raises(OptionError, match="none of pyiceberg's configuration"):
+    with pytest.raises(OptionError, match="not in pyiceberg's configuration"):
         catalog(output.root, iceberg=TABLE, catalog="nobody")
     with pytest.raises(OptionError, match="expected a whole path"):
         catalog(output.root, iceberg=TABLE, catalog="sqlite:///catalog.db")

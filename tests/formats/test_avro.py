@@ -166,7 +166,7 @@ def test_types_that_no_column_has(kind: Any) -> None:
 REFUSED = {
     "name": (
         pa.schema([("größe", pa.int64())]),
-        "column 'größe' is bigint, which avro cannot hold .the name 'größe' is none",
+        "column 'größe' is bigint, which avro cannot hold .the name 'größe' is not one",
     ),
     "member": (
         pa.schema([("s", pa.struct([("a.b", pa.int64())]))]),

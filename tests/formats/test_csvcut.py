@@ -257,7 +257,7 @@ def test_a_file_of_quotes_without_end_is_not_held(
 )
 def test_a_file_that_shrank_is_an_error(find: Callable[[Callable[[int, int], bytes]], object]) -> None:
     """A file that ends before its planned size is an error, and never a short result."""
-    with pytest.raises(FileChanged, match="shrank"):
+    with pytest.raises(FileChanged, match="has shrunk"):
         find(lambda offset, length: (b"a,b\n" * 10)[offset : offset + length])
 
 

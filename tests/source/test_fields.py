@@ -201,7 +201,7 @@ def test_tables_rescue_whole_columns(tmp_path: Path, name: str, write: Any) -> N
         None,
     ]
     assert (account.rescued, account.unknown) == (1, {"more": 2})
-    with pytest.raises(BadFile, match=r"columns that the schema has not: 'day' \(unknownFields=fail\)"):
+    with pytest.raises(BadFile, match=r"columns that the schema does not have: 'day' \(unknownFields=fail\)"):
         read(tmp_path, name, "id bigint", {"unknownFields": "fail"})
     with pytest.raises(BadFile, match=r"no column of the name: 'gone' \(missingFields=fail\)"):
         read(tmp_path, name, "id bigint, gone string", {"missingFields": "fail"})

@@ -50,13 +50,14 @@ for line in sys.stdin:
         continue
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     said, points, *sys.argv[1:] = json.loads(line)
+    files = [os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT) for stream in (1, 2)]  # there however soon it is killed
     if child := os.fork():
         put(said + ".pid", child)
         put(said + ".status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         os._exit(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in 1, 2:
-        os.dup2(os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+    for stream, file in enumerate(files, 1):
+        os.dup2(file, stream)
     failpoints.arm(points)
     status = 1
     try:
