@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told, and `catalogs`, tables
+    ingestion    where source and sink meet, the ingest first of all; beside it `metrics`, what monitors are told, and `catalogs`, tables
     source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
