@@ -24,7 +24,9 @@ import pytest
 
 import penstock
 from penstock import failpoints
-from penstock.errors import CheckpointMismatch, Fenced, OptionError, PenstockError
+from penstock.errors import BadFile, BadRecord, CheckpointMismatch, Fenced, FileChanged, OptionError, PenstockError
+from penstock.formats import families
+from penstock.formats import lines as formatlines
 from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
@@ -129,13 +131,76 @@ def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
         ({"follow": "true"}, {}),
         ({"cleanSource": "delete"}, {}),
         ({}, {"onPublish": "tests.ingestion.test_here:ingest"}),
-        ({"files": "published"}, {}),
+        ({"files": __file__, "follow": "true"}, {}),
     ],
 )
 def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
-    """Files that grow or are taken away, functions of the user's and names from rows are for Spark's processes."""
+    """Files and lists that grow, files that are taken away and functions of the user's are for Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
     assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
+
+
+@pytest.mark.parametrize("files", ["lists", "published"])
+def test_files_that_are_named(tmp_path: Path, files: str) -> None:
+    """Lists, and what another output has published: each name once, over several batches and runs; what nobody names is not read."""
+    src, named, dst = tmp_path / "in", tmp_path / "named", tmp_path / "out"
+    expected: list[str] = []
+    for number in (3, 5):
+        if files == "lists":
+            texts(src, number)
+            names, limit = str(tmp_path / "lists"), {"maxBytesPerTrigger": "8"}
+            Path(names).mkdir(exist_ok=True)
+            (Path(names) / f"{number}").write_text("".join(f"{each}.txt\n" for each in range(number - 2, number)))
+            os.utime(Path(names) / f"{number}", (1e9 + number,) * 2)
+            expected += [f"{each}-{row:06d}" for each in range(number - 2, number) for row in range(ROWS)]
+        else:
+            names, limit = "published", {"maxFilesPerTrigger": "2"}
+            expected = texts(named, number)
+            ingest(named, src, sink={"rollRows": "2000"})
+        for _ in range(2):
+            assert ingest(src, dst, {"files": names} | limit).rows == len(expected)
+        assert lines(dst) == expected
+    assert len(list((dst / "_penstock/checkpoint/offsets").iterdir())) > 2
+    assert len(list((dst / "_penstock/checkpoint/penstock/named").rglob("*-0-*"))) <= 2
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (
+            b"0.txt\n" + b"x" * 5000 + b"\n",
+            "byte 6: found a record of more than 1000 B, expected a separator before that",
+        ),
+        (b"0.txt\n\xff\n", "byte 6: found .* behind '', expected UTF-8"),
+    ],
+    ids=["long", "binary"],
+)
+def test_what_a_list_has_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, found: str) -> None:
+    """The failure of a line without an end, of which it was told that it was no text: it is told what it is."""
+    texts(tmp_path / "in", 1, rows=1)
+    names = tmp_path / "names"
+    names.write_bytes(data)
+    os.utime(names, (1e9, 1e9))
+    monkeypatch.setattr(families, "BLOCK_BYTES", 100)
+    monkeypatch.setitem(formatlines.blocks.__kwdefaults__ or {}, "record_bytes_max", 1000)
+    with pytest.raises(BadRecord, match=found) as caught:
+        ingest(tmp_path / "in", tmp_path / "out", {"files": str(names)})
+    assert "a list of names, text in UTF-8 with a name a line" in str(caught.value)
+    assert "lineSep" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/".join(["d" * 200] * 3000)], ids=["name", "path"])
+def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    """A line of a list that is longer than names of files, or paths, can be names no file, and is set aside as such."""
+    texts(tmp_path / "in", 1, rows=1)
+    names = tmp_path / "names"
+    names.write_text(f"0.txt\n{name}\n")
+    os.utime(names, (1e9, 1e9))
+    with pytest.raises(BadFile, match="'(xxx|ddd)") as caught:
+        ingest(tmp_path / "in", tmp_path / "out", {"files": str(names)})
+    assert len(str(caught.value)) < 2000
+    done = ingest(tmp_path / "in", tmp_path / "out", {"files": str(names), "badFiles": "quarantine"})
+    assert (done.rows, done.aside_files) == (1, 1)
 
 
 @pytest.mark.parametrize("lost", ["its last batch", "all of it"])
@@ -326,6 +391,34 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, comm
         else:
             assert "without Spark" in commands.run(*run).stdout
         assert lines(dst) == expected, points
+
+
+@pytest.mark.timeout(900)
+def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
+    """What either kind of run has first found of a name counts for the other: a file that was rewritten is told, put back it is read."""
+    src, dst, names = on_disk / "in", on_disk / "out", on_disk / "names"
+    source = {"files": str(names)}
+    run = "ingest", src, dst, "--source-option", f"files={names}"
+    expected = texts(src, 1, rows=2)
+    names.write_text("0.txt\n")
+    os.utime(names, (1e9, 1e9))
+    assert commands.run(*run, points="sink.write.staged=kill", check=False).returncode == -signal.SIGKILL
+    whole = (src / "0.txt").read_bytes(), (src / "0.txt").stat().st_mtime_ns
+    (src / "0.txt").write_text("another\n")
+    with pytest.raises(FileChanged, match="is not what this batch first found there"):
+        penstock.ingest(spark, src, dst, source=source, sink={"format": "text"})
+    told = commands.run(*run, check=False)
+    assert told.returncode == 1
+    assert "is not what this batch first found there" in " ".join(told.stderr.split())
+    (src / "0.txt").write_bytes(whole[0])
+    os.utime(src / "0.txt", ns=(whole[1],) * 2)
+    penstock.ingest(spark, src, dst, source=source, sink={"format": "text"})
+    assert lines(dst) == expected
+    expected = texts(src, 2, rows=2)
+    names.write_text("1.txt\n")
+    os.utime(names, (1.1e9, 1.1e9))
+    assert "without Spark" in commands.run(*run).stdout
+    assert lines(dst) == expected
 
 
 @pytest.mark.spark

@@ -118,7 +118,7 @@ def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
 
     name("a\n".encode("utf-16"), 1)
     with pytest.raises(
-        BadRecord, match=f"{names}', byte 0: .*expected a list of names in UTF-8, .*write it so"
+        BadRecord, match=f"{names}', byte 0: .*expected UTF-8, in a list of names, text in UTF-8 .*write it so"
     ) as caught:
         run(spark, stage, str(names))
     assert "encoding=" not in str(caught.value), "which is that of the files that are named"

@@ -187,10 +187,14 @@ class NamedInput(FileInput):
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
         """Return the splits of what is named."""
-        return self.names.splits(spark, self.options, stage, f"{location}/penstock/named", tasks)
+        return self.names.splits(spark, self.options, stage, _notes_of_names(location), tasks)
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:
-        """Return nothing: the rows are Spark's."""
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
+        """Return the planner of lists and of what an output publishes, which names files on this host; rows of a DataFrame are Spark's."""
+        if not self.storage.of_this_host:
+            return None
+        packed = isinstance(stage.reading.form, TableFormat)
+        return self.names.planner_here(self.options, stage, _notes_of_names(location), tasks, packed=packed)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:  # noqa: ARG002 - one of `Input`
         """Return nothing: it is that of the rows."""
@@ -239,6 +243,10 @@ class TopicInput:
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:  # noqa: ARG002 - one of `Input`
         """Return 0: records of a topic do not change, and what retention has taken is found by the task that reads it."""
         return 0
+
+
+def _notes_of_names(location: str) -> str:
+    return f"{location}/penstock/named"
 
 
 def _carried(location: str) -> dict[str, str]:

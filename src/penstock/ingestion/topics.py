@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DamagedState, OptionError
+from penstock.errors import OptionError
 from penstock.formats.families import RecordFormat
 from penstock.formats.zones import zone_name
 from penstock.ingestion.schema import ReadSchema, is_infer
@@ -168,21 +168,7 @@ def behind_of(offset: Mapping[str, Any]) -> dict[str, int]:
 
 def topic_offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
     """Return the end offset of a batch. `DamagedState` where it is not one of topics alone, or not as it was planned."""
-    _, lines = checkpoint.entry(number)
-    place = f"{checkpoint.location}/offsets/{number}"
-    try:
-        (form,) = map(json.loads, lines)
-        Positions.of(form)
-    except (DamagedState, ValueError, TypeError) as error:
-        reason = (
-            error.message
-            if isinstance(error, DamagedState)
-            else "it has no offset of topics; restore the checkpoint from a copy"
-        )
-        msg = f"{place!r} is damaged or missing: {reason}"
-        raise DamagedState(msg) from error
-    offset: dict[str, Any] = form
-    return offset
+    return checkpoint.sole_offset(number, "topics", Positions.of)
 
 
 def unsaid_columns(src: str, source: Mapping[str, str]) -> str | None:
