@@ -308,6 +308,13 @@ def test_escapes_and_half_characters() -> None:
     assert [column(value, kind=pa.string())[0] for value in values] == expected
 
 
+def test_text_of_a_nested_value_has_its_half_characters() -> None:
+    r"""In the text of an object or array, which a string column takes as it stands, an escape stays what it was, as for Spark."""
+    values = [r'["\\ud83d"]', r'["\ud83d"]', r'{"\udc00": "\ud83d\ude00"}', "1"]
+    assert column(*values, kind=pa.string()) == values
+    assert [column(value, kind=pa.string())[0] for value in values] == values
+
+
 def test_decimals_are_exact() -> None:
     """Decimals keep every digit of their text, in numbers and strings; a half beyond the scale is rounded up, as in Spark."""
     values = [
