@@ -315,6 +315,16 @@ def test_text_of_a_nested_value_has_its_half_characters() -> None:
     assert [column(value, kind=pa.string())[0] for value in values] == values
 
 
+@pytest.mark.parametrize("quoted", [False, True])
+def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:  # noqa: FBT001 - a parameter
+    """Where a value of a block is rounded, the others keep their digits: Arrow divides some by a large power of ten wrongly."""
+    whole = [str(2**bits + more) for bits in (31, 32, 63, 64, 95, 96) for more in (-2, -1, 0, 1)]
+    values = [*whole, *(f"-{number}.25" for number in whole), "0.1234567890123456789012345678", "0.005"]
+    read = column(*(f'"{value}"' if quoted else value for value in values), kind=pa.decimal128(38, 2))
+    expected = [Decimal(value).quantize(Decimal("0.01"), ROUND_HALF_UP, Context(60)) for value in values]
+    assert read == expected
+
+
 def test_decimals_are_exact() -> None:
     """Decimals keep every digit of their text, in numbers and strings; a half beyond the scale is rounded up, as in Spark."""
     values = [
