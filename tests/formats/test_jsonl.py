@@ -316,7 +316,7 @@ def test_text_of_a_nested_value_has_its_half_characters() -> None:
 
 
 @pytest.mark.parametrize("quoted", [False, True])
-def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:  # noqa: FBT001 - a parameter
+def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:
     """Where a value of a block is rounded, the others keep their digits: Arrow divides some by a large power of ten wrongly."""
     whole = [str(2**bits + more) for bits in (31, 32, 63, 64, 95, 96) for more in (-2, -1, 0, 1)]
     values = [*whole, *(f"-{number}.25" for number in whole), "0.1234567890123456789012345678", "0.005"]

@@ -379,8 +379,7 @@ def unescaped(inner: pa.Array) -> pa.Array:
 
 
 def check_json(data: bytes) -> None:
-    """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's, and
-    characters may be half."""
+    """Raise `MalformedError` unless each line is one JSON object; numbers may have any size or be words, characters may be half."""
     data = with_whole_characters(data)
     if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return
