@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.schema import UTC_MICROS
-from penstock.units import parse_offset
+from penstock.units import no_zone, parse_offset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,8 +49,7 @@ def zone_name(name: str, said_by: str) -> str:
     try:
         zone = rules(name)
     except (KeyError, ValueError, OSError) as error:
-        msg = f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30"
-        raise OptionError(msg) from error
+        raise no_zone(name, said_by) from error
     return UTC if name in _UTC_NAMES or zone == timezone.utc else name
 
 
