@@ -395,6 +395,32 @@ def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: l
     assert "ignored" not in ended.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_disk_that_is_full_where_a_command_says_why(tmp_path: Path, as_json: list[str]) -> None:
+    """A status that means something (2, a wrong call) stays it where the message cannot be written; it was Python's own 120."""
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "penstock", "status", "nowhere", *as_json]
+        ended = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (ended.returncode, ended.stdout.count(b"no output of Penstock")) == (2, len(as_json))
+
+
+def test_relative_paths_where_the_directory_was_removed(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell may stand in a directory that is gone: whole paths work there, and of others it is said which, and what to do."""
+    gone = src.parent / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for location in ("out", "file:out"):
+        said = penstock("status", location, "--json")
+        assert (said.status, said.facts["error"]["code"]) == (2, "PST-101")
+        assert "DST='out' is relative, and the current directory has been removed" in said.err
+    assert penstock("schema", src).status == 0
+    process.load_transform("json:loads", name="--transform")
+
+
 def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may run a command in a thread of its own, where Python lets nobody answer signals: it is run, and answers none."""
     monkeypatch.setattr(sys, "argv", ["penstock", "--version"])

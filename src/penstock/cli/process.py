@@ -76,19 +76,22 @@ def _is_real(stream: Any) -> bool:  # noqa: ANN401 - a test may have replaced it
         return False
 
 
-def importable_here() -> str:
-    """Let modules of the current directory be imported in this process, as `python -m` does; return the directory."""
-    here = os.getcwd()
+def importable_here() -> list[str]:
+    """Let modules of the current directory be imported in this process, as `python -m` does; return it, nothing if it is gone."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # whoever has removed it has left no modules there
+        return []
     if here not in sys.path:
         sys.path.insert(0, here)
-    return here
+    return [here]
 
 
 def importable_by_workers() -> None:
     """Let modules of the current directory be imported here, and in the processes that Spark will start."""
     here = importable_here()
-    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place != here]
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])
+    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place not in here]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*here, *others])
 
 
 def load_told(sink: Mapping[str, str]) -> None:
