@@ -396,7 +396,7 @@ def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert surroundings.here().state == "problem"
-    asks = "#!/bin/sh\ntest -d \"$(pwd -P)\" && echo 'openjdk version \"21.0.1\"' >&2\n"
+    asks = '#!/bin/sh\ntest -d "$(pwd -P)" && echo \'openjdk version "21.0.1"\' >&2\n'
     monkeypatch.setenv("JAVA_HOME", str(program(tmp_path / "java/bin/java", asks).parent.parent))
     assert java.java_runs().state == "ok"  # which is not Java's fault
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -92,6 +93,45 @@ def test_a_sync_reaches_through_the_cache_of_the_disk(root: str, monkeypatch: py
         file.write(b"x")
         file.sync()
     assert (Path(root, "a").read_bytes(), synced) == (b"x", [])
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links_is_told_as_one(
+    root: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """FAT and others say that a link is "not permitted", to root as well: the advice was to give this user the right to it."""
+
+    def refused(source: str, target: str) -> NoReturn:
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    storage = LocalStorage()
+    put(storage, f"{root}/a", b"a")
+    monkeypatch.setattr(os, "link", refused)
+    for publishes in (
+        lambda: storage.put_if_absent(f"{root}/b", b"b"),
+        lambda: storage.publish(f"{root}/a", f"{root}/b"),
+    ):
+        with pytest.raises(StorageError, match="b.: .*; name a place on another file system, or") as raised:
+            publishes()
+        assert ("no hard links" in raised.value.message) == (number == errno.EPERM)
+    assert list(storage.names(root)) == ["a"]
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if number == errno.EPERM:
+        with pytest.raises(StorageError, match="give this user the right"):
+            storage.publish(f"{root}/a", f"{root}/b")
+
+
+def test_a_file_system_without_locks_is_told_as_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre without `-o flock`, or NFS whose lock service is down: the message had no advice."""
+
+    def refused(descriptor: int, operation: int) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(
+        StorageError, match="cannot lock .*: No locks available; name a place on another file system, or"
+    ):
+        LocalStorage().lock(root)
 
 
 def test_extend_writes_over_what_is_there(storage: Storage, root: str) -> None:
