@@ -183,6 +183,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
         (errno.EMFILE, "ulimit -n"),
         (errno.ENFILE, "end what else"),
         (errno.EIO, "kernel's log"),
+        (errno.EFBIG, "ulimit -f"),
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
