@@ -468,13 +468,15 @@ def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away(tmp_path: Path) -> None:
-    """`penstock files | head` ends without a traceback when head has gone."""
+@pytest.mark.parametrize("follows", [[], ["--follow"]])
+def test_a_reader_that_goes_away(tmp_path: Path, follows: list[str]) -> None:
+    """`penstock files | head` ends without a traceback when head has gone, also where nothing is published any more."""
     (tmp_path / "_penstock").mkdir()
-    command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json", *follows]
     reading, writing = os.pipe()
     os.close(reading)
-    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert ended.returncode == 1
     os.close(writing)
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr

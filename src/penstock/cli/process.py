@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -61,6 +62,15 @@ def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: 
         sys.stdout.flush()
         os.dup2(ours, _STDOUT)
         os.close(ours)
+
+
+def check_read() -> None:
+    """Raise `BrokenPipeError` where whoever read our stdout has gone (`| head -1`): the next line would, but may never come."""
+    if _is_real(sys.stdout):
+        asked = select.poll()
+        asked.register(_STDOUT, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0)):
+            raise BrokenPipeError
 
 
 def _write(descriptor: int, line: str) -> None:
