@@ -13,6 +13,7 @@ import io
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -143,7 +144,8 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
         code = error.code if isinstance(error, PenstockError) else None
         typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
     shown = "\n".join(map(printable, message.split("\n")))
-    typer.secho(f"error: {shown}", err=True, fg="red")
+    with suppress(OSError):  # the status says the rest where stderr is full, or whoever read it has gone
+        typer.secho(f"error: {shown}", err=True, fg="red")
     raise typer.Exit(status)
 
 

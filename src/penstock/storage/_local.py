@@ -64,6 +64,17 @@ def _sync_directory(system: _System, path: str) -> None:
         system.close(fd)
 
 
+def _link(system: _System, source: str, target: str) -> None:
+    """Give a file one more name; where file systems have none to give, they say of a file of ours that it is not permitted."""
+    try:
+        system.link(source, target)
+    except PermissionError as error:
+        if error.errno != errno.EPERM or system.stat(source).st_uid != os.geteuid():
+            raise
+        without = "its file system has no hard links, as FAT, exFAT and some that are reached by a network or by FUSE"
+        raise OSError(errno.EOPNOTSUPP, without) from error
+
+
 class _System(Protocol):
     """What is called of `os`. `os` itself is one; `penstock.testing.CrashDisk` is another."""
 
@@ -389,7 +400,7 @@ class LocalStorage(ShownInListings):
             try:
                 if not as_it_is:
                     self._os.chmod(source, default_mode(self._os))
-                self._os.link(source, target)
+                _link(self._os, source, target)
             except FileExistsError:
                 if self._os.stat(target, follow_symlinks=False).st_ino != mine.st_ino:
                     raise
@@ -409,7 +420,7 @@ class LocalStorage(ShownInListings):
         try:
             with doing("put", path):
                 failpoints.hit("storage.put.link")
-                self._os.link(temporary, path)
+                _link(self._os, temporary, path)
                 _sync_directory(self._os, directory)
         finally:
             with contextlib.suppress(OSError):
