@@ -9,12 +9,10 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +31,7 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
+from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -380,45 +379,6 @@ def test_stopped_twice_at_once(tmp_path: Path, commands: Commands) -> None:
     assert running.ended(check=False).returncode == 128 + signal.SIGTERM
 
 
-def sleeps(seconds: float) -> float:
-    """Sleep; what processes are called with."""
-    time.sleep(seconds)
-    return seconds
-
-
-def dies(_: float) -> None:
-    """Die as a process does that takes too much memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dies_in_its_answer(_: float) -> None:
-    """Have the answer of this process end before its end."""
-
-    def half(connection: Connection, answer: Any) -> None:
-        os.write(connection.fileno(), struct.pack("!i", len(answer) + 1) + bytes(answer))
-        dies(0.0)
-
-    Connection._send_bytes = half  # type: ignore[attr-defined]  # what sends in this process, which is about to end
-
-
-def breaks(_: float) -> None:
-    """Raise what cannot be sent."""
-    raise _Unsendable(1, 2)
-
-
-class _Unsendable(Exception):
-    """An error as libraries have it: what it was made of is not what it keeps."""
-
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
-
-
-def refuses(_: float) -> None:
-    """Raise an error of ours."""
-    msg = "no"
-    raise OptionError(msg)
-
-
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
 @pytest.mark.parametrize(
     ("call", "error", "killed"),
@@ -439,13 +399,9 @@ def test_one_of_several_processes_fails(
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
     with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
-        several.each(_either, tasks, processes=2)
+        several.each(either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
-
-
-def _either(call: Callable[..., Any], seconds: float) -> object:
-    return call(seconds)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
