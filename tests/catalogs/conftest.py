@@ -37,5 +37,5 @@ def table(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.Mo
 def followers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     """Return what begins `penstock catalog` at no cost of a start: its libraries take seconds to import."""
     libraries = "deltalake", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "penstock.catalogs.follower"
-    with forking(tmp_path_factory.mktemp("followers"), *libraries) as commands:
+    with forking(tmp_path_factory.mktemp("followers"), libraries=libraries) as commands:
         yield commands

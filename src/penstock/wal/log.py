@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.arguments import named
@@ -207,7 +208,7 @@ class Log:
         """Keep a copy of a segment, and return its path. One that holds the same is there already: from a repair that stopped."""
         path = path_of(self._directory, number)
         data = self._storage.read(path)
-        for name in (f"{path}.broken", *(f"{path}.broken.{n}" for n in range(2, 1000))):
+        for name in chain([f"{path}.broken"], (f"{path}.broken.{n}" for n in range(2, 1000))):
             try:
                 self._storage.put_if_absent(name, data)
             except AlreadyThere:
