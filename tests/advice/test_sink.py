@@ -28,13 +28,13 @@ from penstock.errors import (
 )
 from penstock.storage import LocalStorage
 from penstock.testing import ObjectStore
-from tests.support.advice import Query, penstock
+from tests.support.advice import TEXT, Query, penstock
 from tests.support.follows import follows
 
 
 def begun(root: Path, **options: str) -> Query:
     """Return a query that has committed a batch of two lines."""
-    query = Query(root, **options)
+    query = Query(root, None, TEXT, **options)
     query.put("a", "1", "2")
     query.batch()
     return query

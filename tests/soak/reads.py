@@ -168,8 +168,8 @@ def _split(text: str) -> list[str]:
 def _fitting(kind: str) -> tuple[str, ...]:
     """Return the numbers that fit a type."""
     if kind in _BITS:
-        most = 1 << _BITS[kind] - 1
-        return tuple(text for text in _WHOLE if -most <= int(text) < most)
+        bound = 1 << _BITS[kind] - 1
+        return tuple(text for text in _WHOLE if -bound <= int(text) < bound)
     if not kind.startswith("decimal("):
         return _NUMBERS
     precision, scale = map(int, kind[8:-1].split(","))

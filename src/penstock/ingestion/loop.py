@@ -49,8 +49,8 @@ def check_no_loop(sink: Sink, batch: Batch) -> None:
     if own_event := next(_published(sink, batch), None):
         _refuse(
             sink,
-            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its own "
-            "output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
+            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its "
+            "own output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
             "option sinkId name the sink whose events are meant",
         )
     planned = set(_planned_below(sink, batch))
