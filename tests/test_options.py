@@ -150,7 +150,11 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
         ("source", "ignorenullfields", "'ignoreNullFields' .* it is for writing"),
         ("source", "rollsize", "'rollsize' for the penstock source: it is one of the sink;"),
         ("sink", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
-        ("sink", "nanvalue", "'nanValue' for the penstock sink: it is for reading, and says nothing of what is written"),
+        (
+            "sink",
+            "nanvalue",
+            "'nanValue' for the penstock sink: it is for reading, and says nothing of what is written",
+        ),
         ("batch write", "allowComments", "'allowComments' .* it is for reading"),
         ("source", "sortkeys", "'sortKeys' for the penstock source: it is for writing"),
         ("sink", "orc.compress", "'orc.compress' .* compression takes none, gzip"),

@@ -120,8 +120,9 @@ def infer(
     notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
-    if not fields and look.rows == 0:
-        held = f"{look.files} of {len(files)} files, {look.size} bytes, hold no record"
+    if not fields and (look.rows == 0 or look.several):
+        why = "; ".join(notes) if look.several else "hold no record"
+        held = f"{look.files} of {len(files)} files, {look.size} bytes, {why}"
         msg = f"path={reading.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
         raise OptionError(msg)
     return Inferred(
