@@ -173,8 +173,8 @@ def _fitting(kind: str) -> tuple[str, ...]:
     if not kind.startswith("decimal("):
         return _NUMBERS
     precision, scale = map(int, kind[8:-1].split(","))
-    unit, most = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
-    return tuple(text for text in _NUMBERS if abs(Decimal(text).quantize(unit, ROUND_HALF_UP, _EXACT)) < most)
+    unit, limit = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
+    return tuple(text for text in _NUMBERS if abs(Decimal(text).quantize(unit, ROUND_HALF_UP, _EXACT)) < limit)
 
 
 class Case:

@@ -120,10 +120,8 @@ def infer(
     notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
-    if not fields and look.rows == 0:
-        held = f"{look.files} of {len(files)} files, {look.size} bytes, hold no record"
-        msg = f"path={reading.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
-        raise OptionError(msg)
+    if not fields and (look.rows == 0 or look.several):
+        raise look.nothing(len(files), notes)
     return Inferred(
         fields,
         look.files,
@@ -239,6 +237,14 @@ class _Look:
             shown = ", ".join(map(repr, names[:_SHOWN]))
             notes.append(f"left out {shown}{' and others' if len(names) > _SHOWN else ''}: no type can be said of it")
         return notes
+
+    def nothing(self, files: int, notes: list[str]) -> OptionError:
+        """Return the error for a look that found no column, in so many `files`."""
+        why = "; ".join(notes) if self.several else "hold no record"
+        held = f"{self.files} of {files} files, {self.size} bytes, {why}"
+        return OptionError(
+            f"path={self.how.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
+        )
 
     def check(self) -> None:
         """Raise what is wrong with the files if nothing of them could be read."""
