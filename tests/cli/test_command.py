@@ -76,6 +76,14 @@ def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
     assert [penstock(command, "--help").status for command in COMMANDS] == [0] * len(COMMANDS)
 
 
+def test_help_breaks_lines_where_the_terminal_ends(
+    penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paragraph of the help fills the lines that there are: where its source breaks a line is not seen."""
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "goes on from there. It ends with 0 when" in penstock("ingest", "--help").out
+
+
 def test_importing_the_command_is_light() -> None:
     """Neither `import penstock.cli` nor the commands' flags load Spark, Arrow or polars, so help comes at once."""
     code = f"import sys, penstock.cli.app; print([name for name in {HEAVY} if name in sys.modules])"

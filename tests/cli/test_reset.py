@@ -53,7 +53,8 @@ def test_what_would_be_read_again_is_told_and_nothing_is_changed(
     query.put("c", "three")
     before = tree(query.root)
     said = penstock("reset", query.src, query.dst, "--json")
-    assert said.facts == {"ok": True, "batch": None, "files": ["a", "b"], "bytes": 8, "rows": 2, "reset": False}
+    none: dict[str, object] = {"batch": None, "reset": False, "late": [], "passed_over": []}
+    assert said.facts == {"ok": True, "files": ["a", "b"], "bytes": 8, "rows": 2} | none
     shown = penstock("reset", query.src, query.dst)
     assert "would read 2 files (8 B) again" in shown.out
     assert "nothing was changed: --yes does it" in shown.out
@@ -79,7 +80,7 @@ def test_a_second_reset_before_the_query_was_started_does_nothing(
     """Run twice, the command has all read again once, and says that there is nothing to do."""
     assert penstock("reset", query.src, query.dst, "--yes").status == 0
     said = penstock("reset", query.src, query.dst, "--yes")
-    assert (said.status, said.out) == (0, "nothing would be read again\n")
+    assert (said.status, said.out) == (0, "nothing would be read again: nothing was read\n")
     runs(query)
     assert lines(query) == {"one": 2, "two": 2}
     penstock("reset", query.src, query.dst, "--yes")
@@ -113,9 +114,39 @@ def test_files_that_came_too_late_are_read(penstock: Callable[..., Said], query:
     os.utime(query.put("old", "late"), (1_000_000, 1_000_000))
     query.run()
     assert penstock("late", query.src, query.dst, "--json").facts["counts"] == {"late": 1}
-    assert penstock("reset", query.src, query.dst, "--yes", "--json").facts["files"] == ["a", "b"]
+    told = penstock("reset", query.src, query.dst).out
+    assert "would read 2 files (8 B) again, and 1 file (old), which came too late, for the first time; " in told
+    facts = penstock("reset", query.src, query.dst, "--yes", "--json").facts
+    assert (facts["files"], facts["late"]) == (["a", "b"], ["old"])
     runs(query)
     assert lines(query) == {"one": 2, "two": 2, "late": 1}
+
+
+def test_only_what_came_too_late_would_be_read(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """The failure of `nothing would be read again` where late files would be: all that was read is gone, and they are there."""
+    os.utime(query.put("old", "late"), (1_000_000, 1_000_000))
+    query.run()
+    for name in "ab":
+        (query.src / name).unlink()
+    told = penstock("reset", query.src, query.dst).out
+    assert "would read nothing again, and 1 file (old), which came too late, for the first time" in told
+    assert "--yes does it" in told
+    said = penstock("reset", query.src, query.dst, "--yes")
+    assert "the next start reads nothing again, and 1 file (old), which came too late" in said.out
+    runs(query)
+    assert lines(query) == {"one": 1, "two": 1, "late": 1}
+
+
+def test_what_nobody_would_ever_read_is_told(penstock: Callable[..., Said], query: Pipeline) -> None:
+    """With startingFrom=latest a reset begins behind what is there, also behind what is not read yet: told first, and as it happens."""
+    query.put("c", "three")
+    option = ("--source-option", "startingFrom=latest")
+    told = penstock("reset", query.src, query.dst, *option).out
+    assert "would read nothing again, and would pass over 1 file (c), which nobody has read; " in told
+    assert penstock("reset", query.src, query.dst, *option, "--json").facts["passed_over"] == ["c"]
+    assert "passes over 1 file (c)" in penstock("reset", query.src, query.dst, *option, "--yes").out
+    runs(query)
+    assert lines(query) == {"one": 1, "two": 1}
 
 
 @pytest.mark.parametrize(("starting", "again"), [("latest", {}), ("2026-01-01", {"one": 2})])

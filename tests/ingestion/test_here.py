@@ -9,12 +9,10 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +22,9 @@ import pytest
 
 import penstock
 from penstock import failpoints
-from penstock.errors import CheckpointMismatch, Fenced, OptionError, PenstockError
+from penstock.errors import BadFile, BadRecord, CheckpointMismatch, Fenced, FileChanged, OptionError, PenstockError
+from penstock.formats import families
+from penstock.formats import lines as formatlines
 from penstock.ingestion import workers
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
@@ -33,6 +33,7 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
+from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.jobhere import JobHere
     from tests.support.forked import Commands
+    from tests.support.interpreter import Interpreter
 
 ROWS = 3_000
 COMMAND = [sys.executable, "-m", "penstock.cli", "ingest"]
@@ -54,16 +56,21 @@ def lines(directory: Path) -> list[str]:
     return sorted(line for path in files for line in path.read_text().splitlines())
 
 
-def texts(directory: Path, files: int, rows: int = ROWS) -> list[str]:
+def texts(directory: Path, files: int, rows: int = ROWS, digits: int = 6) -> list[str]:
     """Write so many files that are old, unless they are there; return all lines, in order."""
     directory.mkdir(exist_ok=True)
     for number in range(files):
         path = directory / f"{number}.txt"
         if path.exists():
             continue
-        path.write_text("".join(f"{number}-{row:06d}\n" for row in range(rows)))
+        path.write_text("".join(f"{number}-{row:0{digits}d}\n" for row in range(rows)))
         os.utime(path, (time.time() - 100 + number,) * 2)
-    return sorted(f"{number}-{row:06d}" for number in range(files) for row in range(rows))
+    return sorted(f"{number}-{row:0{digits}d}" for number in range(files) for row in range(rows))
+
+
+def much(directory: Path) -> list[str]:
+    """Write what is worth two processes: by its bytes, of which a line has many, as each costs the test more than what it tests."""
+    return texts(directory, 4, rows=6_000, digits=1_000)
 
 
 def _spawned(parent: psutil.Process) -> list[psutil.Process]:
@@ -75,16 +82,6 @@ def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dic
     run = here(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {}))
     assert run is not None
     return carried_out(run, None)
-
-
-def command(
-    src: Path | str, dst: Path, *more: str, points: str = "", check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": points}
-    done = subprocess.run([*COMMAND, src, dst, *more], capture_output=True, text=True, check=False, env=environment)
-    assert not check or done.returncode == 0, done.stderr
-    return done
 
 
 def test_each_record_once_over_several_batches_and_runs(tmp_path: Path) -> None:
@@ -129,17 +126,80 @@ def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
         ({"follow": "true"}, {}),
         ({"cleanSource": "delete"}, {}),
         ({}, {"onPublish": "tests.ingestion.test_here:ingest"}),
-        ({"files": "published"}, {}),
+        ({"files": __file__, "follow": "true"}, {}),
     ],
 )
 def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
-    """Files that grow or are taken away, functions of the user's and names from rows are for Spark's processes."""
+    """Files and lists that grow, files that are taken away and functions of the user's are for Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
     assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
 
 
+@pytest.mark.parametrize("files", ["lists", "published"])
+def test_files_that_are_named(tmp_path: Path, files: str) -> None:
+    """Lists, and what another output has published: each name once, over several batches and runs; what nobody names is not read."""
+    src, named, dst = tmp_path / "in", tmp_path / "named", tmp_path / "out"
+    expected: list[str] = []
+    for number in (3, 5):
+        if files == "lists":
+            texts(src, number)
+            names, limit = str(tmp_path / "lists"), {"maxBytesPerTrigger": "8"}
+            Path(names).mkdir(exist_ok=True)
+            (Path(names) / f"{number}").write_text("".join(f"{each}.txt\n" for each in range(number - 2, number)))
+            os.utime(Path(names) / f"{number}", (1e9 + number,) * 2)
+            expected += [f"{each}-{row:06d}" for each in range(number - 2, number) for row in range(ROWS)]
+        else:
+            names, limit = "published", {"maxFilesPerTrigger": "2"}
+            expected = texts(named, number)
+            ingest(named, src, sink={"rollRows": "2000"})
+        for _ in range(2):
+            assert ingest(src, dst, {"files": names} | limit).rows == len(expected)
+        assert lines(dst) == expected
+    assert len(list((dst / "_penstock/checkpoint/offsets").iterdir())) > 2
+    assert len(list((dst / "_penstock/checkpoint/penstock/named").rglob("*-0-*"))) <= 2
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (
+            b"0.txt\n" + b"x" * 5000 + b"\n",
+            "byte 6: found a record of more than 1000 B, expected a separator before that",
+        ),
+        (b"0.txt\n\xff\n", "byte 6: found .* behind '', expected UTF-8"),
+    ],
+    ids=["long", "binary"],
+)
+def test_what_a_list_has_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, found: str) -> None:
+    """The failure of a line without an end, of which it was told that it was no text: it is told what it is."""
+    texts(tmp_path / "in", 1, rows=1)
+    names = tmp_path / "names"
+    names.write_bytes(data)
+    os.utime(names, (1e9, 1e9))
+    monkeypatch.setattr(families, "BLOCK_BYTES", 100)
+    monkeypatch.setitem(formatlines.blocks.__kwdefaults__ or {}, "record_bytes_max", 1000)
+    with pytest.raises(BadRecord, match=found) as caught:
+        ingest(tmp_path / "in", tmp_path / "out", {"files": str(names)})
+    assert "a list of names, text in UTF-8 with a name a line" in str(caught.value)
+    assert "lineSep" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/".join(["d" * 200] * 3000)], ids=["name", "path"])
+def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    """A line of a list that is longer than names of files, or paths, can be names no file, and is set aside as such."""
+    texts(tmp_path / "in", 1, rows=1)
+    names = tmp_path / "names"
+    names.write_text(f"0.txt\n{name}\n")
+    os.utime(names, (1e9, 1e9))
+    with pytest.raises(BadFile, match="'(xxx|ddd)") as caught:
+        ingest(tmp_path / "in", tmp_path / "out", {"files": str(names)})
+    assert len(str(caught.value)) < 2000
+    done = ingest(tmp_path / "in", tmp_path / "out", {"files": str(names), "badFiles": "quarantine"})
+    assert (done.rows, done.aside_files) == (1, 1)
+
+
 @pytest.mark.parametrize("lost", ["its last batch", "all of it"])
-def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, lost: str) -> None:
+def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, commands: Commands, lost: str) -> None:
     """Every run tells it, a dry one too, and not only the first that has a batch: that may be weeks later."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1, rows=2)
@@ -155,7 +215,7 @@ def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, 
     told = "ends with batch 0" if lost == "its last batch" else "has none of it"
     with pytest.raises(CheckpointMismatch, match=f"batch 2 of query .* {told}: the output directory was emptied"):
         ingest(src, dst)
-    assert told in command(src, dst, "--dry-run", check=False).stderr
+    assert told in commands.run("ingest", src, dst, "--dry-run", check=False).stderr
 
 
 def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:
@@ -290,7 +350,7 @@ def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
 def test_much_is_written_by_several_processes_which_end(tmp_path: Path) -> None:
     """A process for each processor, and none is left behind."""
     src, dst = tmp_path / "in", tmp_path / "out"
-    expected = texts(src, 4, rows=700_000)
+    expected = much(src)
     done = ingest(src, dst)
     assert done.rows == len(expected)
     assert lines(dst) == expected
@@ -328,17 +388,45 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, comm
         assert lines(dst) == expected, points
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(900)
-def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
+def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
+    """What either kind of run has first found of a name counts for the other: a file that was rewritten is told, put back it is read."""
+    src, dst, names = on_disk / "in", on_disk / "out", on_disk / "names"
+    source = {"files": str(names)}
+    run = "ingest", src, dst, "--source-option", f"files={names}"
+    expected = texts(src, 1, rows=2)
+    names.write_text("0.txt\n")
+    os.utime(names, (1e9, 1e9))
+    assert commands.run(*run, points="sink.write.staged=kill", check=False).returncode == -signal.SIGKILL
+    whole = (src / "0.txt").read_bytes(), (src / "0.txt").stat().st_mtime_ns
+    (src / "0.txt").write_text("another\n")
+    with pytest.raises(FileChanged, match="is not what this batch first found there"):
+        penstock.ingest(spark, src, dst, source=source, sink={"format": "text"})
+    told = commands.run(*run, check=False)
+    assert told.returncode == 1
+    assert "is not what this batch first found there" in " ".join(told.stderr.split())
+    (src / "0.txt").write_bytes(whole[0])
+    os.utime(src / "0.txt", ns=(whole[1],) * 2)
+    penstock.ingest(spark, src, dst, source=source, sink={"format": "text"})
+    assert lines(dst) == expected
+    expected = texts(src, 2, rows=2)
+    names.write_text("1.txt\n")
+    os.utime(names, (1.1e9, 1.1e9))
+    assert "without Spark" in commands.run(*run).stdout
+    assert lines(dst) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_spark_and_this_process_take_turns(python: Interpreter, on_disk: Path) -> None:
     """Either goes on from what the other has committed."""
     src, dst = on_disk / "in", on_disk / "out"
     turns: list[tuple[str, ...]] = [(), ("--master", "local[2]"), (), ()]
     for number, more in enumerate(turns):
         expected = texts(src, number + 1)
-        said = command(src, dst, *more).stdout
-        assert ("without Spark" in said) == (not more)
+        done = python.penstock("ingest", "in", "out", *more, cwd=on_disk)
+        assert done.returncode == 0, done.stderr
+        assert ("without Spark" in done.stdout) == (not more)
         assert lines(dst) == expected
 
 
@@ -346,7 +434,7 @@ def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
 def test_killed_while_its_processes_write(on_disk: Path) -> None:
     """The failure of processes that wait for ever: they end with the one that has started them."""
     src, dst = on_disk / "in", on_disk / "out"
-    texts(src, 4, rows=700_000)
+    much(src)
     environment = os.environ | {"PENSTOCK_FAILPOINTS": "sink.write.staged=sleep:600"}
     with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
         parent = psutil.Process(process.pid)
@@ -359,70 +447,29 @@ def test_killed_while_its_processes_write(on_disk: Path) -> None:
     assert lines(dst) == []
 
 
-def test_stopped_in_its_first_batch(tmp_path: Path) -> None:
+def test_stopped_in_its_first_batch(tmp_path: Path, commands: Commands) -> None:
     """Who stops it is not told that there is nothing to read."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
-    with subprocess.Popen([*COMMAND, src, dst], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
-        process.terminate()
-        said, _ = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped" in said
-    assert "nothing to read" not in said
+    running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
+    wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+    running.signal(signal.SIGTERM)
+    done = running.ended(check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "stopped" in done.stdout
+    assert "nothing to read" not in done.stdout
 
 
-def test_stopped_twice_at_once(tmp_path: Path) -> None:
+def test_stopped_twice_at_once(tmp_path: Path, commands: Commands) -> None:
     """A second signal before the first is answered: the status is still that of the signal."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
-    with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
-        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
-        process.terminate()
-        time.sleep(0.02)
-        process.terminate()
-        assert process.wait() == 128 + signal.SIGTERM
-
-
-def sleeps(seconds: float) -> float:
-    """Sleep; what processes are called with."""
-    time.sleep(seconds)
-    return seconds
-
-
-def dies(_: float) -> None:
-    """Die as a process does that takes too much memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dies_in_its_answer(_: float) -> None:
-    """Have the answer of this process end before its end."""
-
-    def half(connection: Connection, answer: Any) -> None:
-        os.write(connection.fileno(), struct.pack("!i", len(answer) + 1) + bytes(answer))
-        dies(0.0)
-
-    Connection._send_bytes = half  # type: ignore[attr-defined]  # what sends in this process, which is about to end
-
-
-def breaks(_: float) -> None:
-    """Raise what cannot be sent."""
-    raise _Unsendable(1, 2)
-
-
-class _Unsendable(Exception):
-    """An error as libraries have it: what it was made of is not what it keeps."""
-
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
-
-
-def refuses(_: float) -> None:
-    """Raise an error of ours."""
-    msg = "no"
-    raise OptionError(msg)
+    running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
+    wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+    running.signal(signal.SIGTERM)
+    time.sleep(0.02)
+    running.signal(signal.SIGTERM)
+    assert running.ended(check=False).returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
@@ -445,13 +492,9 @@ def test_one_of_several_processes_fails(
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
     with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
-        several.each(_either, tasks, processes=2)
+        several.each(either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
-
-
-def _either(call: Callable[..., Any], seconds: float) -> object:
-    return call(seconds)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -481,7 +524,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
 def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) -> None:
     """The failure of a program that asks for no `__name__`, or is in no file: nobody runs it again."""
     src, dst, program = tmp_path / "in", tmp_path / "out", tmp_path / "mine.py"
-    expected = texts(src, 4, rows=600_000)
+    expected = much(src)
     program.write_text(
         f"import sys\nprint('once')\nsys.argv[1:] = ['ingest', {str(src)!r}, {str(dst)!r}]\n"
         "from penstock.cli import main\nmain()\n"

@@ -289,6 +289,26 @@ def test_a_day_with_directories_below_it(days: Output) -> None:
     assert len(days.visible(".json")) == 2
 
 
+def test_a_day_whose_hours_are_buckets_by_now(days: Output) -> None:
+    """The failure of `_SUCCESS` in a day that rows came to: by hours they lie below it. It is taken away, and what waits waits for them."""
+    by_day = days.sink(**READY)
+    run(days, by_day, 0, "29T10:00", "30T10:00", "31T00:30", final=True)
+    assert marked(days) == ["dt=2026-01-29"]
+    by_hour = days.sink(**READY | {"bucketBy": "dt={ts:%Y-%m-%d}/hour={ts:%H}", "partitionReadyDelay": "2h"})
+    run(days, by_hour, 1, "30T23:30", "31T01:59")
+    assert marked(days) == ["dt=2026-01-29"]
+    run(days, by_hour, 2, "29T23:10", "30T23:40")
+    assert marked(days) == []
+    assert events(by_hour)[-1] == "reopened dt=2026-01-29/hour=23"
+    run(days, by_hour, 3, "31T02:01")
+    told = events(by_hour)
+    assert told.index("published dt=2026-01-30/hour=23") < told.index("ready dt=2026-01-30")
+    assert "dt=2026-01-30" in marked(days)
+    run(days, by_hour, 4, "31T03:00", final=True)
+    assert "dt=2026-01-29/hour=23" in marked(days)
+    assert "dt=2026-01-29" not in marked(days)
+
+
 def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
     """A null has a directory, which never is complete, and holds nothing up."""
     sink = days.sink(**READY)

@@ -445,7 +445,7 @@ def test_a_file_that_shrinks_while_it_is_read(
         return read(self, offset, length)
 
     monkeypatch.setattr(LocalReadHandle, "read", cut)
-    with pytest.raises(FileChanged, match=f"{path}.*the file shrank since.*start again"):
+    with pytest.raises(FileChanged, match=f"{path}.*the file has shrunk.*start again"):
         names.read(reading(schema, fmt), [{"path": path, "start": start, "k": 0}])
 
 
@@ -581,11 +581,10 @@ def test_two_partitions_that_found_two_versions(names: Names) -> None:
 def test_a_copy_of_a_task_reads_the_same(names: Names) -> None:
     """Of two copies of a task, of which one looked before the file was rewritten and the other behind, one reads and one fails."""
     path = names.put("a", b"one\n")
-    notes = names.moment()
+    notes, copy = names.moment(), names.moment()
+    assert copy.agreed({}, reasons=True) == {}  # it lists the notes before the other puts its own
     sights = {path: [4, 5, "6"]}
     assert notes.agreed(sights, reasons=True) == {path: [[4, 5, "6"]]}
-    copy = names.moment()
-    copy._earlier = lambda: iter(())  # type: ignore[method-assign]  # it listed the notes before the other put its own
     assert copy.agreed({path: [9, 9, "9"]}, reasons=True) == {path: [[4, 5, "6"]]}
 
 
@@ -599,6 +598,35 @@ def test_a_damaged_note_is_told(names: Names) -> None:
     note.write_bytes(note.read_bytes().replace(b"4", b"5", 1))
     with pytest.raises(DamagedState, match="is damaged"):
         names.read(reading(), rows, names.moment())
+
+
+def test_a_chunk_reads_the_notes_of_its_own_names(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure of a batch of a million names, of which each chunk read all notes of those before: 10,000 chunks, 50 million readings."""
+    chunks, names_each = 40, 20
+    asked: list[str] = []
+    read = Pins._read
+
+    def counted(notes: Pins, name: str) -> dict[str, Any]:
+        asked.append(name)
+        return read(notes, name)
+
+    monkeypatch.setattr(Pins, "_read", counted)
+
+    def noted(notes: Pins, chunk: int, size: int) -> None:
+        again = [0, 1] if chunk else []  # names of the first chunk come again in each
+        paths = [str(number) for number in (*again, *range(chunk * names_each, (chunk + 1) * names_each))]
+        given: dict[str, Any] = {path: [size, 2, path] for path in paths}
+        agreed = notes.agreed(given, reasons=False)
+        assert agreed == {path: [[1, 2, path]] for path in paths}
+
+    first = names.moment()
+    for chunk in range(chunks):
+        noted(first, chunk, 1)
+    assert len(asked) == 1, "the note of the names that come again"
+    second = names.moment(run="another")
+    for chunk in reversed(range(chunks)):
+        noted(second, chunk, 9)
+    assert len(asked) <= 1 + 3 * chunks
 
 
 def test_old_notes_go(names: Names) -> None:

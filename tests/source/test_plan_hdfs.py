@@ -66,6 +66,22 @@ def test_another_clock(skewed: Skewed, time: FakeClock, ahead: int) -> None:
     assert names(planning, planning.latest(start)) == ["a"]
 
 
+def test_this_machines_clock_is_set(skewed: Skewed, time: FakeClock) -> None:
+    """The failure of a server's clock that was known by one which was set since: a file settles no earlier."""
+    planning = planner(skewed)
+    start = planning.initial()
+    skewed.storage().now_ns()
+    for ahead in (30, -3600, 50):
+        time.jump(ahead)
+        skewed.ahead -= ahead
+        put(skewed.storage(), f"/in/{ahead}", b"line\n")
+        time.sleep(0.9)
+        assert planning.latest(start) == start
+        time.sleep(0.2)
+        start = planning.latest(start)
+        assert names(planning, start) == [str(ahead)]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_clock_that_steps_back(
     skewed: Skewed, time: FakeClock, caplog: pytest.LogCaptureFixture, restart: bool

@@ -118,7 +118,7 @@ def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
 
     name("a\n".encode("utf-16"), 1)
     with pytest.raises(
-        BadRecord, match=f"{names}', byte 0: .*expected a list of names, text in UTF-8 .*write it so"
+        BadRecord, match=f"{names}', byte 0: .*expected UTF-8, in a list of names, text in UTF-8 .*write it so"
     ) as caught:
         run(spark, stage, str(names))
     assert "encoding=" not in str(caught.value), "which is that of the files that are named"
@@ -228,7 +228,7 @@ def test_what_makes_no_sense_is_refused(stage: Stage, source: dict[str, Any], me
 
 def test_frames_that_are_refused(spark: SparkSession, stage: Stage) -> None:
     """A DataFrame that is no stream, one without a column path, and the option in a query of one's own are refused with what to do."""
-    with pytest.raises(OptionError, match=r"no stream.*spark.readStream.table"):
+    with pytest.raises(OptionError, match=r"not a stream.*spark.readStream.table"):
         run(spark, stage, spark.createDataFrame([("a",)], "path string"))
     with pytest.raises(OptionError, match="path='path'"):
         run(spark, stage, scanned(spark, stage).select("size"))

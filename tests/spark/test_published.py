@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from typer.testing import CliRunner
 
 from penstock import errors
+from penstock.cli.app import app
 from penstock.errors import CallbackFailed, EventsLost, OptionError
 from tests.support.stage import Stage
 
@@ -61,6 +64,33 @@ def test_each_file_is_a_row_over_restarts_and_replays(spark: SparkSession, stage
         assert (row["rows"], row["size"]) == (1, (stage.dst / row["path"]).stat().st_size)
         assert row["time"].startswith("20")
     assert len({row["sink"] for row in rows}) == 1
+
+
+def test_a_query_that_is_told_of_what_it_writes(spark: SparkSession, stage: Stage) -> None:
+    """The failure of a loop that nobody saw: an output that gets the events of its own files. With the sink that is meant it goes on."""
+    write(spark, stage, "a", "1")
+    (sink,) = (path.name for path in (stage.dst / "_penstock").iterdir())
+
+    def follow(**options: str) -> None:
+        frame = spark.readStream.format("penstock").option("emit", "published").options(**options).load(str(stage.dst))
+        writer = frame.select("path").writeStream.format("penstock").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst)).awaitTermination()
+
+    def files() -> int:
+        return len(list(stage.dst.glob("part-*")))
+
+    follow()
+    assert files() == 2
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="PST-101.*reads the events of its own output") as caught:
+            follow()
+    line = str(errors.of(caught.value)).partition("and then: penstock ")[2]
+    assert CliRunner().invoke(app, [*shlex.split(line), "--nothing-written"]).exit_code == 0
+    for _ in range(2):
+        follow(sinkId=sink)
+    write(spark, stage, "b", "2")
+    follow(sinkId=sink)
+    assert files() == 4
 
 
 def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -481,3 +482,23 @@ def test_a_query_that_reads_what_it_writes(spark: SparkSession, stage: Stage, be
     assert sorted(path.read_text() for path in kept.glob("part-*")) == ["a\n", "b\n"]
     write(read(spark, stage, **options), stage, checkpoint="another")
     assert stage.lines() == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("more", [{}, {"stateLocation": "state"}])
+def test_a_query_of_several_paths_that_reads_what_it_writes(
+    spark: SparkSession, stage: Stage, more: dict[str, str]
+) -> None:
+    """The failure of a loop that nobody saw: of several paths, one of which is the output, also with a plan beside the offset."""
+    for number in range(400 if more else 1):
+        stage.put(f"{number}-{'x' * 150}.txt", str(number))
+    stage.dst.mkdir()
+    (stage.dst / "b.txt").write_text("b\n")
+    paths = json.dumps([str(stage.dst)])
+    options = {name: str(stage.root / value) for name, value in more.items()}
+    write(read(spark, stage, paths=paths, settle=0, **options), stage)
+    for number in range(400 if more else 1):
+        (stage.dst / f"{number}-{'y' * 150}.txt").write_text("c\n")
+    with pytest.raises(PySparkException, match=r"PST-101.*out/part-.*-0-0.txt' was written by this query"):
+        write(read(spark, stage, paths=paths, settle=0, **options), stage)
+    if more:
+        assert '"at":' in (stage.checkpoint / "offsets" / "1").read_text()

@@ -108,11 +108,11 @@ def test_a_file_system_without_hard_links_is_told_as_one(
     storage = LocalStorage()
     put(storage, f"{root}/a", b"a")
     monkeypatch.setattr(os, "link", refused)
-    calls: list[Callable[[], None]] = [
+    ways: list[Callable[[], object]] = [
         lambda: storage.put_if_absent(f"{root}/b", b"b"),
         lambda: storage.publish(f"{root}/a", f"{root}/b"),
     ]
-    for publishes in calls:
+    for publishes in ways:
         with pytest.raises(StorageError, match="b.: .*; name a place on another file system, or") as raised:
             publishes()
         assert ("no hard links" in raised.value.message) == (number == errno.EPERM)

@@ -97,8 +97,16 @@ class ToyReader:
 class ToyStorage(ShownInListings):
     """See `Storage`."""
 
-    goes_on = reads_open = takes_colons = moves = True
-    tags_contents = of_this_host = has_directories = takes_checkpoints = False
+    goes_on = reads_open = takes_colons = moves = lists_in_order = True
+    tags_contents = of_this_host = has_directories = False
+    reads_ahead = is_paid = needs_contest = False
+
+    def checkpoint_at(self, path: str, given: str | None) -> None:
+        """Say that Spark's JVM does not know it."""
+
+    def bytes_below(self, root: str) -> int:
+        """Return a number that is large: a dictionary takes keys of any length."""
+        return 1 << 20
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
         """Take the name, or say that it is taken."""

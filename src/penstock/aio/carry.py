@@ -14,13 +14,15 @@ Between processes they are an Arrow IPC stream. In Spark's state its schema also
 goes in and comes out, and the `key`: a state with other ones is refused), `run`, and `finished`: how many chunks of output lie beside the
 rows, for the next batch to emit. It has no columns where no rows are left.
 
-**Time.** Within a run of the query a row's age is that of the wall clock, never below zero, so that a clock that was set back
-does no harm. A run that takes up the rows of another one begins their time anew: how long the query was down says nothing
+**Time.** Within a run of the query a row's age is that of the wall clock, never below zero. A clock that was set ahead by an hour would
+have all rows time out at once: so the metadata has `host`, `now` and `monotonic`, by which a process of the same host knows by how much
+it was set since. A run that takes up the rows of another one begins their time anew: how long the query was down says nothing
 of the service, and a row whose time was over before its first call would fail at every restart.
 """
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,7 @@ from penstock.aio.rows import ERROR_TYPE, Columns, Row, Shape
 from penstock.errors import DamagedState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 VERSION = "1"
 _OURS = 3
@@ -79,7 +81,7 @@ class Form:
     def kept(self, left: Sequence[Carried], finished: int, run: str) -> bytes:
         """Return what Spark's state keeps: rows that an operator left, whose outcomes fit the schema, and a count of chunks."""
         packed = [self._packed(list(rows)) for _, rows in groupby(left, lambda carried: id(carried.row._columns))]  # noqa: SLF001 - the row's own place
-        about = {"version": VERSION, "columns": self.columns, "run": run, "finished": str(finished)}
+        about = {"version": VERSION, "columns": self.columns, "run": run, "finished": str(finished)} | _now()
         schema = packed[0].schema if packed else pa.schema([])
         return dumped(packed, schema.with_metadata(about))
 
@@ -121,14 +123,29 @@ class Form:
             )
             raise DamagedState(msg)
         same_run = about["run"] == run
-        rows = [carried for batch in stream for carried in self._unpacked(batch, same_run=same_run)]
+        now = clock.now_ns() - _set_since(about)
+        rows = [carried for batch in stream for carried in self._unpacked(batch, now if same_run else None)]
         return rows, int(about["finished"])
 
-    def _unpacked(self, batch: pa.RecordBatch, *, same_run: bool) -> Iterable[Carried]:
-        columns, now = self.opened(batch), clock.now_ns()
+    def _unpacked(self, batch: pa.RecordBatch, now: int | None) -> Iterable[Carried]:
+        """Yield the rows of a batch; `now` is by the clock that they were kept by, `None` where their age begins anew."""
+        columns = self.opened(batch)
         for row, past in zip(columns.rows(), batch.column(batch.num_columns - 1).to_pylist(), strict=True):
-            age = max(now - past["admitted"], 0) / clock.SECOND_NS if same_run else 0.0
+            age = 0.0 if now is None else max(now - past["admitted"], 0) / clock.SECOND_NS
             yield Carried(row, past["attempts"], age, _outcome(row, past))
+
+
+def _now() -> dict[str, str]:
+    """Return what it is by both clocks of this host: how old a row is does not follow from one that may be set meanwhile."""
+    return {"host": socket.gethostname(), "now": str(clock.now_ns()), "monotonic": repr(clock.monotonic())}
+
+
+def _set_since(about: Mapping[str, str]) -> int:
+    """Return by how many nanoseconds the clock was set since `_now`; 0 where that cannot be told: elsewhere, or behind a restart."""
+    passed = clock.monotonic() - float(about.get("monotonic", "inf"))
+    if about.get("host") != socket.gethostname() or passed < 0:
+        return 0
+    return clock.now_ns() - int(about["now"]) - round(passed * clock.SECOND_NS)
 
 
 def _outcome(row: Row, past: dict[str, Any]) -> RowOutcome | None:

@@ -8,6 +8,7 @@ the object on stdout, so that there is always one. A traceback is printed for `P
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import json
 import os
@@ -74,6 +75,9 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             _fail(error, 1, as_json=as_json)
         raise typer.Exit(answer.exit_status)
 
+    # The help would keep the line breaks of the source in all paragraphs but the first.
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return run
 
 

@@ -184,7 +184,7 @@ def _not_started(lines: list[str], error: Exception) -> PenstockError:
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
     advice = "see what is not well with: penstock doctor"
     if any(_CRASHED in line for line in lines):
-        advice = "Java has crashed; if it does so again, have the archive of classes that it begins with made anew: penstock warmup"
+        advice = "Java has crashed; if it does so again, make its archive of classes anew: penstock warmup"
     return PenstockError(f"Spark did not start: {why}; {advice}")
 
 

@@ -10,9 +10,14 @@ from penstock.ingestion.reset import reset as set_back
 from penstock.units import format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
+    from penstock.ingestion.reset import Reset
+
 _SHOWN = 20
+_NAMED = 3
 
 
 def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes: bool, query_ended: bool) -> Answer:
@@ -32,6 +37,8 @@ def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes
         "bytes": done.bytes,
         "rows": done.rows,
         "reset": done.batch is not None,
+        "late": list(done.late),
+        "passed_over": list(done.passed_over),
     }
 
     def show(out: Console) -> None:
@@ -39,13 +46,27 @@ def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes
             out.print(path, soft_wrap=True)
         if len(done.files) > _SHOWN:
             out.print(f"... and {len(done.files) - _SHOWN:,} more: --json has all")
-        again = f"{counted(len(done.files), 'file')} ({format_size(done.bytes)})"
-        kept = f"{dst} keeps the {counted(done.rows, 'row')} that it has"
-        if done.batch is not None:
-            out.print(f"the next start reads {again} again; {kept}", soft_wrap=True)
-        elif done.files:
-            out.print(f"would read {again} again; {kept}; nothing was changed: --yes does it", soft_wrap=True)
-        else:
-            out.print("nothing would be read again", soft_wrap=True)
+        if done.at_beginning:
+            out.print("nothing would be read again: nothing was read", soft_wrap=True)
+            return
+        line = f"{_again(done, would=done.batch is None)}; {dst} keeps the {counted(done.rows, 'row')} that it has"
+        out.print(line if done.batch is not None else f"{line}; nothing was changed: --yes does it", soft_wrap=True)
 
     return Answer(facts, show)
+
+
+def _again(done: Reset, *, would: bool) -> str:
+    """Return in words what is read again, or would be."""
+    again = f"{counted(len(done.files), 'file')} ({format_size(done.bytes)})" if done.files else "nothing"
+    parts = [f"would read {again} again" if would else f"the next start reads {again} again"]
+    if done.late:
+        parts.append(f"and {_some(done.late)}, which came too late, for the first time")
+    if done.passed_over:
+        parts.append(f"and {'would pass' if would else 'passes'} over {_some(done.passed_over)}, which nobody has read")
+    return ", ".join(parts)
+
+
+def _some(paths: Sequence[str]) -> str:
+    """Return how many files these are, and the first of them."""
+    more = ", ..." if len(paths) > _NAMED else ""
+    return f"{counted(len(paths), 'file')} ({', '.join(paths[:_NAMED])}{more})"

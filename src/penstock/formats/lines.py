@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BOM = b"\xef\xbb\xbf"
 BLOCK_BYTES = 8 << 20
 RECORD_BYTES_MAX = 1 << 30
+NO_SEPARATOR = "; is lineSep (or a quote of csv) what the file has?"  # what is to be done about a record without an end
 _PEEK_BYTES = 64 << 10
 _WHITE_STEPS = 16  # bytes at which a record is looked at one by one for something else than white space
 
@@ -268,9 +269,7 @@ def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]
     while at < end:
         data = read(at, min(chunk_bytes, end - at))
         if not data:
-            msg = (
-                f"there is nothing at byte {at} of {end} or more planned: the file shrank since; put it back as it was"
-            )
+            msg = f"there is nothing at byte {at} of {end} or more that were planned: the file has shrunk; put it back as it was"
             raise FileChanged(msg)
         yield data
         at += len(data)
@@ -331,10 +330,7 @@ def assembled(
 
 def too_long(offset: int, record_bytes_max: int) -> BadRecord:
     """Return the error for a record at `offset` that is longer than allowed."""
-    msg = (
-        f"found a record of more than {format_size(record_bytes_max)}, expected a separator before that; "
-        "is lineSep (or a quote of csv) what the file has?"
-    )
+    msg = f"found a record of more than {format_size(record_bytes_max)}, expected a separator before that{NO_SEPARATOR}"
     return BadRecord(msg, offset=offset)
 
 

@@ -188,12 +188,7 @@ class Preview:
     def is_settled(self, number: int) -> bool:
         """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote is visible."""
         query = self.checkpoint.query_id()
-        if query is None or in_flight(self.checkpoint) is not None:
-            return False
-        ledger = self.sink_of(query).ledger
-        look = ledger.look()
-        head = ledger.head(look)
-        return look.is_published(head) and not head.open and head.last_batch(query) == number
+        return query is not None and is_settled(self.checkpoint, self.sink_of(query), number)
 
     def _check_late(self, standing: NotReadYet) -> None:
         """Have late files that no offset tells of be the problem, where the option says so."""
@@ -287,6 +282,15 @@ class Preview:
             if sum(counts.values()) >= _SAMPLED_ROWS:
                 break
         return counts
+
+
+def is_settled(checkpoint: Checkpoint, sink: Sink, number: int) -> bool:
+    """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote to `sink` is visible."""
+    if in_flight(checkpoint) is not None:
+        return False
+    look = sink.ledger.look()
+    head = sink.ledger.head(look)
+    return look.is_published(head) and not head.open and head.last_batch(checkpoint.query_id() or "") == number
 
 
 def _batch(number: int, plan: list[Split], *, again: bool) -> PlannedBatch:

@@ -42,11 +42,12 @@ from penstock.query.batch import Task
 from penstock.query.entries import Entries
 from penstock.query.writing import Bound
 from penstock.session.processors import cores
-from penstock.source.configured import carried_row
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from penstock.ingestion.planning import Planning
     from penstock.query.batch import Batch
@@ -58,11 +59,10 @@ if TYPE_CHECKING:
 class QueryHere:
     """One run of a query over what is there now.
 
-    `ended` returns the offset at the end of a batch that is planned, `sink_id` is what the user calls the sink, if he does.
+    `sink_id` is what the user calls the sink, if he does.
     """
 
     checkpoint: Checkpoint
-    ended: Callable[[int], dict[str, Any]]
     planner: Planning
     writing: QueryWriting[Any, Any]
     sink_id: str | None
@@ -104,7 +104,7 @@ class QueryHere:
 
     def _offset(self, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch; in front of the first one, like Spark, what its planner begins with now."""
-        return self.planner.initial() if number < 0 else self.ended(number)
+        return self.planner.initial() if number < 0 else self.planner.offset(self.checkpoint, number)
 
     def _plan(self, number: int, end: dict[str, Any]) -> None:
         try:
@@ -123,16 +123,16 @@ class QueryHere:
         """Return the batch as its entry has it. Raises `Fenced` where that is not the plan of this driver any more."""
         batch = self.checkpoint.batch(query, number)
         with suppress(DamagedState):  # it is gone
-            if self.ended(number) == json.loads(json.dumps(end)):
+            if self.planner.offset(self.checkpoint, number) == json.loads(json.dumps(end)):
                 return batch
         raise self._overtaken()
 
     def _batch(self, workers: Workers, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
         """Write and commit one batch that is planned, for the first time or again. Raises `WorkersEnded`, as well as what it meets."""
         bound = Bound(self.sink_id or batch.query, driver, batch)
-        started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end)
+        started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end, batch)
         reports: list[TaskReport[Any]] = []
-        calls = [(started, Task(batch.query, batch.number, number), text) for number, text in enumerate(tasks.carried)]
+        calls = [(started, Task(batch.query, batch.number, number), rows) for number, rows in enumerate(tasks.carried)]
         try:
             reports = workers.each(_written, calls, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
@@ -143,14 +143,14 @@ class QueryHere:
         Entries(self.checkpoint).done(batch.number)
 
 
-def _written(started: Started[Any, Any], task: Task, carried: str) -> TaskReport[Any]:
+def _written(started: Started[Any, Any], task: Task, carried: Sequence[pa.RecordBatch]) -> TaskReport[Any]:
     """Write the rows of one task; called in the process that is to do it."""
-    return started.write(task, iter([carried_row(carried)]))
+    return started.write(task, iter(carried))
 
 
 def _killed() -> PenstockError:
     msg = (
-        "a process that wrote for this ingest has ended under way (killed, or out of memory); what is committed stays, nothing else is "
-        "visible, and the same call goes on from there"
+        "a process that wrote for this ingest ended before it was done (killed, or out of memory); what is committed stays, nothing else "
+        "is visible, and the same call goes on from there"
     )
     return PenstockError(msg)

@@ -187,10 +187,14 @@ class NamedInput(FileInput):
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
         """Return the splits of what is named."""
-        return self.names.splits(spark, self.options, stage, f"{location}/penstock/named", tasks)
+        return self.names.splits(spark, self.options, stage, _notes_of_names(location), tasks)
 
-    def planner_here(self, stage: Stage, location: str, tasks: int) -> None:
-        """Return nothing: the rows are Spark's."""
+    def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
+        """Return the planner of lists and of what an output publishes, which names files on this host; rows of a DataFrame are Spark's."""
+        if not self.storage.of_this_host:
+            return None
+        packed = isinstance(stage.reading.form, TableFormat)
+        return self.names.planner_here(self.options, stage, _notes_of_names(location), tasks, packed=packed)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:  # noqa: ARG002 - one of `Input`
         """Return nothing: it is that of the rows."""
@@ -241,6 +245,10 @@ class TopicInput:
         return 0
 
 
+def _notes_of_names(location: str) -> str:
+    return f"{location}/penstock/named"
+
+
 def _carried(location: str) -> dict[str, str]:
     """Return the source options that make splits of the plan."""
     return {"emit": SPLITS, "stateLocation": f"{location}/penstock"}
@@ -249,7 +257,7 @@ def _carried(location: str) -> dict[str, str]:
 def _is_strict(source: Mapping[str, Any]) -> bool:
     """Tell whether SRC has to be there; what the option may be is checked with all others."""
     given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
-    return text(given).lower() != "false"
+    return text("strictMode", given).lower() != "false"
 
 
 def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
@@ -260,6 +268,6 @@ def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
     name = by_name.get("paths")
     if name is None:
         return ()
-    paths = [locate(path, name="paths")[1] for path in path_list(source.pop(name), "paths")]
+    paths = [locate(path, name="paths")[1] for path in path_list(text(name, source.pop(name)), "paths")]
     source["paths"] = json.dumps(paths)
     return tuple(paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.ingestion.dry import is_settled
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.job import Job
 from penstock.ingestion.stage import LIVE_SINK, Stage
@@ -32,7 +33,7 @@ class JobHere(Job):
         if not Stage.of(self._stage).is_ours or self._planner() is None:
             return False
         numbers, query = self._checkpoint.numbers("offsets"), self._checkpoint.query_id()
-        if not numbers or query is None or self.preview().is_settled(numbers[-1]):
+        if not numbers or query is None or is_settled(self._checkpoint, self.sink(query), numbers[-1]):
             return True
         return not self._runs(query, self.sink(query).ledger.head().owner)
 
@@ -48,9 +49,7 @@ class JobHere(Job):
         writing = QueryWriting(
             partial(open_ingest, options), checkpoint=self._checkpoint.location, sink_id=options["sinkId"]
         )
-        return QueryHere(
-            self._checkpoint, partial(self._input.offset, self._checkpoint), planner, writing, options["sinkId"]
-        )
+        return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
 
     def _runs(self, query: str, driver: str) -> bool:
         """Tell whether the driver of a batch in flight is another process of this host that lives."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from penstock.errors import BadRecord
+from penstock.formats.lines import NO_SEPARATOR
 from penstock.options import SOURCE, parse
 from penstock.options.published import EMIT
 from penstock.session.task import task_place, task_run
@@ -27,6 +28,7 @@ from penstock.storage import locate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from penstock.query.batch import Task
     from penstock.source.named import NamedFiles
 
 _NAMES = 10_000  # that are looked at together, as many as Spark would hand to a map
@@ -45,16 +47,18 @@ class NameLook:
     run: str
     replays: bool
 
-    def splits(self, batches: Iterable[pa.RecordBatch], *, keep: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the splits of what rows name; see `looking.splits`. Called in a task."""
-        return looking.splits(self.files, batches, self._notes(), keep=keep, replays=self.replays)
+    def splits(
+        self, batches: Iterable[pa.RecordBatch], *, keep: bool, task: Task | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the splits of what rows name; see `looking.splits`. Called in a task, of Spark's unless it is said."""
+        return looking.splits(self.files, batches, self._notes(task), keep=keep, replays=self.replays)
 
-    def _notes(self) -> Pins | None:
-        query, batch, partition = task_place()
+    def _notes(self, task: Task | None) -> Pins | None:
+        query, batch, partition = task_place() if task is None else (task.query, task.batch, task.partition)
         if self.place is None or query is None or batch is None:
             return None
         # The run of a query is its job group, which a program may have set; one of another driver is another run all the same.
-        name = xxhash.xxh3_64_hexdigest(f"{self.run} {task_run()}".encode())
+        name = xxhash.xxh3_64_hexdigest(f"{self.run} {task_run() if task is None else ''}".encode())
         return pins(locate(self.place, name="stateLocation"), Moment(query, batch, partition, name))
 
 
@@ -72,13 +76,13 @@ class LookWhereRead:
         form = {"source": dict(source), "schema": schema, "names": columns.to_json(), "notes": place, "run": run}
         return LookWhereRead(json.dumps(form))
 
-    def splits(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the splits of what was read: lines of lists, or events of an output. Called in a task."""
+    def splits(self, batches: Iterable[pa.RecordBatch], task: Task | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the splits of what was read: lines of lists, or events of an output. Called in a task, of Spark's unless it is said."""
         form = json.loads(self.text)
         options = parse(SOURCE, form["source"], what="source")
         files = NameColumns.from_json(form["names"]).files(options, configured.reading(options, form["schema"]))
         look = NameLook(files, form["notes"], form["run"], replays=True)
-        return look.splits(_names(batches), keep=False)
+        return look.splits(_names(batches), keep=False, task=task)
 
 
 def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,12 +97,13 @@ def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what was read. Of a list that is no text the reader tells which option says what it is, and that is about what is named."""
+    """Yield what was read. Of a list that is none the reader tells which option says what it is, and that is about what is named."""
     try:
         yield from batches
     except BadRecord as error:
+        reason = error.__cause__.message if isinstance(error.__cause__, BadRecord) else error.message
         msg = (
-            f"{error.path!r}, byte {error.offset}: found no text, expected a list of names, text in UTF-8 with a name a line; "
-            "write it so, and start again, nothing of this batch is visible"
+            f"{error.path!r}, byte {error.offset}: {reason.removesuffix(NO_SEPARATOR)}, in a list of names, text in UTF-8 with one name "
+            "on each line; write it so, and start again: nothing of this batch is visible"
         )
         raise BadRecord(msg, path=error.path, offset=error.offset) from error

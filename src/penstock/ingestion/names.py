@@ -16,9 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock import unique
 from penstock.errors import OptionError
 from penstock.formats.schema import to_spark
 from penstock.ingestion.looks import LookWhereRead
+from penstock.ingestion.nameplans import EventPlanner, ListPlanner
+from penstock.ingestion.planning import NamePlanning
 from penstock.options import SOURCE, parse
 from penstock.options.internal import LOOK
 from penstock.options.published import EMIT, PUBLISHED
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.ingestion.planning import NamePlans
     from penstock.ingestion.stage import Stage
     from penstock.query.checkpoint import Checkpoint
 
@@ -134,6 +138,22 @@ class Names:
         if self.kind == EMIT:
             return stream.options(**self._published(source)).load().repartition(tasks)
         return stream.options(**self._lists(source)).load().repartition(tasks)
+
+    def planner_here(
+        self, source: Mapping[str, str], stage: Stage, notes: str, tasks: int, *, packed: bool
+    ) -> NamePlanning | None:
+        """Return what plans what names files, in this process; `None` where that is for Spark. `notes` and `tasks` are as in `splits`."""
+        named = stage.carrier
+        assert isinstance(named, NamedFiles)  # noqa: S101 - it was described with these names
+        if self.kind == EMIT:
+            planner: NamePlans = EventPlanner(parse(PUBLISHED, self._published(source), what="source"))
+        elif self.frame is None and (lists := ListPlanner.of(self._lists(source))) is not None:
+            planner = lists
+        else:
+            return None
+        place = notes if named.needs_notes else None
+        look = LookWhereRead.of(source, to_spark(stage.read_schema), self.columns, place=place, run=unique.token())
+        return NamePlanning(planner, look, tasks, packed)
 
     def changed(self, source: Mapping[str, str], checkpoint: Checkpoint, number: int) -> int:
         """Return how many splits of lists that a batch is planned to read are not as they were."""

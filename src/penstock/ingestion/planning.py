@@ -8,20 +8,52 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from penstock.formats.codecs import codec_of
+from penstock.ingestion.topics import topic_offset
 from penstock.kafka import carried as topics
 from penstock.kafka.offset import ranges
+from penstock.query.batch import Task
 from penstock.source import configured
 from penstock.source.dividing import weight
+from penstock.source.splitruns import splits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
+    from penstock.ingestion.looks import LookWhereRead
     from penstock.kafka.plan import TopicPlanner
+    from penstock.query.batch import Batch
+    from penstock.query.checkpoint import Checkpoint
     from penstock.source.cursor import Split
     from penstock.source.plan import Planner
+
+    class Plans(Protocol):
+        """What a planner is asked."""
+
+        def initial(self) -> dict[str, Any]:
+            """Return the offset in front of the first batch."""
+
+        def prepare_available_now(self) -> None:
+            """Take what is there now as all there is."""
+
+        def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+            """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
+
+    class NamePlans(Plans, Protocol):
+        """A planner of what names files."""
+
+        def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+            """Return the offset at the end of a batch that was planned. Raises `DamagedState`."""
+
+        def rows(self, start: Mapping[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+            """Yield the rows of a batch that name files, the same at each call."""
+
 
 # What is read in less time than processes take to begin, about; and what of a packed file counts for, which may be many times as much.
 _APART_WEIGHT = 16 << 20
@@ -30,9 +62,9 @@ _APART_OFFSETS = 100_000
 
 
 class Tasks(NamedTuple):
-    """What is carried to the tasks of a batch, as text, and in how many processes of their own so much is worth to be read: 0 in none."""
+    """The rows that are carried to each task of a batch, and in how many processes of their own so much is worth to be read: 0 in none."""
 
-    carried: list[str]
+    carried: Sequence[Sequence[pa.RecordBatch]]
     processes: int
 
 
@@ -45,7 +77,7 @@ def _processes(work: int, worth_one: int) -> int:
 class Planning(ABC):
     """Plans one batch after the other. Each offset is JSON, and a batch is what lies between two of them; raises what `planner` does."""
 
-    planner: Planner | TopicPlanner
+    planner: Plans
 
     def initial(self) -> dict[str, Any]:
         """Return the offset in front of the first batch."""
@@ -62,9 +94,13 @@ class Planning(ABC):
     def committed(self, end: dict[str, Any]) -> None:  # noqa: B027 - nothing, where an offset is all of its plan
         """Forget what is needed for no batch up to this offset any more."""
 
+    def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+        """Return the offset at the end of a batch that was planned. Raises `DamagedState`."""
+        return checkpoint.only_offset(number)
+
     @abstractmethod
-    def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:
-        """Return the tasks of a batch, from its offsets alone; one where little is to do: several would be several parts, for nothing."""
+    def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
+        """Return the tasks of a batch, from its offsets; one where little is to do: several would be several parts, for nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +114,40 @@ class FilePlanning(Planning):
         """Delete plans beside offsets."""
         self.planner.committed(end)
 
-    def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:  # noqa: ARG002 - one of `Planning`
+    def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:  # noqa: ARG002 - one of `Planning`
         """Return the splits that the offset has, and their zone."""
         tasks, zone = self.planner.tasks(end), self.planner.zone(end)
-        processes = _processes(sum(self._work(split) for task in tasks for split in task), _APART_WEIGHT)
+        processes = _processes(sum(_work(split, packed=self.packed) for task in tasks for split in task), _APART_WEIGHT)
         if not processes:
             tasks = [[split for task in tasks for split in task]]
-        return Tasks([configured.carried_text(task, zone) for task in tasks if task], processes)
+        return Tasks([[configured.carried(task, zone)] for task in tasks if task], processes)
 
-    def _work(self, split: Split) -> int:
-        """Return the bytes that reading a split is, about."""
-        packed = self.packed or codec_of(split.file.path)
-        return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
+
+@dataclass(frozen=True)
+class NamePlanning(Planning):
+    """Plans what names files, which are looked at here, behind the plan: what was found is noted, and dealt out to `count` tasks.
+
+    `packed` is as in `FilePlanning`.
+    """
+
+    planner: NamePlans
+    look: LookWhereRead
+    count: int
+    packed: bool
+
+    def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+        """Return how far what names files was read."""
+        return self.planner.offset(checkpoint, number)
+
+    def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
+        """Return the splits of what is named between two offsets, dealt out one by one. Raises what `looking.splits` does."""
+        at = Task(batch.query, batch.number, 0)
+        looked = list(self.look.splits(self.planner.rows(start, end), at))
+        work = sum(_work(split, packed=self.packed) for rows in looked for split in splits_of(rows))
+        processes = _processes(work, _APART_WEIGHT)
+        count = self.count if processes else 1
+        dealt = [[rows.take(_every(count, first, rows.num_rows)) for rows in looked] for first in range(count)]
+        return Tasks([task for task in dealt if any(rows.num_rows for rows in task)], processes)
 
 
 @dataclass(frozen=True)
@@ -99,7 +157,22 @@ class TopicPlanning(Planning):
     planner: TopicPlanner
     count: int
 
-    def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:
+    def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+        """Return the positions in all partitions."""
+        return topic_offset(checkpoint, number)
+
+    def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:  # noqa: ARG002 - one of `Planning`
         """Return the ranges between two offsets."""
         processes = _processes(sum(each.offsets for each in ranges(start, end)), _APART_OFFSETS)
-        return Tasks(topics.carried(start, end, self.count if processes else 1), processes)
+        shares = topics.carried(start, end, self.count if processes else 1)
+        return Tasks([[configured.carried_row(share)] for share in shares], processes)
+
+
+def _work(split: Split, *, packed: bool) -> int:
+    """Return the bytes that reading a split is, about."""
+    packed = packed or codec_of(split.file.path) is not None
+    return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
+
+
+def _every(count: int, first: int, rows: int) -> np.ndarray[Any, Any]:
+    return np.arange(first, rows, count)

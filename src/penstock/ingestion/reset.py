@@ -31,7 +31,7 @@ from penstock.source.plan import Planner
 from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.source.cursor import FileVersion
 
@@ -42,13 +42,18 @@ _EARLIEST = -(1 << 63)
 class Reset:
     """What a reset does: the files (paths below `src`) that would be read again, and their bytes; `rows` that the output has, and keeps.
 
-    `batch` is the one that sets the query back, None where nothing was done: it was only asked for, or the query is at its beginning.
+    `batch` is the one that sets the query back, None where nothing was done: it was only asked for, or the query is at its beginning
+    (`at_beginning`). `late` are files that came too late, and would be read for the first time; `passed_over` those that are not read
+    yet, and never would be, since the query would begin behind them (`startingFrom`).
     """
 
     files: tuple[str, ...]
     bytes: int
     rows: int
     batch: int | None = None
+    late: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    at_beginning: bool = False
 
 
 @named
@@ -74,15 +79,15 @@ def reset(
     reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
     rows = sum(head.total_rows for _, head in reading.sinks)
     if not _has_read(reading.last_offset()):
-        return Reset((), 0, rows)
-    files = sorted(_read_again(reading), key=lambda file: file.order)
+        return Reset((), 0, rows, at_beginning=True)
+    files, late, passed_over = _by_fate(reading)
     batch = None
     if really:
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
         cleaner, reader = _cleaning(reading)
         if cleaner is not None:
             cleaner.forget(reader)  # for others who clean; the next start does it, too
-    return Reset(tuple(file.path for file in files), sum(file.size for file in files), rows, batch)
+    return Reset(_paths(files), sum(file.size for file in files), rows, batch, _paths(late), _paths(passed_over))
 
 
 def _has_read(offset: Mapping[str, Any]) -> bool:
@@ -108,20 +113,32 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
     return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
 
 
-def _read_again(reading: ReadingQuery) -> Iterator[FileVersion]:
-    """Yield the files that were read, wholly or in part, and would be read again."""
+def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
+    """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
     options = reading.options
-    if options["startingFrom"] == "latest":
-        return
-    floor = _EARLIEST if options["startingFrom"] == "earliest" else options["startingFrom"]
+    late: list[FileVersion] = []
+    waiting: list[FileVersion] = []
+    future: list[FileVersion] = []
     if options["follow"]:
-        scan, never_read = Scan.of(reading.storage, reading.root, options), set[str]()
+        scan = Scan.of(reading.storage, reading.root, options)
         scan.refresh()
     else:
         standing = reading.standing()
         scan = standing.scan
-        never_read = {entry.file.path for entry in standing.late}
-        never_read |= {file.path for files in (standing.held, standing.future, standing.waiting) for file in files}
+        late = [entry.file for entry in standing.late]
+        waiting, future = [*standing.held, *standing.waiting], list(standing.future)
+    begins = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(options["startingFrom"])
+    floor: int = options["startingFrom"] if begins is None else begins
+    never_read = {file.path for file in (*late, *waiting, *future)}
     cleaner, reader = _cleaning(reading)
     files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
-    yield from (file for file in files if file.path not in never_read and file.modified_ns >= floor)
+    again = [file for file in files if file.path not in never_read and file.modified_ns >= floor]
+    return (
+        again,
+        [file for file in late if file.modified_ns >= floor],
+        [file for file in (*late, *waiting) if file.modified_ns < floor],
+    )
+
+
+def _paths(files: Iterable[FileVersion]) -> tuple[str, ...]:
+    return tuple(file.path for file in sorted(files, key=lambda file: file.order))

@@ -15,7 +15,7 @@ class Batch:
 
     `final`: no batch follows, the query ends with this one. `read_until_ns`: with it all files are read that were modified before that,
     0 where nothing was read; `None` if that is not known of all sources. `plans` are the end offsets of those sources that are ours, in the
-    process that has read the checkpoint; they do not travel.
+    process that has read the checkpoint, and of published files from where on (`before`) they go to where; they do not travel.
     """
 
     query: str

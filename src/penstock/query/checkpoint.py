@@ -28,6 +28,8 @@ from penstock.query.records import state_bytes
 from penstock.storage import locate, names_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from penstock.storage import Storage
 
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
@@ -40,6 +42,15 @@ class Snapshot:
 
     query: str | None = None
     batch: Batch | None = None
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    """Return the object that a line of an offset log is; an empty one for what is none."""
+    try:
+        form = json.loads(line)
+    except ValueError:
+        return {}
+    return form if isinstance(form, dict) else {}
 
 
 class Checkpoint:
@@ -88,8 +99,19 @@ class Checkpoint:
         lines = _lines(text)
         offsets = [self._ours(line, number) for line in lines if line != b"-"]
         until = _read_until(offsets, waiting=len(lines) - len(offsets))
-        plans = tuple(offset for offset in offsets if offset is not None)
+        plans = (*filter(None, offsets), *self._events(lines, number))
         return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans)
+
+    def _events(self, lines: list[bytes], number: int) -> Iterator[dict[str, Any]]:
+        """Yield what the sources of published files among those of batch `number` have for it: from `before` up to `published`, by sink."""
+        ends = [_json(line) for line in lines]
+        if not any("published" in end for end in ends):
+            return
+        earlier = [_json(line) for line in self._lines(number - 1)]
+        for place, end in enumerate(ends):
+            if "published" in end:
+                before = earlier[place] if place < len(earlier) else {}
+                yield {"published": end["published"], "before": end.get("from") or before.get("published", {})}
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
         """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
@@ -108,6 +130,26 @@ class Checkpoint:
             )
             raise DamagedState(msg)
         return offsets[0]
+
+    def sole_offset(self, number: int, what: str, read: Callable[[Any], object]) -> dict[str, Any]:
+        """Return the end offset of batch `number` of a query that has one source, of `what`; `read` raises for what is none of its offsets.
+
+        Raises `DamagedState` where it is not there, or not as it was planned.
+        """
+        try:
+            (form,) = map(json.loads, self._lines(number))
+            read(form)
+        except (DamagedState, ValueError, TypeError) as error:
+            reason = (
+                error.message
+                if isinstance(error, DamagedState)
+                else f"it has no offset of {what}; restore the checkpoint from a copy"
+            )
+            place = f"{self.location}/offsets/{number}"
+            msg = f"{place!r} is damaged or missing: {reason}"
+            raise DamagedState(msg) from error
+        offset: dict[str, Any] = form
+        return offset
 
     def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.

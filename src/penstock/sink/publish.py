@@ -43,7 +43,7 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, PublishConflict
 from penstock.sink.ledger import FinishedFile
 from penstock.sink.quarantine import check_claimed
-from penstock.sink.ready import READY, REOPENED, SUCCESS
+from penstock.sink.ready import READY, REOPENED, SUCCESS, paths_to
 from penstock.sink.rivals import taker
 from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
@@ -138,7 +138,7 @@ def _another_name(
         return None
     renamed = ledger.other_names.give(state, decided.path)
     message = (
-        "sink %r of %r names its files as sink %r does, which was faster to take the name %r: this one's file is %r instead; put {sink} "
+        "sink %r of %r names its files as sink %r does, which took the name %r first: this one's file is %r instead; put {sink} "
         "into fileName of both"
     )
     _log.warning(message, state.sink, root, other, decided.path, renamed)
@@ -159,9 +159,10 @@ def _say(storage: Storage, root: str, staging: str, number: int, mark: Mark) -> 
     path = f"{root}/{mark.bucket}/{SUCCESS}"
     if mark.kind == REOPENED:
         _check_inside(storage, root, storage.resolve(root).rstrip("/"), mark.bucket)
-        storage.delete(path)
-        with suppress(NotThere):  # the directory was taken away
-            storage.persist(f"{root}/{mark.bucket}", [])
+        for bucket in paths_to(mark.bucket):
+            storage.delete(f"{root}/{bucket}/{SUCCESS}")
+            with suppress(NotThere):  # the directory was taken away
+                storage.persist(f"{root}/{bucket}", [])
         return
     _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
     staged = f"{staging}/{number:012d}-ready-{unique.token()}.part"  # swept as others are: no record names it
@@ -179,7 +180,7 @@ def _undo(storage: Storage, root: str, staging: str, ledger: Ledger, state: Stat
     if head.n == state.n:
         return
     for mark in marks:
-        kind = REOPENED if mark.bucket in head.ready.waiting else READY
+        kind = REOPENED if any(mark.bucket in paths_to(bucket) for bucket in head.ready.waiting) else READY
         if kind != mark.kind:
             _say(storage, root, staging, state.n, mark._replace(kind=kind))
 
@@ -205,7 +206,7 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
     try:
         storage.publish(staged, target)
     except AlreadyThere as error:
-        msg = f"{target!r} was put there by somebody else, who is no sink of this directory; move it away and run the same command again"
+        msg = f"{target!r} was put there by somebody else, not by a sink of this directory; move it away and run the same command again"
         raise PublishConflict(msg) from error
     except NotThere as error:
         _confirm(storage, target, file, error)

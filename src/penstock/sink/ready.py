@@ -27,7 +27,10 @@ The failures, and the rule that kills each:
    come for it for rows in time: it is written to and never reopened. The same behind a run without the option. Rule: a record says
    up to which end buckets have been said to be complete; rows of one that ends no later are late, whatever the options. Where ends are
    reckoned otherwise than they were, all that a record says of ends is moved by 26 hours, as far as zones are apart.
-7. *A source that is read again* from its beginning (`penstock reset`): by the cursor of before, each day would be complete as soon as its
+7. *Finer buckets.* A day was said to be complete, or waits; a run whose `bucketBy` shows hours puts rows into directories below it. Rule:
+   what is open below a bucket keeps it waiting; and with a bucket that is reopened all that it lies in loses its `_SUCCESS`, which no
+   record makes again, as it is no bucket any more.
+8. *A source that is read again* from its beginning (`penstock reset`): by the cursor of before, each day would be complete as soon as its
    first rows are visible again. Rule: that watermark is where the source is, also where it goes back.
 """
 
@@ -37,7 +40,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 READY, REOPENED = "ready", "reopened"
 SUCCESS = "_SUCCESS"
@@ -169,7 +172,7 @@ class Ready:
         """Return it with those buckets ready whose time is over, and of which no part is open."""
         if announced is None:
             return self
-        held = {self._time_of(bucket) for bucket in open_buckets}
+        held = {time for bucket in open_buckets for time in paths_to(bucket)}
         over = [b for b, w in self.waiting.items() if b not in held and self._over(w.end_us, announced, now_us)]
         marks = tuple(Mark(READY, bucket, announced.file, announced.event) for bucket in sorted(over))
         waiting = {bucket: w for bucket, w in self.waiting.items() if bucket not in over}
@@ -179,9 +182,7 @@ class Ready:
 
     def _time_of(self, bucket: str) -> str | None:
         """Return the bucket of time that waits and is this one, or that this one lies in."""
-        while bucket and bucket not in self.waiting:
-            bucket = bucket.rpartition("/")[0]
-        return bucket or None
+        return next((time for time in paths_to(bucket) if time in self.waiting), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a record has it, without what is empty."""
@@ -201,6 +202,13 @@ class Ready:
         waiting = {bucket: Waiting(*entry) for bucket, entry in form.get("waiting", {}).items()}
         marks, said_us = marks_of(form.get("marks", ())), form.get("said")
         return Ready(form.get("watermark"), waiting, marks, form.get("total", 0), said_us, form.get("reckoned", ""))
+
+
+def paths_to(bucket: str) -> Iterator[str]:
+    """Yield a bucket and the directories that it lies in, below the output."""
+    while bucket:
+        yield bucket
+        bucket = bucket.rpartition("/")[0]
 
 
 def marks_of(form: Iterable[Any] = ()) -> tuple[Mark, ...]:

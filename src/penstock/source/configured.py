@@ -303,14 +303,9 @@ def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Call
     return how if session == UTC else how.in_zone(unsaid(session))
 
 
-def carried(splits: Iterable[Split], zone: str) -> pa.RecordBatch:
-    """Return the splits of one task, and their zone, as the row that carries them to the stage of an ingest."""
-    return carried_row(carried_text(splits, zone))
-
-
-def carried_text(splits: Iterable[Split], zone: str | None) -> str:
-    """Return the splits of one task, and their zone, which is UTC if none is said, as the text of that row."""
-    return json.dumps({"splits": [split.to_json() for split in splits], "zone": zone or UTC})
+def carried(splits: Iterable[Split], zone: str | None) -> pa.RecordBatch:
+    """Return the splits of one task, and their zone, UTC if none is said, as the row that carries them to the stage of an ingest."""
+    return carried_row(json.dumps({"splits": [split.to_json() for split in splits], "zone": zone or UTC}))
 
 
 def carried_row(carried_text: str) -> pa.RecordBatch:
@@ -370,9 +365,7 @@ def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
 
 
 def _check_format_options(options: Options) -> None:
-    if options["emit"] == "published":
-        msg = "emit=published is for spark.readStream, whose rows a query takes on; an ingest reads the contents of files, emit=records"
-        raise OptionError(msg)
+    schemas.check_emitted(options)
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
     _check_time_patterns(options)

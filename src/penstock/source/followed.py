@@ -54,7 +54,7 @@ from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
 from penstock.source.follow import seen
 from penstock.source.pace import ScanPace
-from penstock.source.plan import _NO_LIMITS, BatchLimits, mark
+from penstock.source.plan import _NO_LIMITS, BatchLimits, marks
 from penstock.source.rotated import GrowingFiles
 from penstock.source.sides import SideRecords
 
@@ -121,7 +121,7 @@ class FollowPlanner:
         self._side = SideRecords(state)
         self._zone = zone
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
-        self._mark = mark(options)
+        self._marks = marks(options)
         self._pace = ScanPace(reading.storage, reading.root, options)
         self._bounded = self._frozen = False
         self._turn = 0
@@ -190,7 +190,7 @@ class FollowPlanner:
             "v": FOLLOW_VERSION,
             "cursor": None,
             "recent": {},
-            "root": self._mark,
+            **self._marks,
             "zone": self._zone,
             "listed": self._growing.listed_ns,
             "read": [self._count, self._bytes],

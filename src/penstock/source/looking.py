@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):/", re.IGNORECASE)
 _LOOKS = 32  # at a time, where a server is asked
+_SHOWN = 1024  # characters of a name
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|/")
 
 
@@ -215,7 +216,9 @@ class _Looking:
         return _Seen(root, FileVersion(below, entry.size, entry.modified_ns, entry.identity))
 
     def _no_file(self, path: str, reason: str, expected: str) -> BadFile:
-        return BadFile(f"{without_credentials(path)!r} {reason}: {expected}; mend what names it, {self._reading.again}")
+        return BadFile(
+            f"{_shown(without_credentials(path))} {reason}: {expected}; mend what names it, {self._reading.again}"
+        )
 
     def _place(self, path: str) -> tuple[str, str] | BadFile:
         """Return where a path leads, as `_placed` does, or what is wrong with it."""
@@ -338,6 +341,11 @@ class _Looking:
         except (BadFile, BadRecord, FileChanged) as error:
             return error
         return {0: 0, seen_file.file.size: seen_file.file.size, **dict(zip(targets, starts, strict=True))}
+
+
+def _shown(path: str) -> str:
+    """Return a name for a message: quoted, and what is longer than any name by its beginning."""
+    return repr(path) if len(path) <= _SHOWN else f"{path[:_SHOWN]!r}... ({len(path):,} characters)"
 
 
 def _sight(seen_file: _Seen | Failure) -> Sight:

@@ -24,7 +24,7 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    a change of path is reported.
 9. A planned file has a bad record, or is gone. Mended, it is another version than the planned one; each start replays the
    plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
-   know that (`spark.replan`); then this is asked for another plan behind the same start.
+   know that (`ingestion.replan`); then this is asked for another plan behind the same start.
 10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version
    that is not there any more. Rule: if the version that is there begins with the same bytes, as far as records were read, its rest
    is read: the offset has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and
@@ -49,6 +49,7 @@ is reported once.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,6 +99,13 @@ _NO_LIMITS = BatchLimits(None, None)
 def mark(options: Options) -> str:
     """Return what an offset has of the source's paths, to be compared."""
     return xxhash.xxh3_64_hexdigest(where(options).mark)
+
+
+def marks(options: Options) -> dict[str, str]:
+    """Return what an offset has of the source's paths: the `mark`, and of several paths that of the directory that they lie in, `base`."""
+    place = where(options)
+    base = {"base": xxhash.xxh3_64_hexdigest(os.fsencode(place.root))} if place.is_several else {}
+    return {"root": mark(options)} | base
 
 
 def is_set_back(before: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
@@ -159,7 +167,7 @@ class Planner:
         self._pace = ScanPace(storage, root, options)
         self._bounded = False
         self._frozen = False
-        self._mark = mark(options)
+        self._marks = marks(options)
         self._looked: Arrivals | None = None  # which has listed what is there, and knows nothing else yet
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
@@ -290,7 +298,7 @@ class Planner:
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
-        form["root"] = self._mark
+        form |= self._marks
         form["zone"] = self._zone
         form |= self._arrivals.to_json(cursor, partial(self._side.store, kind=LATE))
         form["plan"] = self._side.store([split.to_json() for split in splits])
@@ -339,7 +347,7 @@ class Planner:
     def _resume(self, start: dict[str, Any]) -> None:
         """Take up from an offset, of this process or of one that died."""
         self._reset(Cursor.from_json(start))
-        if start.get("root", self._mark) != self._mark:
+        if start.get("root", self._marks["root"]) != self._marks["root"]:
             _log.warning(
                 "the checkpoint was written for another path than %r: if that is another directory, and not the same one under "
                 "a new name, give it a checkpoint of its own; its files that lie behind the cursor count as read",

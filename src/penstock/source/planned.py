@@ -147,14 +147,14 @@ class PlannedFiles:
     def ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
         """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins.
 
-        A file system's server keeps a stream filled for a reader that goes on. To one that says so, windows would be a copy more; those
-        of any other are asked for in turn, and come out of it.
+        A server that reads ahead keeps a stream filled for a reader that goes on. For a reader that says so windows would be one copy
+        more; for any other they are asked for in turn, and come out of that stream.
         """
-        filled = self.storage.of_this_host or (self.storage.has_directories and at is not None)
+        filled = self.storage.of_this_host or (self.storage.reads_ahead and at is not None)
         if filled or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
-        count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
+        count = 1 if self.storage.reads_ahead else WINDOWS_AHEAD + 1
         with (
             self.storage.workers(count) as workers,
             closing(WindowsAhead(handle, split.end, workers, at)) as file,

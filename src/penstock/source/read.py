@@ -167,7 +167,7 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
-        if self.opens is not None or self.storage.has_directories:
+        if self.opens is not None or self.storage.reads_ahead:
             yield from self._batches(splits, account)
             return
         planned = list(splits)

@@ -171,7 +171,7 @@ class Scan:
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
         self._accept = accept
-        self._rising = rising and not storage.has_directories
+        self._rising = rising and storage.lists_in_order
         self._risen: str | None = (
             None  # the path behind which new ones are looked for; None before everything was listed
         )
@@ -238,7 +238,7 @@ class Scan:
         if everything:
             now = clock.monotonic()
             self._all_at = now + max(_RISING_SECONDS if self._rising else _ALL_SECONDS, _ALL_SHARE * (now - began))
-        if not self._storage.has_directories:
+        if self._storage.is_paid:
             self._rest(began)
         return self._changes
 

@@ -1,7 +1,7 @@
 """Plans, and lists of late files, that are too long for an offset: records beside the checkpoint, each named by the digest of its text.
 
-An offset then has `{"file": name, "digest": ..., "splits": n}` for a plan. A record is put once and never altered, so a
-driver that plans the same again finds its own words there.
+An offset then has `{"file": name, "digest": ..., "splits": n, "at": directory}` for a plan; `at` is for who does not know it. A record is
+put once and never altered, so a driver that plans the same again finds its own words there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SideRecords:
         storage.make_directory(directory)
         with suppress(AlreadyThere):  # the same bytes, put by a driver that died before Spark wrote its offset
             storage.put_if_absent(f"{directory}/{name}", text)
-        return {"file": name, "digest": digest, "splits": len(plan)}
+        return {"file": name, "digest": digest, "splits": len(plan)} | ({"at": directory} if kind == PLAN else {})
 
     def load(self, reference: list[Any] | dict[str, Any]) -> list[Any]:
         """Return the plan that `store` gave the reference for, or gave back; `DamagedState` if it is not to be had as it was."""

@@ -52,6 +52,14 @@ class SplitReading:
             yield from _SplitRun(self, run, [], aside).text()
 
 
+def splits_of(rows: pa.RecordBatch) -> Iterator[Split]:
+    """Yield the splits that rows of `looking.splits` have."""
+    for text in rows.column(0).to_pylist():
+        form = json.loads(text)
+        if "split" in form:
+            yield Split.from_json(form["split"])
+
+
 class _SplitRun:
     """Reads some splits of one storage, whose files have one row each; `kept` are the columns of the rows of their batch."""
 

@@ -49,10 +49,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock, failpoints, unique
-from penstock.clock import SECOND_NS
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import TEMPORARY, Entry, ShownInListings
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, ShownInListings
+from penstock.storage._far_clock import FarClock
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
 from penstock.storage._refusal import doing
@@ -73,10 +73,9 @@ _AGAIN_BYTES = 4 << 20  # what a task stages of a small part
 # for it. The last has time for what is only slow: hdfs-native gives a DataNode 60 s to answer.
 _PATIENCE_SECONDS = (5.0, *(2.0,) * 30, 90.0)
 _OF_DATA_NODES = {errno.EIO, errno.ETIMEDOUT}
-_CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
 _MS = 1_000_000
 _PRIVATE = 0o600
-_offsets: dict[str, tuple[int, int]] = {}  # authority -> (when it was taken, what to add to this machine's clock)
+_clocks: dict[str, FarClock] = {}  # by authority
 
 
 class HdfsWriteHandle:
@@ -302,19 +301,30 @@ class HdfsStorage(ShownInListings):
     tags_contents = False
     has_directories = True
     takes_colons = False
-    takes_checkpoints = True
     moves = True
     of_this_host = False
+    reads_ahead = True
+    lists_in_order = False
+    is_paid = False
+    needs_contest = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
         self.authority = authority
         self._system = system  # None for the real one, whose client cannot be pickled
-        self._offsets = {} if system else _offsets
+        self._clocks = {} if system else _clocks
 
     @property
     def _hdfs(self) -> Hdfs:
         return _hdfs_native.connect(self.authority) if self._system is None else self._system
+
+    def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
+        """Return the path as it is."""
+        return path
+
+    def bytes_below(self, root: str) -> int:
+        """Return what Linux would leave of a path, so that files can be copied to a disk; HDFS takes twice as many."""
+        return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     def _at(self, path: str) -> str:
         """Return the path as HDFS takes it."""
@@ -521,13 +531,7 @@ class HdfsStorage(ShownInListings):
 
     def now_ns(self) -> int:
         """Return the NameNode's time, as far as it can be known; rather a millisecond early than late."""
-        now = clock.now_ns()
-        taken, offset = self._offsets.get(self.authority, (0, 0))
-        if not taken <= now < taken + _CLOCK_NS:
-            offset = self._offset()
-            now = clock.now_ns()
-            self._offsets[self.authority] = now, offset
-        return now + offset
+        return self._clocks.setdefault(self.authority, FarClock()).now_ns(self._offset)
 
     def _offset(self) -> int:
         """Return what to add to this machine's clock for the NameNode's."""

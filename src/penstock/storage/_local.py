@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
-from penstock.storage._base import TEMPORARY, Entry, Link, ShownInListings, entry_at
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, Link, ShownInListings, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 from penstock.storage._watch import LocalWatch, watch
@@ -293,9 +293,12 @@ class LocalStorage(ShownInListings):
     tags_contents = False
     has_directories = True
     takes_colons = True
-    takes_checkpoints = True
     moves = True
     of_this_host = True
+    reads_ahead = True
+    lists_in_order = False
+    is_paid = False
+    needs_contest = False
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
@@ -304,6 +307,14 @@ class LocalStorage(ShownInListings):
     @property
     def _os(self) -> _System:
         return _OS if self._system is None else self._system
+
+    def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
+        """Return the path as it is."""
+        return path
+
+    def bytes_below(self, root: str) -> int:
+        """Return what Linux leaves of a path."""
+        return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     @property
     def _durable(self) -> set[str]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock import clock
 from penstock.clock import SECOND_NS
 from penstock.errors import AccessRefused, DependencyError, OptionError, StorageError
+from penstock.storage._far_clock import FarClock
 from penstock.storage._objects_calls import ObjectStatus
 from penstock.storage._objects_errors import BAD_REQUEST, BUSY, NO_RIGHT, number_of_boto3, numbered, reason_of, way_in
 from penstock.storage._objects_place import place_of
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _REQUEST = {"timeout": "120s", "connect_timeout": "5s"}
 _IMPATIENT = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 _PATIENT = {"max_retries": 20, "retry_timeout": timedelta(seconds=180)}
-_CLOCK_NS = 60 * SECOND_NS  # how long the difference of two clocks is believed
 _CLOCK_SECONDS = 5.0
 _TOKEN = "penstockput"  # noqa: S105 - a name without punctuation, as Azure wants them
 _UPLOAD_BYTES = 8 << 20
@@ -137,7 +137,7 @@ class _Bucket:
     def __init__(self, store: Any, place: StorePlace) -> None:  # noqa: ANN401 - a store of obstore
         self._store = store
         self._place = place
-        self._clock: tuple[int, int] | None = None  # when it was asked, what to add to this machine's
+        self._clock = FarClock()
 
     def put(self, key: str, data: bytes, token: str) -> None:
         import obstore
@@ -267,7 +267,7 @@ class _Bucket:
             name = stored.key.rpartition("/")[2]
             if name in prefixes and stored.size:
                 words = (
-                    f"{name!r} is an object, and there are others below it: it can be no file and a directory at once"
+                    f"{name!r} is an object, and there are others below it: it cannot be a file and a directory at once"
                 )
                 raise OSError(errno.EILSEQ, words)
             if stored.key != prefix and name not in prefixes:  # other programs put empty objects for directories
@@ -331,10 +331,7 @@ class _Bucket:
             raise OSError(errno.EIO, reason_of(error)) from error
 
     def now_ns(self) -> int:
-        now = clock.now_ns()
-        if self._clock is None or not self._clock[0] <= now < self._clock[0] + _CLOCK_NS:
-            self._clock = now, _ahead_ns(self._place.endpoint)
-        return now + self._clock[1]
+        return self._clock.now_ns(lambda: _ahead_ns(self._place.endpoint))
 
 
 class _NativeUpload:

@@ -10,10 +10,15 @@ class FakeClock:
 
     def __init__(self, seconds: float = 1_000_000.0) -> None:
         self.seconds = seconds
+        self.set_by = 0.0
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock ahead by so many seconds, or back: no time passes, and `monotonic` knows nothing of it."""
+        self.set_by += seconds
 
     def now_ns(self) -> int:
         """Return the time in nanoseconds since the epoch."""
-        return round(self.seconds * SECOND_NS)
+        return round((self.seconds + self.set_by) * SECOND_NS)
 
     def monotonic(self) -> float:
         """Return the time in seconds."""

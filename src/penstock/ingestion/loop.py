@@ -1,0 +1,113 @@
+"""A query that reads what it writes: its output lies where its source looks, and each row would come round for ever.
+
+An ingest knows both directories before it starts. Of a query of Spark's own the source does not know where the rows go, nor the sink
+where they come from. But the plan of the batch in flight is in the checkpoint, which the sink knows, with the hash of the source's path, or
+of the directory that its paths lie in: if the output is that directory, or lies below it, and the plan has one of the sink's own files, the
+batch is refused before any of its rows is written. Files of others in the same directory are input like any: `pathGlobFilter` may tell them
+from the sink's. A plan that lies beside the offset (`stateLocation`) is read where the offset says that it is; one that cannot be read from
+there is the source's to tell of.
+
+What a query is told of published files (`emit=published`) has the sinks by their names, and a digest of their ledgers: if these are the
+sink's own, the query is told of what it has written.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import xxhash
+
+from penstock.errors import EventsLost, OptionError, PenstockError
+from penstock.sink.batches import FileBatches
+from penstock.sink.events import EventLog, EventPosition
+from penstock.source.sides import SideRecords
+from penstock.storage import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from penstock.query.batch import Batch
+    from penstock.sink.batch import Begun
+    from penstock.sink.sink import Sink
+
+
+class QueryBatches(FileBatches):
+    """A `Sink` for the rows of a query whose source is not known."""
+
+    def begin(self, driver: str, batch: Batch | None) -> Begun:
+        """Begin a batch; `OptionError` for one that would read what the sink has written."""
+        if batch is not None:
+            check_no_loop(self.sink, batch)
+        return super().begin(driver, batch)
+
+
+def check_no_loop(sink: Sink, batch: Batch) -> None:
+    """Raise `OptionError` if a batch of the sink's query reads a file of the sink's own."""
+    if own_event := next(_published(sink, batch), None):
+        _refuse(
+            sink,
+            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its "
+            "own output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
+            "option sinkId name the sink whose events are meant",
+        )
+    planned = set(_planned_below(sink, batch))
+    if not planned:
+        return
+    own = planned.intersection(file.path for file in sink.ledger.history())
+    own |= planned & sink.lengths.all_of(sink.ledger.head()).keys()
+    if own:
+        _refuse(
+            sink,
+            f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, "
+            "so each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
+            "pathGlobFilter or pattern leave its files out",
+        )
+
+
+def _refuse(sink: Sink, reason: str) -> NoReturn:
+    location = str(sink.options["checkpointLocation"])
+    msg = f"{reason}, and then: penstock replan {quote(location)} {quote(sink.root)}"
+    raise OptionError(msg)
+
+
+def _published(sink: Sink, batch: Batch) -> Iterator[str]:
+    """Yield the sink's own files, or buckets of time, that a batch is told of."""
+    log = EventLog(sink.ledger, sink.sink_id, "the ledger")
+    for offset in batch.plans:
+        start, end = (
+            EventPosition(*offset.get(which, {}).get(sink.sink_id, (0, ""))) for which in ("before", "published")
+        )
+        if start.number < end.number:
+            with suppress(EventsLost):  # it is one of another output, whose sink has this name
+                yield from (event.path or event.bucket for event in log.between(start, end) if event.is_shown)
+
+
+def _planned_below(sink: Sink, batch: Batch) -> Iterator[str]:
+    """Yield what of the sink's directory a batch is about to read, by paths below it."""
+    for offset in batch.plans:
+        way = _way(sink, offset.get("base", offset.get("root")))
+        if way is not None:
+            yield from (path.removeprefix(way) for path, *_ in _plan(offset) if path.startswith(way))
+
+
+def _plan(offset: Mapping[str, Any]) -> list[Any]:
+    """Return the splits that an offset plans; none where nobody can tell here."""
+    plan = offset.get("plan", [])
+    if isinstance(plan, list):
+        return plan
+    with suppress(PenstockError):
+        return SideRecords(locate(plan["at"]), writes=False).load(plan) if "at" in plan else []
+    return []
+
+
+def _way(sink: Sink, mark: str | None) -> str | None:
+    """Return what leads from the directory of a source, of which there is the hash, to the output; `None` if that is not below it."""
+    for root in (sink.root, sink.storage.resolve(sink.root)):
+        names = root.split("/")
+        for depth in range(len(names), 1, -1):
+            if xxhash.xxh3_64_hexdigest(os.fsencode("/".join(names[:depth]))) == mark:
+                return "".join(f"{name}/" for name in names[depth:])
+    return None
