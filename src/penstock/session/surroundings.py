@@ -120,10 +120,10 @@ def here() -> Finding:
 def modules() -> Finding:
     """Look whether Spark's Python workers, which look for modules in the current directory first, would find some of Python's own there."""
     own = sorted(sys.stdlib_module_names & sys.modules.keys())  # what is loaded here is what workers load, more or less
-    found = [own_file for name in own for own_file in (f"{name}.py", f"{name}/__init__.py") if is_file(own_file)]
-    if not found or os.environ.get("PYTHONSAFEPATH"):
+    hiding = [own_file for name in own for own_file in (f"{name}.py", f"{name}/__init__.py") if is_file(own_file)]
+    if not hiding or os.environ.get("PYTHONSAFEPATH"):
         return Finding("modules", "ok", "the current directory hides none of Python's own modules")
-    text = f"{', '.join(found)} in the current directory: Spark's Python workers take that for Python's own, and may not start"
+    text = f"{', '.join(hiding)} in the current directory: Spark's Python workers take that for Python's own, and may not start"
     return Finding("modules", "note", text, "rename it, or start from another directory")
 
 
