@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,17 @@ MB = 1 << 20
 STRUCT = StructType([StructField("id", LongType()), StructField("text", StringType())])
 ROWS = 20_000
 BATCHES = 12
+BLOCKS_AGAIN = """
+import resource, sys
+from penstock.spark import worker
+
+getattr(worker, sys.argv[1])()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [b"x" * (8 << 20) for _ in range(4)]
+    del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
 KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
 
 
@@ -59,6 +73,13 @@ def batches() -> Iterator[pa.RecordBatch]:
     ]
 
 
+def whole(path: Path) -> SplitsPartition:
+    """Return a task that reads all of a file."""
+    entry = LocalStorage().stat(str(path))
+    file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
+    return SplitsPartition((Split(file, 0, entry.size),), "UTC")
+
+
 @pytest.fixture(autouse=True)
 def _worked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each task count as one that has worked for long."""
@@ -88,12 +109,20 @@ def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
     path.parent.mkdir()
     lines = "".join(f'{{"id": {number}, "text": "{text}"}}\n' for number, text in enumerate(texts()))
     path.write_text(lines * BATCHES)
-    entry = LocalStorage().stat(str(path))
-    options = {"path": str(path.parent), "format": "json"}
-    reader = PenstockDataSource(options).streamReader(STRUCT)
-    file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
-    list(reader.read(SplitsPartition((), "UTC")))  # imports
+    first = path.with_name("first.json")
+    first.write_text(lines[: lines.index("\n") + 1])
+    reader = PenstockDataSource({"path": str(path.parent), "format": "json"}).streamReader(STRUCT)
+    list(reader.read(whole(first)))  # imports
     before = settled()
-    rows = sum(batch.num_rows for batch in reader.read(SplitsPartition((Split(file, 0, entry.size),), "UTC")))
+    rows = sum(batch.num_rows for batch in reader.read(whole(path)))
     assert rows == ROWS * BATCHES
     assert grown(before) < KEPT_MAX
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no setting for it")
+@pytest.mark.parametrize("settle", ["settle_reader", "settle_writer"])
+def test_blocks_take_the_memory_of_those_before(settle: str) -> None:
+    """A task's next blocks are put where the last ones were, and not into memory that the machine has to clear page by page."""
+    program = [sys.executable, "-c", BLOCKS_AGAIN, settle]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1000  # pages; all of them are 8192
