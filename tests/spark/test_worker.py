@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import random
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from penstock.source.cursor import FileVersion, Split
 from penstock.spark import worker
 from penstock.spark.datasource import PenstockDataSource, SplitsPartition
 from penstock.storage import LocalStorage
+from tests.support.blocks import FEW_PAGES, only_where_it_can_be_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,16 +29,14 @@ MB = 1 << 20
 STRUCT = StructType([StructField("id", LongType()), StructField("text", StringType())])
 ROWS = 20_000
 BATCHES = 12
-BLOCKS_AGAIN = """
-import resource, sys
+BEGUN = """
+import sys
+sys.path[:] = sys.argv[1:]
 from penstock.spark import worker
+from tests.support.blocks import new_pages
 
-getattr(worker, sys.argv[1])()
-for _ in range(2):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [b"x" * (8 << 20) for _ in range(4)]
-    del blocks
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+getattr(worker, input())()
+print(new_pages())
 """
 KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
 
@@ -119,10 +117,10 @@ def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
     assert grown(before) < KEPT_MAX
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no setting for it")
-@pytest.mark.parametrize("settle", ["settle_reader", "settle_writer"])
-def test_blocks_take_the_memory_of_those_before(settle: str) -> None:
+@only_where_it_can_be_said
+@pytest.mark.parametrize("begin", ["settle_reader", "settle_writer"])
+def test_blocks_take_the_memory_of_those_before(begin: str) -> None:
     """A task's next blocks are put where the last ones were, and not into memory that the machine has to clear page by page."""
-    program = [sys.executable, "-c", BLOCKS_AGAIN, settle]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 1000  # pages; all of them are 8192
+    program = [sys.executable, "-c", BEGUN, *sys.path]
+    done = subprocess.run(program, input=begin, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < FEW_PAGES

@@ -3,9 +3,6 @@
 PySpark collects garbage after every task, 25 ms of looking at modules. What is there when a worker begins is exempt, so that a task of
 a few megabytes does not cost a quarter more than it has to.
 
-Blocks of some megabytes come and go by the dozen, and the C library gives the memory of each back as it is freed, to get it anew page by
-page for the next one: a quarter of what it takes to read text. So it is told to keep what a few blocks take, while a task runs.
-
 Spark keeps its workers, and they take turns: the one that has waited longest gets the next task. A query has two for each core, one
 that reads and one that writes, so soon all of them have had a large task. Allocators keep what a task took for another one, and a
 worker that waits would hold a hundred megabytes for nothing.
@@ -24,13 +21,11 @@ import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.zones import UTC, zone_name
+from penstock.processes import keep_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_OWN_MAP, _KEPT_FREE = -3, -1  # mallopt's numbers of the two settings: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-_OWN_MAP_BYTES = 16 << 20  # twice a block; what is larger is mapped by itself, and given back with its end
-_KEPT_FREE_BYTES = 64 << 20
 _WORKED_SECONDS = 4.0  # to give back a hundred megabytes, and to get them again, takes a tenth of a second
 
 
@@ -73,13 +68,6 @@ def settle_writer() -> None:
     pa.array([b""])
     gc.freeze()
     keep_blocks()
-
-
-def keep_blocks() -> None:
-    """Have the C library keep what is freed of blocks for the next ones, up to 64 MB; `KeptMemory` gives it back. Only one library can."""
-    if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        setting(_OWN_MAP, _OWN_MAP_BYTES)
-        setting(_KEPT_FREE, _KEPT_FREE_BYTES)
 
 
 class KeptMemory:
