@@ -55,7 +55,7 @@ def keep_blocks() -> None:
     """Have the C library keep what is freed, up to 64 MB of it, in a process that does nothing but tasks; only one library can.
 
     Blocks of some megabytes come and go by the dozen. It would give their memory back to the machine, and get it anew for the next ones,
-    page by page: a quarter of what it takes to read and write text.
+    page by page: a sixth of what it takes to read text and write it.
     """
     if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         setting(_OWN_MAP, _OWN_MAP_BYTES)

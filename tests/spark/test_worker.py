@@ -35,7 +35,7 @@ sys.path[:] = sys.argv[1:]
 from penstock.spark import worker
 from tests.support.blocks import new_pages
 
-getattr(worker, input())()
+worker.settle_writer()
 print(new_pages())
 """
 KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
@@ -118,9 +118,8 @@ def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
 
 
 @only_where_it_can_be_said
-@pytest.mark.parametrize("begin", ["settle_reader", "settle_writer"])
-def test_blocks_take_the_memory_of_those_before(begin: str) -> None:
-    """A task's next blocks are put where the last ones were, and not into memory that the machine has to clear page by page."""
+def test_blocks_take_the_memory_of_those_before() -> None:
+    """What writes puts its next blocks where the last ones were, and not into memory that the machine has to clear page by page."""
     program = [sys.executable, "-c", BEGUN, *sys.path]
-    done = subprocess.run(program, input=begin, capture_output=True, text=True, check=True)
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert int(done.stdout) < FEW_PAGES

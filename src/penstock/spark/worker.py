@@ -33,7 +33,6 @@ _WORKED_SECONDS = 4.0  # to give back a hundred megabytes, and to get them again
 def settle_reader() -> None:
     """Exempt what a task that reads, or calls, has imported; called when it begins, once a process counts."""
     gc.freeze()
-    keep_blocks()
 
 
 def session_zone() -> str:
@@ -60,7 +59,7 @@ def _is_utc_here() -> bool:
 
 @cache
 def settle_writer() -> None:
-    """Import what PySpark will import to answer, and exempt it all; called before the first row is asked for.
+    """Import what PySpark will import to answer, and exempt it all; keep the memory of blocks. Called before the first row is asked for.
 
     pyarrow looks for pandas at its first array, PySpark makes one of the answer, and this can be done while what sends
     the rows still starts.
