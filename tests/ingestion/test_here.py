@@ -34,6 +34,7 @@ from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
 from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
+from tests.support.blocks import FEW_PAGES, new_pages, only_where_it_can_be_said
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -553,6 +554,14 @@ def test_in_their_order_and_again_in_the_same_processes() -> None:
     with Workers(2, threading.Event()) as several:
         assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
         assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
+
+
+@pytest.mark.slow
+@only_where_it_can_be_said
+def test_blocks_take_the_memory_of_those_before() -> None:
+    """The next blocks of a task are put where the last ones were, and not into memory that the machine has to clear page by page."""
+    with Workers(1, threading.Event()) as one:
+        assert one.each(new_pages, [()], processes=1)[0] < FEW_PAGES
 
 
 def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import debugging, unforeseen
+from penstock.processes import keep_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -185,6 +186,7 @@ def serve(number: int) -> None:
     """Do the tasks that come over the connection of this number, one after another; called in a process of its own."""
     if not debugging():  # what Spark's workers say of a task is not shown, either
         logging.getLogger("penstock").addHandler(logging.NullHandler())
+    keep_blocks()
     threading.Thread(target=_end_with_driver, name="penstock-driver", daemon=True).start()
     connection = Connection(number)
     with suppress(ConnectionError):  # the driver is gone
