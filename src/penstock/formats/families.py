@@ -132,6 +132,10 @@ class RecordFormat(Format):
         """Return which option is probably meant, "; set ...", where a record that begins so cannot be read; "" if none is."""
         return ""
 
+    def is_lines(self, fmt: ReadFormat) -> bool:
+        """Tell whether all of a file is its records, one a line, apart from a byte order mark."""
+        return self.in_bytes(fmt)
+
     # -- where records are -----------------------------------------------------------------------------------------
 
     def in_bytes(self, fmt: ReadFormat) -> bool:

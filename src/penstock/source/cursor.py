@@ -78,9 +78,11 @@ class Followed:
     digest: str
 
 
-@dataclass(frozen=True)
-class Split:
-    """Bytes [start, end) of one version of a file: the records that begin there. Picklable, travels to tasks."""
+class Split(NamedTuple):
+    """Bytes [start, end) of one version of a file: the records that begin there. Picklable, travels to tasks.
+
+    A tuple, since a batch may have 100,000.
+    """
 
     file: FileVersion
     start: int

@@ -53,7 +53,7 @@ class Dividing:
         at = self._cut(split.file, split.start, split.start + room)
         if at >= split.end:
             return split, None
-        return replace(split, end=at), replace(split, start=at)
+        return split._replace(end=at), split._replace(start=at)
 
     def _cut(self, file: FileVersion, anchor: int, target: int) -> int:
         return self.boundary(file, anchor, target) if self.boundary else target

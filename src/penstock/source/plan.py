@@ -304,7 +304,7 @@ class Planner:
 
     def beginning(self, split: Split, room: int) -> Split:
         """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
-        return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
+        return split._replace(end=min(self._dividing.end(split.file, split.start, room), split.end))
 
     def is_ahead(self, start: dict[str, Any]) -> bool:
         """Tell whether there is something to read behind the offset `start`. Of a planner that is asked nothing else than `latest` then.

@@ -109,6 +109,7 @@ class FullSync:
 
 
 _OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
 _durable: set[str] = set()
 _DURABLE_MAX = 10_000  # names that are remembered; a process may make buckets for years
 
@@ -206,8 +207,7 @@ class LocalReadHandle:
         self._os = system
         self._path = path
         try:  # not `doing`: a batch may open 100,000 files, and this is half the time
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
-            self._fd = self._os.open(path, flags)
+            self._fd = self._os.open(path, _READ_FLAGS)
         except OSError as error:
             refuse(error, "open", path)
 
@@ -254,7 +254,7 @@ class LocalHold:
         self._os = system
         self._path = path
         with doing("lock", path):
-            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
+            self._fd = system.open(path, _READ_FLAGS)
             try:
                 # A disk of a test has its own.
                 flock: Callable[[int, int], None] = getattr(system, "flock", fcntl.flock)
@@ -319,6 +319,24 @@ class LocalStorage(ShownInListings):
         """Return the whole file."""
         with self.open(path) as file:
             return file.read(0, file.info().size)
+
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
+        """Return all of a file by one read, with a look before and behind it."""
+        system = self._os
+        try:
+            fd = system.open(path, _READ_FLAGS)
+            try:
+                before = system.fstat(fd)
+                if before.st_size != size or before.st_mtime_ns != modified_ns or f"{before.st_ino}" != identity:
+                    return None
+                data = system.pread(fd, size, 0)
+                after = system.fstat(fd)
+            finally:
+                system.close(fd)
+        except OSError:
+            return None
+        alike = len(data) == size == after.st_size and after.st_mtime_ns == modified_ns
+        return data if alike else None
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the entries; symbolic links are followed, dangling ones are left out."""

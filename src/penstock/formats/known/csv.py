@@ -65,6 +65,9 @@ class _Csv(RecordFormat):
         is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
 
+    def is_lines(self, fmt: ReadFormat) -> bool:  # noqa: ARG002 - there are headers, and quotes
+        return False
+
     def boundaries(self, fmt: ReadFormat, read: Read, size: int, anchor: int, targets: Sequence[int]) -> list[int]:
         from penstock.formats.csv.cut import csv_cuts
 
