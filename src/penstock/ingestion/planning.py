@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.formats.codecs import codec_of
 from penstock.kafka import carried as topics
 from penstock.kafka.offset import ranges
+from penstock.processes import no_collection
 from penstock.source import configured
 from penstock.source.dividing import weight
 
@@ -80,16 +82,22 @@ class FilePlanning(Planning):
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any]) -> Tasks:  # noqa: ARG002 - one of `Planning`
         """Return the splits that the offset has, and their zone."""
-        tasks, zone = self.planner.tasks(end), self.planner.zone(end)
-        processes = _processes(sum(self._work(split) for task in tasks for split in task), _APART_WEIGHT)
-        if not processes:
-            tasks = [[split for task in tasks for split in task]]
-        return Tasks([configured.carried_text(task, zone) for task in tasks if task], processes)
+        with no_collection():
+            tasks, zone = self.planner.tasks(end), self.planner.zone(end)
+            processes = _processes(self._work(tasks), _APART_WEIGHT)
+            if not processes:
+                tasks = [[split for task in tasks for split in task]]
+            return Tasks([configured.carried_text(task, zone) for task in tasks if task], processes)
 
-    def _work(self, split: Split) -> int:
-        """Return the bytes that reading a split is, about."""
-        packed = self.packed or codec_of(split.file.path)
-        return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
+    def _work(self, tasks: list[list[Split]]) -> int:
+        """Return the bytes that reading the tasks is, about; of what is worth a process for each of them, no more than that."""
+        work = 0
+        for split in chain.from_iterable(tasks):
+            packed = self.packed or codec_of(split.file.path)
+            work += weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
+            if work >= len(tasks) * _APART_WEIGHT:
+                break
+        return work
 
 
 @dataclass(frozen=True)

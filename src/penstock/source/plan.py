@@ -59,6 +59,7 @@ import xxhash
 from penstock import failpoints, unique
 from penstock.errors import DamagedState, FileChanged, NotThere
 from penstock.formats.zones import UTC
+from penstock.processes import no_collection
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
@@ -207,12 +208,13 @@ class Planner:
         if not self._look(start, at, bounded=self._bounded or not limited):
             return start
         failpoints.hit("source.planned")
-        splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
-        if splits or self._is_owed(start):
-            last = not limited or (self._frozen and self._arrivals.backlog.empty and self._cursor.cut is None)
-            self._at = self._offset(self._cursor, splits, last=last)
-        else:
-            self._at = start
+        with no_collection():
+            splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
+            if splits or self._is_owed(start):
+                last = not limited or (self._frozen and self._arrivals.backlog.empty and self._cursor.cut is None)
+                self._at = self._offset(self._cursor, splits, last=last)
+            else:
+                self._at = start
         return self._at
 
     def _look(self, start: dict[str, Any], at: dict[str, Any] | None, *, bounded: bool) -> bool:
@@ -390,39 +392,51 @@ class Planner:
 
     def _take(self, limits: BatchLimits) -> list[Split]:
         """Move files from the backlog into the plan of one batch, in order, and the cursor with them."""
-        splits = list(self._taken(BatchLimits(1, None) if self._options["batchBoundary"] == "file" else limits))
-        self._arrivals.done(split.file for split in splits if split.end == split.file.size)
+        splits = self._taken(BatchLimits(1, None) if self._options["batchBoundary"] == "file" else limits)
         self._arrivals.expire(self._cursor)
+        self._arrivals.done(split.file for split in splits if split.end == split.file.size)
         if splits and self._cursor.cut is not None:
             self._cursor = replace(self._cursor, digest=self._begun.digest(self._cursor.cut, self._cursor.at))
         return splits
 
-    def _taken(self, limits: BatchLimits) -> Iterator[Split]:
-        """Yield the splits of one batch; the cursor is behind each when it is yielded."""
-        count, room = 0, limits.size
-        while limits.allow(count, room):
-            split = self._next(room, first=not count)
-            if split is None:
-                return
-            self._cursor = self._cursor.advance(split)
-            yield split
-            count += 1
-            room = None if room is None else room - (split.end - split.start)
+    def _taken(self, limits: BatchLimits) -> list[Split]:
+        """Return the splits of one batch, and move the cursor behind them."""
+        splits: list[Split] = []
+        room = limits.size
+        while limits.allow(len(splits), room):
+            more = self._whole(None if limits.files is None else limits.files - len(splits), room)
+            more = more or self._next(room, first=not splits)
+            if not more:
+                break
+            before, self._cursor = self._cursor, self._cursor.advance(more)
+            splits += more
+            room = None if room is None else room - (self._cursor.bytes - before.bytes)
+        return splits
 
-    def _next(self, room: int | None, *, first: bool) -> Split | None:
-        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller."""
+    def _whole(self, count: int | None, room: int | None) -> list[Split]:
+        """Return splits of the next files that have room in a batch as they are, at most `count`, all of each."""
+        if self._cursor.cut is not None:
+            return []
+        files = self._arrivals.backlog.next(count, room)
+        for file in files if self._admit else ():
+            self._admit(file.path)
+        self._arrivals.planned(files)
+        return [Split(file, 0, file.size) for file in files]
+
+    def _next(self, room: int | None, *, first: bool) -> list[Split]:
+        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller; nothing if there is none."""
         file = self._next_file()
         if file is None:
-            return None
+            return []
         if self._admit:
             self._admit(file.path)
         start = self._cursor.at
         end = self._dividing.end(file, start, room)
         if not first and room is not None and end - start > room:
-            return None
+            return []
         if self._cursor.cut is None:
-            self._arrivals.planned(file)
-        return Split(file, start, end)
+            self._arrivals.planned([file])
+        return [Split(file, start, end)]
 
     def _next_file(self) -> FileVersion | None:
         """Return the file that is read next: the one that was cut before all others, even where it has to be waited for."""

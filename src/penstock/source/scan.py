@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.source.where import Rest
     from penstock.storage import Storage
 
-_HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
+_HIDDEN_ENDS = tuple(f"{end}{more}" for end in ("._COPYING_", ".tmp", ".inprogress") for more in ("", "\n"))
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
 _LOOK_AGAIN = 500
 _LIKELY = 500  # the greatest names of a directory: names often rise with time
@@ -77,7 +77,7 @@ _ALL = PlaceBelow()
 
 def hidden(name: str) -> bool:
     """Tell whether a file or directory of this name is never read."""
-    return _HIDDEN.match(name) is not None
+    return name.startswith((".", "_")) or name.endswith(_HIDDEN_ENDS)
 
 
 def is_partition(name: str) -> bool:
@@ -497,7 +497,8 @@ class Scan:
             elif entry.is_directory:
                 known.children.add(name)
             counts = not concealed and (inside or known.place.takes_file(name))
-            self._note(folder, known, name, self._counted(name, entry) if counts else None)
+            counted = counts and entry is not None and entry.is_file and self._accept(name)
+            self._note(folder, known, name, entry if counted else None)
         for name in hollow:
             del now[name]
 
@@ -512,10 +513,6 @@ class Scan:
     def _is_hidden_partition(self, name: str) -> bool:
         """Tell whether the name is that of a directory `_k=v`, which is entered though it begins with `_`."""
         return self._partitions and name.startswith("_") and is_partition(name)
-
-    def _counted(self, name: str, entry: Entry | None) -> Entry | None:
-        """Return the entry if it is a file that is read, by its name."""
-        return entry if entry is not None and entry.is_file and self._accept(name) else None
 
     def _is_of_time(self, entry: Entry) -> bool:
         """Tell whether the file is read, by its time. Others are looked at all the same: each may be written again."""
@@ -534,9 +531,12 @@ class Scan:
             return
         directory.files[name] = entry
         if self._always or self._is_of_time(entry):
-            is_link = isinstance(directory.names.get(name), Link)
-            arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
-            version = _version(folder, name, entry)
+            above_ns, arrived_ns = directory.arrived_ns, entry.arrived_ns
+            if above_ns is None or isinstance(directory.names.get(name), Link):
+                arrived_ns = None
+            elif arrived_ns is not None and above_ns > arrived_ns:
+                arrived_ns = above_ns
+            version = FileVersion(f"{folder}/{name}" if folder else name, entry.size, entry.modified_ns, entry.identity)
             if self._sought is not None and self._sought(version):
                 raise _MetError
             self._changes.came.append(Arrival(version, arrived_ns))
@@ -579,8 +579,10 @@ class Scan:
     def _behind(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
         """Return what is there under a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
         followed = self._followed(folder, name) if isinstance(listed, Link) else full
-        # It may have gone away since it was listed, and its directory will say so; or it is no file.
-        return None if followed is None else entry_at(self._storage, followed)
+        try:
+            return None if followed is None else self._storage.stat(followed)
+        except NotThere:  # since it was listed, and its directory will say so
+            return None
 
     def _full(self, folder: str, name: str) -> str:
         return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"

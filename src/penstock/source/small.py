@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING
 
 from penstock import failpoints
 from penstock.formats.charsets import UTF_8_CHARSET
-from penstock.formats.codecs import NOT_PLAIN
-from penstock.formats.encryption import EXTENSION
 from penstock.formats.lines import BLOCK_BYTES
-from penstock.source.cursor import Split
+from penstock.processes import no_collection
 from penstock.source.pieces import FilePiece, PieceOrigin, ended, grow_together
+from penstock.source.planned import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.source.cursor import FileVersion
+    from penstock.source.cursor import FileVersion, Split
     from penstock.source.planned import PlannedFiles
 
 SMALL_BYTES = 256 << 10  # of more, what the long way takes is little
-_OTHERS = (*NOT_PLAIN, EXTENSION)
 _BOM = UTF_8_CHARSET.bom
 
 
@@ -40,20 +38,27 @@ class SmallFiles:
 
     def read(self, splits: Iterable[Split]) -> Iterator[FilePiece | Split]:
         """Yield what the splits hold, in their order: pieces, or the split itself where that is to be read in the long way."""
+        left, run = iter(splits), _Run(self.sep, joins=self.joins)
+        goes_on = True
+        while goes_on:
+            with no_collection():
+                goes_on, found = self._next(left, run)
+            yield from found
+
+    def _next(self, left: Iterator[Split], run: _Run) -> tuple[bool, tuple[FilePiece | Split, ...]]:
+        """Return whether any splits may be left, and what the next ones come to."""
         whole, root = self.files.storage.whole, self.files.root.rstrip("/")
-        run = _Run(self.sep, joins=self.joins)
-        for split in splits:
+        for split in left:
             (path, size, modified_ns, identity), start, end, followed = split
             data = None
-            if not start and end == size <= SMALL_BYTES and size and path and followed is None and _is_plain(path):
+            if not start and end == size <= SMALL_BYTES and size and path and followed is None and is_plain(path):
                 failpoints.hit("source.read")
                 data = whole(f"{root}/{path}", size, modified_ns, identity)
             if data is None:
-                yield from run.taken()
-                yield split
-            else:
-                yield from run.taken_for(split.file, data)
-        yield from run.taken()
+                return True, (*run.taken(), split)
+            if before := run.taken_for(split.file, data):
+                return True, before
+        return False, run.taken()
 
 
 class _Run:
@@ -92,8 +97,3 @@ class _Run:
         piece = FilePiece(b"".join(self._parts), self._origins)
         self._parts, self._origins, self._size = [], [], 0
         return (piece,)
-
-
-def _is_plain(path: str) -> bool:
-    """Tell whether a name says that its file is neither compressed, nor an archive, nor encrypted."""
-    return not path.lower().endswith(_OTHERS)

@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from penstock.storage._base import Data, Storage
 
 
+_KIND = stat_bits.S_IFMT(0xFFFF)  # asked 100,000 times, a function takes longer than what it does
+
+
 def _entry(name: str, info: os.stat_result) -> Entry:
-    kind = stat_bits.S_IFMT(info.st_mode)
-    is_directory, is_file = kind == stat_bits.S_IFDIR, kind == stat_bits.S_IFREG
+    kind = info.st_mode & _KIND
     # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
-    identity = f"{info.st_dev}-{info.st_ino}" if is_directory else f"{info.st_ino}"
-    return Entry(name, is_directory, info.st_size, info.st_mtime_ns, identity, info.st_ctime_ns, is_file)
+    identity = f"{info.st_dev}-{info.st_ino}" if kind == stat_bits.S_IFDIR else f"{info.st_ino}"
+    times = info.st_mtime_ns, info.st_ctime_ns
+    return Entry(name, kind == stat_bits.S_IFDIR, info.st_size, times[0], identity, times[1], kind == stat_bits.S_IFREG)
 
 
 def _in_the_way(path: str) -> str:
@@ -364,8 +367,9 @@ class LocalStorage(ShownInListings):
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
+        system = self._system
         try:
-            info = self._os.stat(path)
+            info = os.stat(path) if system is None else system.stat(path)
         except OSError as error:
             refuse(error, "look at", path)
         return _entry(path.rpartition("/")[2], info)
