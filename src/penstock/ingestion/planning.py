@@ -16,7 +16,7 @@ from penstock.kafka import carried as topics
 from penstock.kafka.offset import ranges
 from penstock.processes import no_collection
 from penstock.source import configured
-from penstock.source.dividing import weight
+from penstock.source.dividing import OPEN_COST, weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,13 @@ class Planning(ABC):
         """Take what is there now as all there is."""
         self.planner.prepare_available_now()
 
+    def foreseen(self, start: dict[str, Any]) -> int:  # noqa: ARG002 - where nobody knows before it is planned
+        """Return how many processes of their own the next batch is worth, about, as far as that is known before it is planned.
+
+        Looks at what is there; `latest(start)`, called next, need not do so again.
+        """
+        return 0
+
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
         return self.planner.latest(start)
@@ -75,6 +82,13 @@ class FilePlanning(Planning):
 
     planner: Planner
     packed: bool
+
+    def foreseen(self, start: dict[str, Any]) -> int:
+        """Return what the files that wait are worth, if none of them is packed."""
+        if not self.planner.look(start):
+            return 0
+        files, size = self.planner.waiting()
+        return _processes(size + files * OPEN_COST, _APART_WEIGHT)
 
     def committed(self, end: dict[str, Any]) -> None:
         """Delete plans beside offsets."""

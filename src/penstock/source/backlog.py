@@ -102,11 +102,13 @@ class Backlog:
         """Return the next files that wait, in order: at most `count`, as many as have `size` bytes together; none if the first has more."""
         files: list[FileVersion] = []
         for file in filter(self._waits, reversed(self._queue)):
-            if len(files) == count or (size is not None and not 0 <= (size := size - file.size)):
+            if len(files) == count or (size is not None and file.size > size):
                 break
             files.append(file)
-            if size == 0:
-                break
+            if size is not None:
+                size -= file.size
+                if not size:
+                    break
         return files
 
     def _waits(self, file: FileVersion) -> bool:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.storage import Entry, Storage
 
 KEY_BYTES = 12
+_ENTRY = 6  # of a plan; those of files that grow have two more
 _NAMES, _ODD_NAMES = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
@@ -112,12 +113,12 @@ class Split(NamedTuple):
     @staticmethod
     def from_json(entry: list[Any]) -> Split:
         """Return the split of a plan entry; `DamagedState` if its path leads out of the source's."""
-        path, start, end, size, modified_ns, identity = entry[:6]
+        path, start, end, size, modified_ns, identity = entry[:_ENTRY]
         if ".." in path and ".." in path.split("/"):
             msg = f"the plan names {path!r}, which is not in the source; restore the checkpoint from a copy"
             raise DamagedState(msg)
         version = FileVersion(path, size, modified_ns, identity)
-        return Split(version, start, end, None if len(entry) == 6 else Followed(*entry[6:]))
+        return Split(version, start, end, None if len(entry) == _ENTRY else Followed(*entry[_ENTRY:]))
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Cursor:
         return lambda file: latest_ns < file.modified_ns <= settled_ns and self.concerns(file)
 
     def advance(self, splits: Sequence[Split]) -> Cursor:
-        """Return the cursor behind `splits`, in order, of which only the last may end in a file; it never moves back, as for a late file."""
+        """Return the cursor behind `splits`, in order, of which only the last may end in a file; it never moves back, for late files."""
         last = splits[-1]
         size = self.bytes + sum(split.end - split.start for split in splits)
         whole, cut = (splits, None) if last.end == last.file.size else (splits[:-1], last.file)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 

@@ -71,7 +71,7 @@ from penstock.source.sides import LATE, SideRecords
 from penstock.source.where import where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.options import Options
     from penstock.source.clean import Cleaner
@@ -164,6 +164,7 @@ class Planner:
         self._looked: Arrivals | None = None  # which has listed what is there, and knows nothing else yet
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
+        self._looked_behind: dict[str, Any] | None = None
 
     def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
         """Have what was read be taken away by this; return itself."""
@@ -191,7 +192,7 @@ class Planner:
         """Take what is there at the next `latest` as all there is."""
         if self._frozen:
             self._at = None  # what came behind the line of the run before is found by looking at everything
-        self._bounded, self._frozen = True, False
+        self._bounded, self._frozen, self._looked_behind = True, False, None
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
@@ -202,11 +203,9 @@ class Planner:
         `FileTooLate` by option and `FileChanged` if the rest of a file that was cut is not to be had; then nothing has
         moved, and the next call begins from the offset alone.
         """
-        at, self._at = self._at, None
-        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
-        self.clean(start)
-        if not self._look(start, at, bounded=self._bounded or not limited):
+        if not self.look(start, limited=limited):
             return start
+        self._looked_behind = None
         failpoints.hit("source.planned")
         with no_collection():
             splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
@@ -216,6 +215,26 @@ class Planner:
             else:
                 self._at = start
         return self._at
+
+    def look(self, start: dict[str, Any], *, limited: bool = True) -> bool:
+        """Take in what is there behind `start`; tell whether there is a directory to look at now.
+
+        The first half of `latest`, which does it unless that was just done. Raises what that does.
+        """
+        if self._looked_behind is start:
+            return True
+        at, self._at = self._at, None
+        self._looked_behind = None
+        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
+        self.clean(start)
+        if not self._look(start, at, bounded=self._bounded or not limited):
+            return False
+        self._looked_behind = start
+        return True
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many files wait for a batch, and their bytes, as of the last `look`."""
+        return self._arrivals.backlog.waiting()
 
     def _look(self, start: dict[str, Any], at: dict[str, Any] | None, *, bounded: bool) -> bool:
         """Take in what is there, behind `start` or, if that is `at`, as known; tell whether there is a directory to look at now."""
@@ -418,8 +437,9 @@ class Planner:
         if self._cursor.cut is not None:
             return []
         files = self._arrivals.backlog.next(count, room)
-        for file in files if self._admit else ():
-            self._admit(file.path)
+        if self._admit is not None:
+            for file in files:
+                self._admit(file.path)
         self._arrivals.planned(files)
         return [Split(file, 0, file.size) for file in files]
 

@@ -185,7 +185,7 @@ class Recent:
             if not is_last:
                 self._order.sort()
         times = {key: time_ns for time_ns, key in items}
-        self._oldest_ns = min(self._oldest_ns, min(times.values()))
+        self._oldest_ns = min(self._oldest_ns, *times.values())
         self._times.update(times)
         self._table.toggle(times.keys(), times.values(), 1)
 
