@@ -84,9 +84,9 @@ class Cutting:
         """
         fmt = self.format
         known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
-        if known != UTF_8_CHARSET or not self.form.is_lines(fmt) or self._decodes(known):
+        if known != UTF_8_CHARSET or not self.form.joins(fmt) or self._decodes(known):
             return None
-        return SmallFiles(self.files, fmt.line_sep, joins)
+        return SmallFiles(self.files, self.form, fmt, joins)
 
     def _followed(self, split: Split) -> Iterator[FilePiece | pa.RecordBatch]:
         """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""

@@ -497,8 +497,7 @@ class Scan:
             elif entry.is_directory:
                 known.children.add(name)
             counts = not concealed and (inside or known.place.takes_file(name))
-            counted = counts and entry is not None and entry.is_file and self._accept(name)
-            self._note(folder, known, name, entry if counted else None)
+            self._note(folder, known, name, self._counted(name, entry) if counts else None)
         for name in hollow:
             del now[name]
 
@@ -513,6 +512,10 @@ class Scan:
     def _is_hidden_partition(self, name: str) -> bool:
         """Tell whether the name is that of a directory `_k=v`, which is entered though it begins with `_`."""
         return self._partitions and name.startswith("_") and is_partition(name)
+
+    def _counted(self, name: str, entry: Entry | None) -> Entry | None:
+        """Return the entry if it is a file that is read, by its name."""
+        return entry if entry is not None and entry.is_file and self._accept(name) else None
 
     def _is_of_time(self, entry: Entry) -> bool:
         """Tell whether the file is read, by its time. Others are looked at all the same: each may be written again."""
@@ -531,12 +534,9 @@ class Scan:
             return
         directory.files[name] = entry
         if self._always or self._is_of_time(entry):
-            above_ns, arrived_ns = directory.arrived_ns, entry.arrived_ns
-            if above_ns is None or isinstance(directory.names.get(name), Link):
-                arrived_ns = None
-            elif arrived_ns is not None and above_ns > arrived_ns:
-                arrived_ns = above_ns
-            version = FileVersion(f"{folder}/{name}" if folder else name, entry.size, entry.modified_ns, entry.identity)
+            is_link = isinstance(directory.names.get(name), Link)
+            arrived_ns = None if is_link else _later(directory.arrived_ns, entry.arrived_ns)
+            version = _version(folder, name, entry)
             if self._sought is not None and self._sought(version):
                 raise _MetError
             self._changes.came.append(Arrival(version, arrived_ns))

@@ -65,8 +65,22 @@ class _Csv(RecordFormat):
         is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
 
-    def is_lines(self, fmt: ReadFormat) -> bool:  # noqa: ARG002 - there are headers, and quotes
-        return False
+    def joins(self, fmt: ReadFormat) -> bool:
+        return self.in_bytes(fmt) and fmt.csv.escapes is None and fmt.csv.comment is None
+
+    def begins(self, fmt: ReadFormat, data: bytes) -> tuple[bytes, int] | None:
+        _, begin = super().begins(fmt, data) or (b"", 0)
+        if not fmt.csv.header:
+            return b"", begin
+        end = data.find(b"\n", begin) + 1
+        header = data[begin:end]
+        is_plain = header > b"\n" and b"\r" not in header and not (fmt.csv.quote and fmt.csv.quote.encode() in header)
+        return (header, end) if is_plain else None
+
+    def are_whole(self, fmt: ReadFormat, data: bytes, ends: list[int]) -> bool:
+        from penstock.formats.csv.cut import are_whole
+
+        return are_whole(data, ends, fmt.csv)
 
     def boundaries(self, fmt: ReadFormat, read: Read, size: int, anchor: int, targets: Sequence[int]) -> list[int]:
         from penstock.formats.csv.cut import csv_cuts
