@@ -71,7 +71,17 @@ ROWS_PIECES = st.sampled_from(
     [b"1,a\n", b'2,"b,\n"\n', b'"', b"\n", b"\r", b",", b"3", b"\xef\xbb\xbf", b"name,id\n", b"id,name\n"]
 )
 HEADS = st.sampled_from(
-    [b"id,name\n", b"name,id,more\n", b"\xef\xbb\xbfid,name\n", b'"id",name\n', b"id\n", b"\nid,name\r\n", b"id,name"]
+    [
+        b"id,name\n",
+        b"name,id,more\n",
+        b"\xef\xbb\xbfid,name\n",
+        b'"id",name\n',
+        b"id\n",
+        b"\nid,name\r\n",
+        b"id,name\r\n",
+        b"\r\n",
+        b"id,name",
+    ]
 )
 TABLES = st.lists(st.tuples(HEADS, st.lists(ROWS_PIECES, max_size=5).map(b"".join)), min_size=1, max_size=5)
 

@@ -73,9 +73,9 @@ class _Csv(RecordFormat):
         if not fmt.csv.header:
             return b"", begin
         end = data.find(b"\n", begin) + 1
-        header = data[begin:end]
-        is_plain = header > b"\n" and b"\r" not in header and not (fmt.csv.quote and fmt.csv.quote.encode() in header)
-        return (header, end) if is_plain else None
+        names = data[begin:end].removesuffix(b"\n").removesuffix(b"\r")
+        quoted = fmt.csv.quote and fmt.csv.quote.encode() in names
+        return (data[begin:end], end) if names and b"\r" not in names and not quoted else None
 
     def are_whole(self, fmt: ReadFormat, data: bytes, ends: list[int]) -> bool:
         from penstock.formats.csv.cut import are_whole
