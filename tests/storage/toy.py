@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
-from penstock.storage import Entry, InTurn, ShownInListings
+from penstock.storage import Entry, InTurn, OpenedOneByOne, ShownInListings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,7 +94,7 @@ class ToyReader:
         """Do nothing."""
 
 
-class ToyStorage(ShownInListings):
+class ToyStorage(OpenedOneByOne, ShownInListings):
     """See `Storage`."""
 
     goes_on = reads_open = takes_colons = moves = lists_in_order = True

@@ -55,6 +55,22 @@ class StorageContract:
             assert (file.read(4, 3), file.read(9, 100), file.read(11, 5)) == (b"o w", b"ld", b"")
             assert file.info().size == 11
 
+    def test_a_small_file_is_had_whole_or_not_at_all(self, storage: Storage, root: str) -> None:
+        """What is the version that is asked for may be given at once, with all its bytes; what is another one, or gone, is not."""
+        put(storage, f"{root}/a", b"hello")
+        there = storage.stat(f"{root}/a")
+        known = there.size, there.modified_ns, there.identity
+        assert storage.whole(f"{root}/a", *known) in {b"hello", None}
+        for size, modified_ns, identity in (
+            (there.size - 1, there.modified_ns, there.identity),
+            (there.size + 1, there.modified_ns, there.identity),
+            (there.size, there.modified_ns + 1, there.identity),
+            (there.size, there.modified_ns, f"{there.identity}0"),
+        ):
+            assert storage.whole(f"{root}/a", size, modified_ns, identity) is None
+        assert storage.whole(f"{root}/gone", *known) is None
+        assert storage.whole(root, *known) is None
+
     def test_create_is_exclusive(self, storage: Storage, root: str) -> None:
         """Creating a name that is taken fails and leaves the file as it was."""
         put(storage, f"{root}/a", b"first")

@@ -202,7 +202,7 @@ class FinishedFiles:
         if grows and not is_encrypted(version.path):
             with how.storage.open(how.files.full_path(version)) as handle:
                 digest = follow.seen(handle, version.size)
-            return split if digest is None else replace(split, followed=Followed(0, digest))
+            return split if digest is None else split._replace(followed=Followed(0, digest))
         return split
 
 

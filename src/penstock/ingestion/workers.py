@@ -75,6 +75,10 @@ class Workers:
         """End what there is."""
         self._end()
 
+    def expect(self, processes: int) -> None:
+        """Begin so many processes, or as many as there are at a time, for tasks that come soon: they need a while until they can work."""
+        self._begin(processes)
+
     def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, processes: int) -> list[Any]:
         """Return `call(*task)` of all tasks in their order, in this process or in so many others; what one raises, the others are ended.
 

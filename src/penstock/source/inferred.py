@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -269,7 +269,7 @@ class _Look:
         if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
             with suppress(NotThere), self.how.storage.open(self.how.files.full_path(file)) as handle:
                 digest = seen_bytes(handle, file.size)
-                return split if digest is None else replace(split, followed=Followed(0, digest))
+                return split if digest is None else split._replace(followed=Followed(0, digest))
         return split
 
     def _records(self, kinds: Kinds, splits: list[Split]) -> None:

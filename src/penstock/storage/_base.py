@@ -181,6 +181,13 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """Return the whole file; `NotThere` if there is none."""
 
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
+        """Return all of a small file if it is, before its first byte is read and behind its last one, of that size, time and `identity`.
+
+        `None`: it is not, or is not to be had in these few steps; whoever wants to know more opens it. Raises nothing: a task asks this of
+        thousands of files, one behind the other.
+        """
+
     def list(self, path: str) -> Iterable[Entry]:
         """Yield the entries of the directory in no order; `NotThere` if there is none.
 
@@ -274,6 +281,14 @@ class Storage(Protocol):
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
+
+
+class OpenedOneByOne:
+    """A verb of a storage that has no shorter way to a small file than to open it."""
+
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:  # noqa: ARG002 - whatever it is
+        """Return nothing."""
+        return None
 
 
 class ShownInListings:

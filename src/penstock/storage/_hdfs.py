@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, ShownInListings
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, OpenedOneByOne, ShownInListings
 from penstock.storage._far_clock import FarClock
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
@@ -291,7 +291,7 @@ class HdfsReadHandle:
         """Close."""
 
 
-class HdfsStorage(ShownInListings):
+class HdfsStorage(OpenedOneByOne, ShownInListings):
     """One HDFS: `host:port`, a name service, or `""` for the default one. See the module for how the promises are kept.
 
     Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.

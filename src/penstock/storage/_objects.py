@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock import clock, failpoints, unique
 from penstock.errors import AccessRefused, NotSupported, NotThere, StorageError
 from penstock.storage import _objects_native
-from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._base import TEMPORARY, Entry, OpenedOneByOne
 from penstock.storage._in_turn import InTurn
 from penstock.storage._objects_errors import way_in
 from penstock.storage._refusal import refuse
@@ -240,7 +240,7 @@ class ObjectReadHandle:
         """Close."""
 
 
-class ObjectStorage:
+class ObjectStorage(OpenedOneByOne):
     """One bucket: `s3://name`, `az://name`, `gs://name`. See the module for how the promises are kept.
 
     Paths are `s3://name/a/b`, or `/a/b` for short. It holds no keys and no connection: each process finds its own when it first

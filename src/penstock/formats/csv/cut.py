@@ -142,6 +142,16 @@ def csv_blocks(
     yield from _blocks(chunks, begin, dialect, (block_bytes, record_bytes_max), refuse)
 
 
+def are_whole(data: bytes, ends: Sequence[int], dialect: Dialect) -> bool:
+    """Tell whether at each of `ends` all quotes of `data` are closed, and no record of it is one that has to be refused.
+
+    Then files that were joined to it, and end there, have the records that they have by themselves: each begins outside of quotes.
+    """
+    scan = QuoteScan(dialect)
+    closed = not scan.inside(data, np.array(ends)).any()
+    return closed and not (scan.strays < len(data)).any()
+
+
 def csv_stream_blocks(
     chunks: Iterable[bytes],
     block_bytes: int = BLOCK_BYTES,
