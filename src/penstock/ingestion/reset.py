@@ -115,20 +115,8 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
 
 def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
     """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
-    options = reading.options
-    late: list[FileVersion] = []
-    waiting: list[FileVersion] = []
-    future: list[FileVersion] = []
-    if options["follow"]:
-        scan = Scan.of(reading.storage, reading.root, options)
-        scan.refresh()
-    else:
-        standing = reading.standing()
-        scan = standing.scan
-        late = [entry.file for entry in standing.late]
-        waiting, future = [*standing.held, *standing.waiting], list(standing.future)
-    begins = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(options["startingFrom"])
-    floor: int = options["startingFrom"] if begins is None else begins
+    scan, late, waiting, future = _unread(reading)
+    floor = _floor(reading)
     never_read = {file.path for file in (*late, *waiting, *future)}
     cleaner, reader = _cleaning(reading)
     files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
@@ -138,6 +126,24 @@ def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion
         [file for file in late if file.modified_ns >= floor],
         [file for file in (*late, *waiting) if file.modified_ns < floor],
     )
+
+
+def _unread(reading: ReadingQuery) -> tuple[Scan, list[FileVersion], list[FileVersion], list[FileVersion]]:
+    """Return the look at what is there; and of that what was not read: late files, those that wait, and those of the future."""
+    if reading.options["follow"]:
+        scan = Scan.of(reading.storage, reading.root, reading.options)
+        scan.refresh()
+        return scan, [], [], []
+    standing = reading.standing()
+    late = [entry.file for entry in standing.late]
+    return standing.scan, late, [*standing.held, *standing.waiting], list(standing.future)
+
+
+def _floor(reading: ReadingQuery) -> int:
+    """Return the time from which on a query that begins now would read files."""
+    begins = reading.options["startingFrom"]
+    floor: int = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(begins, begins)
+    return floor
 
 
 def _paths(files: Iterable[FileVersion]) -> tuple[str, ...]:
