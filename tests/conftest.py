@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import marshal
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -90,6 +91,9 @@ typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[a
 _NUMBERS = count()  # of the directories of tests
 _NAME_MAX = 30  # letters of a test's name in that of its directory: paths of sockets are short
 
+# Groups of tests that share a process, in the order in which they are begun: the first ones wait for JVMs for much of their time.
+LONGEST = ("programs", "spark", "servers", "stores", "db")
+
 STORES = {"server", "moto"}  # what modules call the store of objects that their tests share
 _SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
 
@@ -120,8 +124,8 @@ def pytest_unconfigure() -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return for `-n auto` and `-n logical` how many cores there are, and two more with Spark.
 
-    Groups that wait for JVMs and servers for much of their time are begun first, each in a process of its own, and leave a part of
-    the cores idle: three of them keep one and a half busy. What never waits runs beside them.
+    Groups that wait for JVMs and servers for much of their time (`LONGEST`) are begun first, each in a process of its own, and leave
+    a part of the cores idle: three of them keep one and a half busy. What never waits runs beside them.
     """
     return (os.cpu_count() or 1) + 2 * ("not spark" not in config.option.markexpr)
 
@@ -154,12 +158,42 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
     if asked & STORES and not group:
         group = "stores"  # each module has one, in each process that runs a test of it
+    if "commands" in asked and not group:
+        group = "commands"  # forked from one process
     groups = [group] if group else []
     if "python" in asked:  # also for a program that needs no Spark: there is one such interpreter, with its JVM
         groups = ["programs", "spark"]
     if item.config.pluginmanager.hasplugin("xdist"):
         for name in groups:
             item.add_marker(pytest.mark.xdist_group(name))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
+    """Send a report as one piece: xdist sends its forty texts one by one, thrice a test, which takes longer than many a test."""
+    return {"packed": marshal.dumps((yield))}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, object, object]:
+    """Take it apart again."""
+    data.update(marshal.loads(data.pop("packed")))  # noqa: S302 - of a process of ours, of this very Python
+    return (yield)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have xdist's processes begin with what takes longest, so that none of them is alone with it in the end; the rest stays shuffled."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_begins)
+
+
+def _begins(item: pytest.Item) -> int:
+    """Return how early a test begins, the earliest with 0: by its groups, then what is slow by itself, then all others."""
+    groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    if groups:
+        return min(LONGEST.index(group) if group in LONGEST else len(LONGEST) for group in groups)
+    return len(LONGEST) + (1 if item.get_closest_marker("slow") else 2)
 
 
 @pytest.fixture

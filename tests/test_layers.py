@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    the stage and the job of an ingest; beside it `metrics`, what monitors are told, and `catalogs`, tables
+    ingestion    where source and sink meet, the ingest first of all; beside it `metrics`, what monitors are told, and `catalogs`, tables
     source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.trees import parsed
+from tests.support.trees import walked
 from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ def upward(text: str, module: str, *, package: bool = False) -> list[str]:
 
 @cache
 def importing(text: str) -> list[ast.Import | ast.ImportFrom | ast.Call]:
-    """Return what imports something in a file, which is parsed once for the two tests that look at all of them."""
+    """Return what imports something in a file."""
     return [
         node
-        for node in ast.walk(parsed(text))
+        for node in walked(text)[1]
         if isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.Call) and _imports_by_name(node.func))
     ]
 
@@ -148,7 +148,7 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-@pytest.mark.xdist_group("layers")
+@pytest.mark.xdist_group("tidy")
 def test_imports_point_down() -> None:
     """No module imports a layer above or beside its own, nor a library that belongs to another layer."""
     found = [
@@ -195,7 +195,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return [group for group in groups if len(group) > 1]
 
 
-@pytest.mark.xdist_group("layers")
+@pytest.mark.xdist_group("tidy")
 def test_no_files_import_each_other() -> None:
     """There is an order in which the files can be read: no file imports one that imports it, for types or in a function either."""
     texts = {module: path for module, path in modules() if module != ROOT}  # whose names load when they are asked for

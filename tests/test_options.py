@@ -36,6 +36,14 @@ def test_sparks_word_for_no_compression_is_taken() -> None:
         parse(SINK, {"path": "/x", "compression": "no"}, what="sink")
 
 
+@pytest.mark.parametrize("name", ["lineSep", "nullValue", "emptyValue", "metadataColumn", "rescuedDataColumn"])
+def test_bytes_that_are_no_text_are_refused(name: str) -> None:
+    r"""What a terminal hands over as the byte 0xa7 is half a character to Python; `\u00a7` is one."""
+    with pytest.raises(OptionError, match=rf"{name}='\\udca7' is no text: expected characters in UTF-8"):
+        parse(SOURCE, {"path": "/x", name: "\udca7"}, what="source")
+    assert parse(SOURCE, {"path": "/x", name: "\u00a7"}, what="source")[name] == "\u00a7"
+
+
 def test_an_option_by_two_names_is_refused() -> None:
     """Which of the two counts would be a guess."""
     with pytest.raises(
@@ -66,6 +74,15 @@ def test_quotes_may_be_turned_off_for_reading_only() -> None:
         parse(SINK, {"path": "/x", "quote": ""}, what="sink")
     with pytest.raises(OptionError, match="escape='': expected .* the quote itself where quotes are doubled"):
         parse(SOURCE, {"path": "/x", "escape": ""}, what="source")
+
+
+def test_what_is_advised_is_taken() -> None:
+    """A mode that is refused is none that a message names; who gives columns as an option is told where they go."""
+    with pytest.raises(OptionError, match="mode='drop' is not known: expected one of failfast, dropmalformed$"):
+        parse(SOURCE, {"path": "/x", "mode": "drop"}, what="source")
+    with pytest.raises(OptionError, match="schema='id int': expected infer; columns are given by .schema"):
+        parse(SOURCE, {"path": "/x", "schema": "id int"}, what="source")
+    assert parse(SOURCE, {"path": "/x", "schema": "Infer"}, what="source")["schema"] == "infer"
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -133,6 +150,14 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
         ("source", "ignorenullfields", "'ignoreNullFields' .* it is for writing"),
         ("source", "rollsize", "'rollsize' for the penstock source: it is one of the sink;"),
         ("sink", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
+        (
+            "sink",
+            "nanvalue",
+            "'nanValue' for the penstock sink: it is for reading, and says nothing of what is written",
+        ),
+        ("batch write", "allowComments", "'allowComments' .* it is for reading"),
+        ("source", "sortkeys", "'sortKeys' for the penstock source: it is for writing"),
+        ("sink", "orc.compress", "'orc.compress' .* compression takes none, gzip"),
         ("sink", "lateness", "'lateness' for the penstock sink: it is one of the source;"),
         ("log", "path2", "'path2' for the penstock log; did you mean 'path'"),
         ("database sink", "dbtable", "'dbtable' .* here it is table"),

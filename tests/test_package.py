@@ -90,6 +90,10 @@ def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any,
         (lambda of: of.dry_run("in", "out", checkpoint=True), "checkpoint is a bool; expected a path"),
         (lambda of: of.dry_run("in", "out", source="json"), "such as source={'format': 'json'}"),
         (lambda of: of.dry_run("in", "out", sink=[("format", "json")]), "sink is a list; expected a dictionary"),
+        (lambda of: of.dry_run("in", "out", source={5: "x"}), "source has 5 for the name of an option"),
+        (lambda of: of.dry_run("/usr", "/x", source={"lineSep": ["a"]}), "option 'lineSep' is a list; expected a text"),
+        (lambda of: of.dry_run("/usr", "/x", source={"Paths": ["/a"]}), "option 'Paths' is a list; expected a text"),
+        (lambda of: of.dry_run("/usr", "/x", source={"emit": "published"}), "emit=published is for spark.readStream"),
         (lambda of: of._sources(Counter()), "src is a Counter; expected a path, or a list of them"),
         (lambda of: of._sources(["in", 5]), "each of src is a int; expected a path"),
         (lambda of: of._interval(5), "watch=5; expected True or False, or how often to look for new files"),
@@ -99,6 +103,16 @@ def test_what_is_of_another_kind_is_told_by_its_name(call: Callable[[Any], None]
     """Values that are no path, no options and no interval come back as an error of ours, which says what is expected."""
     with pytest.raises(OptionError, match=re.escape(told)):
         call(ingest)
+
+
+def test_an_option_that_is_none_is_not_given(tmp_path: Path) -> None:
+    """None is no text: `pattern=None` is no pattern, and no pattern that nothing but a file `None` matches."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    os.utime(tmp_path / "in" / "a.txt", (1e9, 1e9))
+    unset = {"pattern": None, "maxFilesPerTrigger": None, "schema": None}
+    done = ingest.dry_run(tmp_path / "in", tmp_path / "out", source=unset, sink={"bucketBy": None, "rollRows": None})
+    assert [batch.files for batch in done.batches] == [1]
 
 
 def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.trees import no_collection, parsed
+from tests.support.trees import no_collection, parsed, walked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.xdist_group("tidy")  # the package is parsed once
+pytestmark = pytest.mark.xdist_group("tidy")  # with two other modules: the package is parsed once
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "penstock"
@@ -52,9 +52,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "testing/hdfs.py": "one for each call of a client of HDFS, over one set of blocks and names",
         "wal/walk.py": "one position, and the few moves from it that its essay derives from each other",
         "wal/writer.py": "one place at the end of a log, which each of them reads and moves",
-    },
-    "storages": {
-        "ingestion/places.py": "a checkpoint is written by Spark's JVM, to which a store of objects is s3a:// alone",
     },
     "vague": {
         "cli/page/draw.py": "x and y are places in a picture",
@@ -172,8 +169,7 @@ class Module:
     imported: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tree = parsed(self.text, self.path)
-        self.nodes = list(ast.walk(self.tree))
+        self.tree, self.nodes = walked(self.text)
         self.imported = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -225,10 +221,10 @@ def comments(text: str) -> dict[int, str]:
 
 def banned(name: str, table: dict[str, str]) -> str | None:
     """Return the replacement that `table` has for a dotted name, or None if it is not banned."""
-    for pattern, instead in table.items():
-        if name == pattern or (pattern.endswith((".", "_")) and name.startswith(pattern)):
-            return instead
-    return None
+    if name in table:
+        return table[name]
+    ends = (at + 1 for at, letter in enumerate(name) if letter in "._")
+    return next((table[name[:end]] for end in ends if name[:end] in table), None)
 
 
 def files(module: Module) -> Iterator[Finding]:
@@ -467,24 +463,31 @@ def dense(module: Module) -> Iterator[Finding]:
 
 def ways(function: ast.AST) -> int:
     """Return the cyclomatic complexity: one, and one for each branch, loop, handler, condition and turn of a comprehension."""
-    count = branches(function)
-    for node in ast.walk(function):
-        if isinstance(node, ast.BoolOp):
-            count += len(node.values) - 1
-        elif isinstance(node, ast.comprehension):
-            count += 1 + len(node.ifs)
-    return count
+    return sum(_counted(function))
 
 
 def branches(function: ast.AST) -> int:
     """Return the same as McCabe counted it: what is inside of an expression, but for a choice, is no way of its own."""
-    count = 1
+    return _counted(function)[0]
+
+
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert)
+
+
+@cache  # most of what a look at all functions takes
+def _counted(function: ast.AST) -> tuple[int, int]:
+    """Return the branches of a function, and the further ways through its expressions."""
+    count, inside = 1, 0
     for node in ast.walk(function):
-        if isinstance(node, ast.If | ast.IfExp | ast.For | ast.AsyncFor | ast.While | ast.ExceptHandler | ast.Assert):
+        if isinstance(node, _BRANCHES):
             count += 1
         elif isinstance(node, ast.Match):
             count += len(node.cases)
-    return count
+        elif isinstance(node, ast.BoolOp):
+            inside += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            inside += 1 + len(node.ifs)
+    return count, inside
 
 
 METHODS = 20

@@ -104,13 +104,20 @@ def path(value: object, *, name: str) -> str:
 
 
 def options(value: object, *, name: str) -> dict[str, Any]:
-    """Return options as a dictionary of their own, none for None; `OptionError` for anything else."""
+    """Return options as a dictionary of their own, none for None; `OptionError` for anything else.
+
+    One whose value is None is not given, as in Spark's own readers: its default counts.
+    """
+    example = f"expected a dictionary of options, such as {name}={{'format': 'json'}}"
     if value is not None and not isinstance(value, Mapping):
-        msg = (
-            f"{name} is a {type(value).__name__}; expected a dictionary of options, such as {name}={{'format': 'json'}}"
-        )
+        msg = f"{name} is a {type(value).__name__}; {example}"
         raise OptionError(msg)
-    return dict(value or {})
+    given = {key: each for key, each in (value or {}).items() if each is not None}
+    for key in given:
+        if not isinstance(key, str):
+            msg = f"{name} has {key!r} for the name of an option; {example}"
+            raise OptionError(msg)
+    return given
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:

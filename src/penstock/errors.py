@@ -327,9 +327,20 @@ class CatalogError(PenstockError):
 
 
 class BrokerError(PenstockError):
-    """A broker of Kafka refused what was asked; nothing of the batch in flight is committed."""
+    """A broker of Kafka refused what was asked; nothing of the batch in flight is committed.
+
+    `topic`, `partition` and `offset` say where, if it is about one place of a partition.
+    """
 
     code = "PST-900"
+
+    def __init__(
+        self, message: str, *, topic: str | None = None, partition: int | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
 
 
 class BrokerAway(BrokerError):
@@ -351,64 +362,29 @@ class TopicReplaced(BrokerError):
 
 
 class RecordsLost(BrokerError):
-    """Records that are next are no longer in the topic: in `partition` of `topic` `offset` was next, and `first` is what is there."""
+    """The next records are no longer in the topic: `offset` was to be read next, and the first one that is there is `first`."""
 
     code = "PST-904"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        first: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
+    def __init__(self, message: str, *, first: int | None = None, **place: Any) -> None:  # noqa: ANN401 - as `BrokerError` takes them
+        super().__init__(message, **place)
         self.first = first
 
 
 class RecordsReplaced(BrokerError):
-    """A partition was cut: in front of `offset` stand other records than those that were planned, up to the epoch `epoch`."""
+    """A partition was cut: the records before `offset` are not those that were planned, of leaders up to `epoch`."""
 
     code = "PST-905"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        epoch: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
+    def __init__(self, message: str, *, epoch: int | None = None, **place: Any) -> None:  # noqa: ANN401 - as `BrokerError` takes them
+        super().__init__(message, **place)
         self.epoch = epoch
 
 
 class TransactionOpen(BrokerError):
-    """What a batch has to read lies in a transaction that stays open: in `partition` of `topic`, from `offset` on."""
+    """What a batch has to read lies in a transaction that stays open, from `offset` on."""
 
     code = "PST-906"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
 
 
 def without_credentials(text: str) -> str:

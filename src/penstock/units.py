@@ -8,6 +8,7 @@ duration a `float` of seconds; nothing else ever crosses a function boundary.
 from __future__ import annotations
 
 import re
+from zoneinfo import available_timezones
 
 from penstock.errors import OptionError
 
@@ -85,6 +86,15 @@ def format_duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, _SIXTY)
     return f"{hours} h {minutes:02d} min"
+
+
+def no_zone(name: str, said_by: str) -> OptionError:
+    """Return the error for a name that is no time zone, with the one that was meant, where that can be told."""
+    near = [each for each in available_timezones() if each.lower() == name.replace(" ", "_").lower()]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return OptionError(
+        f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30{hint}"
+    )
 
 
 def parse_offset(text: str) -> int | None:

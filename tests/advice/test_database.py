@@ -118,7 +118,7 @@ def test_table_that_is_not_to_be_created(place: Place) -> None:
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
     Driver(place, options={"createTable": "false"}).run(0, ten(0))
     place.query("DROP TABLE {t}")
-    with pytest.raises(TableMismatch, match="or create it if it shall have no more than what comes next"):
+    with pytest.raises(TableMismatch, match="or create it if it is to have only what comes next"):
         Driver(place, "d2").begin(1)
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
     Driver(place, "d3").run(1, ten(1))

@@ -23,9 +23,12 @@ from penstock.cli.run.model import PipelineTable, RetryTable, ScheduleTable
 from penstock.options import Option
 from penstock.session.extras import PACKAGES
 from tests.docs.markdown import REPOSITORY
+from tests.support.trees import walked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.xdist_group("tidy")  # the package is parsed once
 
 SOURCE = REPOSITORY / "src" / "penstock"
 PROSE = {"has", "row", "sink", "staged", "target", "writes"}  # behind the name of the package, and no command
@@ -46,11 +49,11 @@ class Text(NamedTuple):
 
 def texts_of(code: str, name: str) -> Iterator[Text]:
     """Yield the texts of a module but for its docstrings."""
-    tree = ast.parse(code)
+    _, nodes = walked(code)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    first = [node.body[0] for node in ast.walk(tree) if isinstance(node, documented)]
+    first = [node.body[0] for node in nodes if isinstance(node, documented)]
     passed = {id(statement.value) for statement in first if isinstance(statement, ast.Expr)}
-    for node in ast.walk(tree):  # from the outside in
+    for node in nodes:
         if id(node) in passed:
             continue
         if isinstance(node, ast.JoinedStr):
@@ -78,6 +81,12 @@ def commands() -> dict[str, set[str]]:
             yield from walk(inner, (*words, name))
 
     return dict(walk(get_command(app), ()))
+
+
+@cache
+def every_flag() -> set[str]:
+    """Return the flags of all commands, and those of other programs that texts tell of."""
+    return OF_KAFKA.union(OF_SUBMIT, *commands().values())
 
 
 @cache
@@ -120,8 +129,7 @@ def flags(said: str) -> list[str]:
 
 def unknown_flags(said: str) -> Iterator[str]:
     """Yield flags that no command has."""
-    every = set().union(*commands().values())
-    yield from (flag for flag in flags(said) if flag not in every | OF_KAFKA | OF_SUBMIT)
+    yield from (flag for flag in flags(said) if flag not in every_flag())
 
 
 def unknown_options(said: str) -> Iterator[str]:

@@ -28,8 +28,16 @@ from penstock.errors import (
 )
 from penstock.storage import LocalStorage
 from penstock.testing import ObjectStore
-from tests.support.advice import Query, penstock
+from tests.support.advice import TEXT, Query, penstock
 from tests.support.follows import follows
+
+
+def begun(root: Path, **options: str) -> Query:
+    """Return a query that has committed a batch of two lines."""
+    query = Query(root, None, TEXT, **options)
+    query.put("a", "1", "2")
+    query.batch()
+    return query
 
 
 def copied(*places: Path) -> Callable[[], None]:
@@ -48,9 +56,7 @@ def copied(*places: Path) -> Callable[[], None]:
 @follows("PST-300")
 def test_commit_error(tmp_path: Path) -> None:
     """`CommitError`: the query is started again, and the batch that was not committed is written again."""
-    query = Query(tmp_path, rollInterval="1ms")
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path, rollInterval="1ms")
     query.put("b", "3")
     written = query.written()
     query.sink().roll("driver")  # as the keeper does, whose turn it is not
@@ -63,9 +69,7 @@ def test_commit_error(tmp_path: Path) -> None:
 @follows("PST-301")
 def test_fenced(tmp_path: Path) -> None:
     """`Fenced`: a driver whose sink was taken over is started again, and takes it back with the batch it could not commit."""
-    query = Query(tmp_path)
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path)
     query.put("b", "3")
     written = query.written()
     assert penstock("finish", query.dst)[0] == 0
@@ -78,9 +82,7 @@ def test_fenced(tmp_path: Path) -> None:
 @follows("PST-302")
 def test_output_that_was_emptied(tmp_path: Path) -> None:
     """`CheckpointMismatch`: an output that was emptied is restored, and the query goes on; so it does where both begin anew."""
-    query = Query(tmp_path)
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path)
     put_back = copied(query.dst)
     shutil.rmtree(query.dst)
     query.put("b", "3")
@@ -207,9 +209,7 @@ def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
 @follows("PST-303")
 def test_growing_file_that_somebody_else_cut(tmp_path: Path) -> None:
     """`PublishConflict`: a growing file that others cut is restored, and grows on."""
-    query = Query(tmp_path, growing="true", fileName="all.txt")
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path, growing="true", fileName="all.txt")
     query.put("b", "3")
     text = (query.dst / "all.txt").read_text()
     (query.dst / "all.txt").write_text(text[:1])
@@ -285,9 +285,7 @@ DAMAGED = {
 @follows("PST-400")
 def test_damaged_state(tmp_path: Path, what: str) -> None:
     """`DamagedState`: the file that the message names is restored from a copy of its directory, and the query goes on."""
-    query = Query(tmp_path)
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path)
     copied(query.dst, query.checkpoint)
     path: Path = DAMAGED[what](query)
     path.write_bytes(path.read_bytes()[:-2])
@@ -328,9 +326,7 @@ def test_directory_that_is_not_there(tmp_path: Path) -> None:
 @follows("PST-503")
 def test_full_disk(tmp_path: Path) -> None:
     """`NoSpace`: when there is space again the query is run again, and has every row once."""
-    query = Query(tmp_path)
-    query.put("a", "1", "2")
-    query.batch()
+    query = begun(tmp_path)
     query.put("b", "3")
     for point in ("storage.write", "storage.put.sync"):
         failpoints.arm(f"{point}=nospace")

@@ -11,6 +11,7 @@ from penstock import clock
 from penstock.testing import FakeClock
 from tests.catalogs.tables import Table
 from tests.cli.conftest import penstock
+from tests.support.forked import Commands, forking
 from tests.support.output import Output
 
 __all__ = ["penstock"]
@@ -30,3 +31,11 @@ def table(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.Mo
     library = LIBRARIES[request.param]
     pytest.importorskip(library, reason=f"{library} is not installed (pip install 'penstock[{request.param}]')")
     return Table(request.param, output)
+
+
+@pytest.fixture(scope="session")
+def followers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Return what begins `penstock catalog` at no cost of a start: its libraries take seconds to import."""
+    libraries = "deltalake", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "penstock.catalogs.follower"
+    with forking(tmp_path_factory.mktemp("followers"), libraries=libraries) as commands:
+        yield commands

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -32,14 +35,35 @@ from penstock.errors import CatalogError, DependencyError, EventsLost, OptionErr
 from penstock.sink import ledger
 from penstock.sink.events import Event
 from penstock.storage import LocalStorage
-from tests.catalogs.kills import KILLS, Kills
 from tests.catalogs.tables import COLUMNS, TABLE, Table, Writer, write
+from tests.support.effort import effort
 from tests.support.follows import follows
 from tests.support.output import Output
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Said
+    from tests.support.forked import Commands
+
+KILLS = effort(6, 30)  # two of each kind
+POINTS = ("catalog.commit=kill", "catalog.committed=kill", "")  # before a commit, behind it, at any time
+
+
+def refused(table: Table, match: str, *passed: str) -> str:
+    """Return the file that a follower names, with the way past it, as one that cannot be in the table; `passed` are passed over."""
+    with pytest.raises(CatalogError, match=match) as error:
+        table.follow(skip=passed)
+    assert "--skip" in error.value.message
+    path = re.search(rf"'{table.root}/([^']+)'", error.value.message)
+    assert path
+    return path[1]
+
+
+def passes_over(table: Table, match: str) -> None:
+    """See a file refused and named, pass over it as its message says, and see the one other new file brought in."""
+    path = refused(table, match)
+    done = table.follow(skip=[path])
+    assert (done.files, done.skipped) == (1, (path,))
 
 
 def rival_comes_first(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
@@ -78,15 +102,19 @@ def test_what_is_published_is_in_the_table_once(output: Output, table: Table) ->
 
 
 @pytest.mark.slow
-def test_kills_lose_and_double_nothing(output: Output, table: Table) -> None:
+def test_kills_lose_and_double_nothing(output: Output, table: Table, followers: Commands) -> None:
     """A follower that is killed again and again, on either side of its commits and in the middle of them, while files are published."""
     writer = Writer(output)
-    kills = Kills(table)
     for number in range(KILLS):
         writer.publish([(number, "a")], [(number, "b"), (number, "c")])
-        kills.next()
-    kills.end()
-    assert kills.count == KILLS
+        point = POINTS[number % len(POINTS)]
+        follower = followers.begin("catalog", output.root, *table.flags, points=point)
+        if not point:
+            time.sleep(random.uniform(0.005, 0.4))  # noqa: S311 - at any moment
+            with suppress(ProcessLookupError):  # it has ended
+                follower.signal(signal.SIGKILL)
+        ended = follower.ended(check=False)
+        assert ended.returncode == -signal.SIGKILL or not (point or ended.returncode), ended.stderr
     table.follow()
     expected = [(number, name) for number in range(KILLS) for name in "abc"]
     assert table.rows() == sorted(expected, key=repr)
@@ -240,12 +268,7 @@ def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: T
         change.add_identity("id")
     writer.publish([(2, "b"), (3, "c")])
     writer.publish([(4, "d")])
-    with pytest.raises(CatalogError, match="more than one partition value") as refused:
-        table.follow()
-    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
-    assert path
-    done = table.follow(skip=[path[1]])
-    assert (done.files, done.skipped) == (1, (path[1],))
+    passes_over(table, "more than one partition value")
     assert table.rows() == [(1, "a"), (4, "d")]
 
 
@@ -283,11 +306,7 @@ def test_null_in_a_column_that_others_require(output: Output, table: Table) -> N
     write(output, 2, pa.Table.from_pylist([{"name": "c"}], pa.schema([("name", pa.string())])))
     passed: list[str] = []
     for _ in range(2):
-        with pytest.raises(CatalogError, match="null in the column 'id'") as refused:
-            table.follow(skip=passed)
-        path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
-        assert path
-        passed.append(path[1])
+        passed.append(refused(table, "null in the column 'id'", *passed))
     assert table.follow(skip=passed).files == 1
     assert table.rows() == [(1, "a")]
 
@@ -303,12 +322,7 @@ def test_a_type_that_tables_do_not_have(output: Output, table: Table, first: boo
     number = 0 if first else 1
     write(output, number, pa.Table.from_pylist([{"id": 2, "took": timedelta(1)}], schema))
     write(output, number + 1, pa.Table.from_pylist([{"id": 3}], pa.schema([("id", pa.int64())])))
-    with pytest.raises(CatalogError, match="(?i)duration") as refused:
-        table.follow()
-    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
-    assert path
-    done = table.follow(skip=[path[1]])
-    assert (done.files, done.skipped) == (1, (path[1],))
+    passes_over(table, "(?i)duration")
     assert table.rows("id") == ([] if first else [(1,)]) + [(3,)]
 
 
@@ -324,12 +338,7 @@ def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bo
         table.follow()
     writer.publish([(2, "b", 2)], schema=both)
     writer.publish([(3, "c")])
-    with pytest.raises(CatalogError, match="'Id'") as refused:
-        table.follow()
-    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
-    assert path
-    done = table.follow(skip=[path[1]])
-    assert (done.files, done.skipped) == (1, (path[1],))
+    passes_over(table, "'Id'")
     assert table.rows() == ([] if first else [(1, "a")]) + [(3, "c")]
 
 
@@ -428,14 +437,9 @@ def test_a_column_of_another_type_is_refused_and_passed_over(output: Output, tab
     before = table.opened().version() if table.kind == "delta" else table.opened().current_snapshot()
     writer.publish([(2, "3")], schema=pa.schema([("id", pa.int64()), ("name", pa.int64())]))
     writer.publish([(4, "d")])
-    with pytest.raises(CatalogError, match="name") as refused:
-        table.follow()
-    assert "--skip" in refused.value.message
+    refused(table, "name")
     assert (table.opened().version() if table.kind == "delta" else table.opened().current_snapshot()) == before
-    path = re.search(rf"'{output.root}/([^']+)'", refused.value.message)
-    assert path
-    done = table.follow(skip=[path[1]])
-    assert (done.files, done.skipped) == (1, (path[1],))
+    passes_over(table, "name")
     assert table.follow().files == 0
     assert table.rows() == [(1, "a"), (4, "d")]
 
@@ -541,7 +545,7 @@ def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.
     output.root.mkdir()
     with pytest.raises(OptionError, match="a namespace and a table"):
         catalog(output.root, iceberg="events")
-    with pytest.raises(OptionError, match="none of pyiceberg's configuration"):
+    with pytest.raises(OptionError, match="not in pyiceberg's configuration"):
         catalog(output.root, iceberg=TABLE, catalog="nobody")
     with pytest.raises(OptionError, match="expected a whole path"):
         catalog(output.root, iceberg=TABLE, catalog="sqlite:///catalog.db")

@@ -76,6 +76,14 @@ def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
     assert [penstock(command, "--help").status for command in COMMANDS] == [0] * len(COMMANDS)
 
 
+def test_help_breaks_lines_where_the_terminal_ends(
+    penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paragraph of the help fills the lines that there are: where its source breaks a line is not seen."""
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "goes on from there. It ends with 0 when" in penstock("ingest", "--help").out
+
+
 def test_importing_the_command_is_light() -> None:
     """Neither `import penstock.cli` nor the commands' flags load Spark, Arrow or polars, so help comes at once."""
     code = f"import sys, penstock.cli.app; print([name for name in {HEAVY} if name in sys.modules])"
@@ -395,6 +403,32 @@ def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: l
     assert "ignored" not in ended.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_disk_that_is_full_where_a_command_says_why(tmp_path: Path, as_json: list[str]) -> None:
+    """A status that means something (2, a wrong call) stays it where the message cannot be written; it was Python's own 120."""
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "penstock", "status", "nowhere", *as_json]
+        ended = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (ended.returncode, ended.stdout.count(b"no output of Penstock")) == (2, len(as_json))
+
+
+def test_relative_paths_where_the_directory_was_removed(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell may stand in a directory that is gone: whole paths work there, and of others it is said which, and what to do."""
+    gone = src.parent / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for location in ("out", "file:out"):
+        said = penstock("status", location, "--json")
+        assert (said.status, said.facts["error"]["code"]) == (2, "PST-101")
+        assert "DST='out' is relative, and the current directory has been removed" in said.err
+    assert penstock("schema", src).status == 0
+    process.load_transform("json:loads", name="--transform")
+
+
 def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may run a command in a thread of its own, where Python lets nobody answer signals: it is run, and answers none."""
     monkeypatch.setattr(sys, "argv", ["penstock", "--version"])
@@ -442,13 +476,15 @@ def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away(tmp_path: Path) -> None:
-    """`penstock files | head` ends without a traceback when head has gone."""
+@pytest.mark.parametrize("follows", [[], ["--follow"]])
+def test_a_reader_that_goes_away(tmp_path: Path, follows: list[str]) -> None:
+    """`penstock files | head` ends without a traceback when head has gone, also where nothing is published any more."""
     (tmp_path / "_penstock").mkdir()
-    command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json", *follows]
     reading, writing = os.pipe()
     os.close(reading)
-    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert ended.returncode == 1
     os.close(writing)
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr

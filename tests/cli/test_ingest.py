@@ -478,7 +478,7 @@ def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
         "SIGBUS (0x7) at pc=0x00, pid=7; An error report file is saved as:; /home/hs_err_pid7.log; Java has crashed"
         in told
     )
-    assert told.endswith("made anew: penstock warmup")
+    assert told.endswith("make its archive of classes anew: penstock warmup")
     warned = [
         "/lib/pyspark/testing/utils.py:127: FutureWarning: PySpark does not yet fully support pandas",
         "  warnings.warn(",

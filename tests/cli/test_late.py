@@ -159,7 +159,11 @@ def test_verify_tells_late_files_from_missing_ones(query: Pipeline) -> None:
 def test_some_are_accepted_by_path_or_glob(penstock: Callable[..., Said], query: Pipeline) -> None:
     """A glob relative to SRC chooses; one that fits nothing is refused, with what there is."""
     said = penstock("late", query.src, query.dst, "--accept", "new/*")
-    assert (said.status, "[PST-101] 'new/*' is no late file" in said.err, "'c', 'old/b'" in said.err) == (2, True, True)
+    assert (said.status, "[PST-101] 'new/*' is neither a late file" in said.err, "'c', 'old/b'" in said.err) == (
+        2,
+        True,
+        True,
+    )
     assert penstock("late", query.src, query.dst, "--accept", "old/*", "--json").facts["accepted"] == ["old/b"]
     for _ in range(3):
         query.run()

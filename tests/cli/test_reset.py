@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_what_would_be_read_again_is_told_and_nothing_is_changed(
     query.put("c", "three")
     before = tree(query.root)
     said = penstock("reset", query.src, query.dst, "--json")
-    none: dict[str, Any] = {"batch": None, "reset": False, "late": [], "passed_over": []}
+    none: dict[str, object] = {"batch": None, "reset": False, "late": [], "passed_over": []}
     assert said.facts == {"ok": True, "files": ["a", "b"], "bytes": 8, "rows": 2} | none
     shown = penstock("reset", query.src, query.dst)
     assert "would read 2 files (8 B) again" in shown.out

@@ -140,7 +140,7 @@ def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert secret(f"file:{tmp_path}/p", "password") == SECRET, "as some editors save it"
     for word in (b"\xff", b"a\0b"):
         (tmp_path / "p").write_bytes(word)
-        with pytest.raises(OptionError, match="no text in UTF-8"):
+        with pytest.raises(OptionError, match="not text in UTF-8"):
             secret(f"file:{tmp_path}/p", "password")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,9 +22,10 @@ from penstock.errors import DatabaseAway
 from penstock.testing import FakeClock
 from tests.support.database import At, Driver, Place, ten
 from tests.support.effort import effort
+from tests.support.forked import Commands, forking
 from tests.support.postgres import Postgres
 from tests.support.relay import relayed
-from tests.support.wait import PATIENCE_SECONDS, wait_for
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.xdist_group("db")
 
@@ -67,68 +65,69 @@ def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pyte
 
 DRIVER = """
 import os, signal, sys
+import adbc_driver_postgresql.dbapi, adbc_driver_sqlite.dbapi
 from penstock.db import postgresql
 from tests.support.database import Driver, Place, ten
-url, table, name, first = sys.argv[1:]
-postgresql._IDLE_MILLIS = 500
-driver = Driver(Place(url, table), name)
-driver.begin(int(first))
-if name == "stopped":
-    os.kill(os.getpid(), signal.SIGSTOP)
-for number in range(int(first), 2):
-    driver.run(number, ten(number, of=name), ten(number, of=name))
-print("DONE")
+
+def main():
+    url, table, name, first = sys.argv[1:]
+    postgresql._IDLE_MILLIS = 500
+    driver = Driver(Place(url, table), name)
+    driver.begin(int(first))
+    if name == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    for number in range(int(first), 2):
+        driver.run(number, ten(number, of=name), ten(number, of=name))
+    print("DONE")
 """
 
 
-def start(place: Place, name: str, first: int, armed: str = "") -> subprocess.Popen[str]:
-    """Start a driver in a process of its own, which runs batches up to 1."""
-    command = [sys.executable, "-c", DRIVER, place.url, place.table, name, str(first)]
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": armed}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Return what begins drivers in processes of their own, with url, table, name and first batch; each runs batches up to 1."""
+    with forking(tmp_path_factory.mktemp("drivers"), DRIVER) as begins:
+        yield begins
 
 
 @pytest.mark.slow
-def test_driver_is_killed_anywhere(place: Place) -> None:
+def test_driver_is_killed_anywhere(place: Place, drivers: Commands) -> None:
     """D2: one driver after the other is killed, each a step further in batch 1; readers see all of it or nothing."""
     Driver(place).run(0, ten(0))
     for point in effort(POINTS[3:], POINTS):
-        killed = start(place, point, 1, f"{point}=kill")
-        out, err = killed.communicate(timeout=PATIENCE_SECONDS)
-        assert killed.returncode == -signal.SIGKILL, out + err
+        killed = drivers.run(place.url, place.table, point, 1, points=f"{point}=kill", check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
         assert len(place.rows()) == (30 if point == "db.commit.done" else 10)
-    out, err = start(place, "last", 1).communicate(timeout=PATIENCE_SECONDS)
-    assert "DONE" in out, err
+    assert "DONE" in drivers.run(place.url, place.table, "last", 1).stdout
     assert len(place.rows()) == 30
     assert {row[1] for row in place.rows() if row[0] >= 10} == {f"db.commit.done{i}" for i in range(10)}
 
 
 @pytest.mark.slow
-def test_stopped_driver_is_fenced(place: Place) -> None:
+def test_stopped_driver_is_fenced(place: Place, drivers: Commands) -> None:
     """F-D4: a process stopped by SIGSTOP behind its begin goes on when another has taken over: it ends, and changes nothing."""
-    stopped = start(place, "stopped", 0)
-    wait_for(lambda: os.waitpid(stopped.pid, os.WUNTRACED | os.WNOHANG)[0], "a process that stops")
+    stopped = drivers.begin(place.url, place.table, "stopped", 0)
+    stopped.stands()
     other = Driver(place, "d2")
     other.run(0, ten(0))
     other.run(1, ten(1))
-    stopped.send_signal(signal.SIGCONT)
-    out, err = stopped.communicate(timeout=PATIENCE_SECONDS)
-    assert "DONE" not in out
-    assert "ends with batch 1" in err
+    stopped.signal(signal.SIGCONT)
+    done = stopped.ended(check=False)
+    assert "DONE" not in done.stdout
+    assert "ends with batch 1" in done.stderr
     assert len(place.rows()) == 20
 
 
-def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres) -> None:
+def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres, drivers: Commands) -> None:
     """Failure 7: a driver is stopped with the row's lock; the server ends its session, the next one goes on, and it is fenced."""
     place = at(postgres.url)
-    stopped = start(place, "a", 0, "db.commit.before-id=stop")
-    wait_for(lambda: os.waitpid(stopped.pid, os.WUNTRACED | os.WNOHANG)[0], "a process that stops")
+    stopped = drivers.begin(place.url, place.table, "a", 0, points="db.commit.before-id=stop")
+    stopped.stands()
     other = Driver(place, "d2")
     other.run(0, ten(0))
-    stopped.send_signal(signal.SIGCONT)
-    out, err = stopped.communicate(timeout=PATIENCE_SECONDS)
-    assert "DONE" not in out
-    assert re.search(r"Fenced: \[PST-301\] .* belongs to driver 'd2'", err)
+    stopped.signal(signal.SIGCONT)
+    done = stopped.ended(check=False)
+    assert "DONE" not in done.stdout
+    assert re.search(r"Fenced: \[PST-301\] .* belongs to driver 'd2'", done.stderr)
     assert len(place.rows()) == 10
 
 

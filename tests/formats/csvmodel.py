@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.formats import Dialect
+from penstock.formats.csv.cut import RFC4180, csv_cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Field = tuple[str, bool]  # its text, and whether it was quoted
 
@@ -93,3 +98,8 @@ def _quoted(data: str, at: int, dialect: Dialect, found: Records) -> tuple[str, 
             at += 1
     found.unclosed = True
     return text, at
+
+
+def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, dialect: Dialect = RFC4180) -> int:
+    """Return what `csv_cuts` finds for one target."""
+    return csv_cuts(read, size, anchor, [target], dialect)[0]

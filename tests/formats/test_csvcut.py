@@ -14,7 +14,6 @@ from penstock.formats import Dialect
 from penstock.formats.csv import cut as csvcut
 from penstock.formats.csv.cut import (
     csv_blocks,
-    csv_cut,
     csv_cuts,
     csv_header,
     csv_stream_blocks,
@@ -23,7 +22,7 @@ from penstock.formats.csv.cut import (
     with_doubled_quotes,
     without_comments,
 )
-from tests.formats.csvmodel import read
+from tests.formats.csvmodel import csv_cut, read
 from tests.support.effort import effort
 
 if TYPE_CHECKING:
@@ -258,7 +257,7 @@ def test_a_file_of_quotes_without_end_is_not_held(
 )
 def test_a_file_that_shrank_is_an_error(find: Callable[[Callable[[int, int], bytes]], object]) -> None:
     """A file that ends before its planned size is an error, and never a short result."""
-    with pytest.raises(FileChanged, match="shrank"):
+    with pytest.raises(FileChanged, match="has shrunk"):
         find(lambda offset, length: (b"a,b\n" * 10)[offset : offset + length])
 
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, OptionError
 from penstock.formats import Dialect, ReadFormat, WriteFormat, decoder, encoder, file_extension
-from penstock.formats.csv.cut import csv_blocks, csv_cut, csv_stream_blocks
+from penstock.formats.csv.cut import csv_blocks, csv_stream_blocks
 from penstock.formats.csv.decoder import header_names
 from penstock.formats.csv.encoder import CsvEncoder
 from penstock.formats.registry import record_format
 from tests.formats.batches import flat_batches, same_rows
-from tests.formats.csvmodel import read
+from tests.formats.csvmodel import csv_cut, read
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string, same
 from tests.formats.test_csvcut import EVERY, reader, short_files
 from tests.support.effort import effort

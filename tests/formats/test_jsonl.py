@@ -308,6 +308,23 @@ def test_escapes_and_half_characters() -> None:
     assert [column(value, kind=pa.string())[0] for value in values] == expected
 
 
+def test_text_of_a_nested_value_has_its_half_characters() -> None:
+    r"""In the text of an object or array, which a string column takes as it stands, an escape stays what it was, as for Spark."""
+    values = [r'["\\ud83d"]', r'["\ud83d"]', r'{"\udc00": "\ud83d\ude00"}', "1"]
+    assert column(*values, kind=pa.string()) == values
+    assert [column(value, kind=pa.string())[0] for value in values] == values
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:
+    """Where a value of a block is rounded, the others keep their digits: Arrow divides some by a large power of ten wrongly."""
+    whole = [str(2**bits + more) for bits in (31, 32, 63, 64, 95, 96) for more in (-2, -1, 0, 1)]
+    values = [*whole, *(f"-{number}.25" for number in whole), "0.1234567890123456789012345678", "0.005"]
+    read = column(*(f'"{value}"' if quoted else value for value in values), kind=pa.decimal128(38, 2))
+    expected = [Decimal(value).quantize(Decimal("0.01"), ROUND_HALF_UP, Context(60)) for value in values]
+    assert read == expected
+
+
 def test_decimals_are_exact() -> None:
     """Decimals keep every digit of their text, in numbers and strings; a half beyond the scale is rounded up, as in Spark."""
     values = [

@@ -185,7 +185,7 @@ def test_a_range_within_a_record_reads_no_further() -> None:
 def test_a_file_that_shrank_is_an_error(start: int, end: int) -> None:
     """A file that ends before its planned size is an error, whichever range meets the end, and never a short result."""
     content = b"a\nb\n" * 10
-    with pytest.raises(FileChanged, match="the file shrank"):
+    with pytest.raises(FileChanged, match="the file has shrunk"):
         list(blocks(lambda offset, length: content[offset : offset + length], 100, start, end, sep=None))
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadRecord, OptionError
 from penstock.formats import ReadFormat, decoder
+from penstock.formats.format import Decoder
 from penstock.formats.scalars import LOCAL_MICROS
 from penstock.formats.zones import instants, zone_name
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string
@@ -43,10 +44,14 @@ def line(form: str, text: str, number: int = 0) -> bytes:
 
 def values(form: str, kind: pa.DataType, texts: list[str], zone: str = "UTC") -> list[Any]:
     """Return what the texts mean as one block, or raise `BadRecord`."""
-    schema = pa.schema([("i", pa.int64()), ("a", kind)])
     block = b"".join(line(form, text) for text in texts)
-    column = decoder(ReadFormat(form, schema, zone=zone)).decode(block).column(1)
-    return [cast_to_string(value) for value in column]
+    return [cast_to_string(value) for value in decoder_of(form, kind, zone).decode(block).column(1)]
+
+
+@cache  # what it does at its first block takes it longer than the block
+def decoder_of(form: str, kind: pa.DataType, zone: str = "UTC") -> Decoder:
+    """Return the decoder of a number and a value of a type, one for all blocks, as a task has it."""
+    return decoder(ReadFormat(form, pa.schema([("i", pa.int64()), ("a", kind)]), zone=zone))
 
 
 @cache  # it takes milliseconds, of thousands: the tests that ask for it share a process
@@ -143,10 +148,8 @@ def one_by_one(form: str, kind: str, raw: list[str]) -> list[Any]:
 
 def raw_values(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
     """Return what raw values mean in one block, or raise `BadRecord`."""
-    schema = pa.schema([("i", pa.int64()), ("a", kind)])
     lines = [f'{{"i":1,"a":{value}}}\n' if form == "json" else f"1,{value}\n" for value in raw]
-    column = decoder(ReadFormat(form, schema)).decode("".join(lines).encode()).column(1)
-    return [cast_to_string(value) for value in column]
+    return [cast_to_string(value) for value in decoder_of(form, kind).decode("".join(lines).encode()).column(1)]
 
 
 @pytest.mark.slow

@@ -9,12 +9,10 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,6 +33,8 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
+from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
+from tests.support.blocks import FEW_PAGES, new_pages, only_where_it_can_be_said
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.jobhere import JobHere
     from tests.support.forked import Commands
+    from tests.support.interpreter import Interpreter
 
 ROWS = 3_000
 COMMAND = [sys.executable, "-m", "penstock.cli", "ingest"]
@@ -56,16 +57,21 @@ def lines(directory: Path) -> list[str]:
     return sorted(line for path in files for line in path.read_text().splitlines())
 
 
-def texts(directory: Path, files: int, rows: int = ROWS) -> list[str]:
+def texts(directory: Path, files: int, rows: int = ROWS, digits: int = 6) -> list[str]:
     """Write so many files that are old, unless they are there; return all lines, in order."""
     directory.mkdir(exist_ok=True)
     for number in range(files):
         path = directory / f"{number}.txt"
         if path.exists():
             continue
-        path.write_text("".join(f"{number}-{row:06d}\n" for row in range(rows)))
+        path.write_text("".join(f"{number}-{row:0{digits}d}\n" for row in range(rows)))
         os.utime(path, (time.time() - 100 + number,) * 2)
-    return sorted(f"{number}-{row:06d}" for number in range(files) for row in range(rows))
+    return sorted(f"{number}-{row:0{digits}d}" for number in range(files) for row in range(rows))
+
+
+def much(directory: Path) -> list[str]:
+    """Write what is worth two processes: by its bytes, of which a line has many, as each costs the test more than what it tests."""
+    return texts(directory, 4, rows=6_000, digits=1_000)
 
 
 def _spawned(parent: psutil.Process) -> list[psutil.Process]:
@@ -77,16 +83,6 @@ def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dic
     run = here(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {}))
     assert run is not None
     return carried_out(run, None)
-
-
-def command(
-    src: Path | str, dst: Path, *more: str, points: str = "", check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": points}
-    done = subprocess.run([*COMMAND, src, dst, *more], capture_output=True, text=True, check=False, env=environment)
-    assert not check or done.returncode == 0, done.stderr
-    return done
 
 
 def test_each_record_once_over_several_batches_and_runs(tmp_path: Path) -> None:
@@ -204,7 +200,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["its last batch", "all of it"])
-def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, lost: str) -> None:
+def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, commands: Commands, lost: str) -> None:
     """Every run tells it, a dry one too, and not only the first that has a batch: that may be weeks later."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1, rows=2)
@@ -220,7 +216,7 @@ def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, 
     told = "ends with batch 0" if lost == "its last batch" else "has none of it"
     with pytest.raises(CheckpointMismatch, match=f"batch 2 of query .* {told}: the output directory was emptied"):
         ingest(src, dst)
-    assert told in command(src, dst, "--dry-run", check=False).stderr
+    assert told in commands.run("ingest", src, dst, "--dry-run", check=False).stderr
 
 
 def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:
@@ -355,7 +351,7 @@ def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
 def test_much_is_written_by_several_processes_which_end(tmp_path: Path) -> None:
     """A process for each processor, and none is left behind."""
     src, dst = tmp_path / "in", tmp_path / "out"
-    expected = texts(src, 4, rows=700_000)
+    expected = much(src)
     done = ingest(src, dst)
     assert done.rows == len(expected)
     assert lines(dst) == expected
@@ -422,16 +418,16 @@ def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Command
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(900)
-def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
+def test_spark_and_this_process_take_turns(python: Interpreter, on_disk: Path) -> None:
     """Either goes on from what the other has committed."""
     src, dst = on_disk / "in", on_disk / "out"
     turns: list[tuple[str, ...]] = [(), ("--master", "local[2]"), (), ()]
     for number, more in enumerate(turns):
         expected = texts(src, number + 1)
-        said = command(src, dst, *more).stdout
-        assert ("without Spark" in said) == (not more)
+        done = python.penstock("ingest", "in", "out", *more, cwd=on_disk)
+        assert done.returncode == 0, done.stderr
+        assert ("without Spark" in done.stdout) == (not more)
         assert lines(dst) == expected
 
 
@@ -439,7 +435,7 @@ def test_spark_and_this_process_take_turns(on_disk: Path) -> None:
 def test_killed_while_its_processes_write(on_disk: Path) -> None:
     """The failure of processes that wait for ever: they end with the one that has started them."""
     src, dst = on_disk / "in", on_disk / "out"
-    texts(src, 4, rows=700_000)
+    much(src)
     environment = os.environ | {"PENSTOCK_FAILPOINTS": "sink.write.staged=sleep:600"}
     with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
         parent = psutil.Process(process.pid)
@@ -452,70 +448,29 @@ def test_killed_while_its_processes_write(on_disk: Path) -> None:
     assert lines(dst) == []
 
 
-def test_stopped_in_its_first_batch(tmp_path: Path) -> None:
+def test_stopped_in_its_first_batch(tmp_path: Path, commands: Commands) -> None:
     """Who stops it is not told that there is nothing to read."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
-    with subprocess.Popen([*COMMAND, src, dst], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
-        process.terminate()
-        said, _ = process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped" in said
-    assert "nothing to read" not in said
+    running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
+    wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+    running.signal(signal.SIGTERM)
+    done = running.ended(check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "stopped" in done.stdout
+    assert "nothing to read" not in done.stdout
 
 
-def test_stopped_twice_at_once(tmp_path: Path) -> None:
+def test_stopped_twice_at_once(tmp_path: Path, commands: Commands) -> None:
     """A second signal before the first is answered: the status is still that of the signal."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
-    environment = os.environ | {"PENSTOCK_FAILPOINTS": "ingest.here.planned=sleep:2"}
-    with subprocess.Popen([*COMMAND, src, dst], env=environment, stderr=subprocess.DEVNULL) as process:
-        wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
-        process.terminate()
-        time.sleep(0.02)
-        process.terminate()
-        assert process.wait() == 128 + signal.SIGTERM
-
-
-def sleeps(seconds: float) -> float:
-    """Sleep; what processes are called with."""
-    time.sleep(seconds)
-    return seconds
-
-
-def dies(_: float) -> None:
-    """Die as a process does that takes too much memory."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dies_in_its_answer(_: float) -> None:
-    """Have the answer of this process end before its end."""
-
-    def half(connection: Connection, answer: Any) -> None:
-        os.write(connection.fileno(), struct.pack("!i", len(answer) + 1) + bytes(answer))
-        dies(0.0)
-
-    Connection._send_bytes = half  # type: ignore[attr-defined]  # what sends in this process, which is about to end
-
-
-def breaks(_: float) -> None:
-    """Raise what cannot be sent."""
-    raise _Unsendable(1, 2)
-
-
-class _Unsendable(Exception):
-    """An error as libraries have it: what it was made of is not what it keeps."""
-
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
-
-
-def refuses(_: float) -> None:
-    """Raise an error of ours."""
-    msg = "no"
-    raise OptionError(msg)
+    running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
+    wait_for((dst / "_penstock/checkpoint/offsets/0").exists, "a plan")
+    running.signal(signal.SIGTERM)
+    time.sleep(0.02)
+    running.signal(signal.SIGTERM)
+    assert running.ended(check=False).returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["first", "last"])
@@ -538,13 +493,9 @@ def test_one_of_several_processes_fails(
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
     with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
-        several.each(_either, tasks, processes=2)
+        several.each(either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
-
-
-def _either(call: Callable[..., Any], seconds: float) -> object:
-    return call(seconds)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -574,7 +525,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
 def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) -> None:
     """The failure of a program that asks for no `__name__`, or is in no file: nobody runs it again."""
     src, dst, program = tmp_path / "in", tmp_path / "out", tmp_path / "mine.py"
-    expected = texts(src, 4, rows=600_000)
+    expected = much(src)
     program.write_text(
         f"import sys\nprint('once')\nsys.argv[1:] = ['ingest', {str(src)!r}, {str(dst)!r}]\n"
         "from penstock.cli import main\nmain()\n"
@@ -603,6 +554,14 @@ def test_in_their_order_and_again_in_the_same_processes() -> None:
     with Workers(2, threading.Event()) as several:
         assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
         assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
+
+
+@pytest.mark.slow
+@only_where_it_can_be_said
+def test_blocks_take_the_memory_of_those_before() -> None:
+    """The next blocks of a task are put where the last ones were, and not into memory that the machine has to clear page by page."""
+    with Workers(1, threading.Event()) as one:
+        assert one.each(new_pages, [()], processes=1)[0] < FEW_PAGES
 
 
 def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

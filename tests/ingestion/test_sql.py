@@ -183,7 +183,7 @@ def test_what_a_refusal_advises_is_taken(tmp_path: Path) -> None:
 def test_sql_or_a_transform(tmp_path: Path) -> None:
     """Both at once are refused, and so is what is no text."""
     (tmp_path / "in").mkdir()
-    with pytest.raises(OptionError, match="expected one of both"):
+    with pytest.raises(OptionError, match="expected only one of them"):
         public.dry_run(tmp_path / "in", tmp_path / "out", transform="os:path", sql="select * from input")
     with pytest.raises(OptionError, match="sql is a int"):
         Sql(5)  # type: ignore[arg-type]  # - what is tested
@@ -242,7 +242,7 @@ def test_a_file_of_pipelines_names_the_key(tmp_path: Path, monkeypatch: pytest.M
     assert planned("sql = 'select id from input'") == "sql='select id from input'"
     with pytest.raises(PipelinesError, match="sql: .*input has no column 'idd'"):
         planned("sql = 'select idd from input'")
-    with pytest.raises(PipelinesError, match="sql.*expected one of both"):
+    with pytest.raises(PipelinesError, match="sql.*expected only one of them"):
         planned("sql = 'select id from input'", "transform = 'os:getcwd'")
 
 

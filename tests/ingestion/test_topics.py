@@ -104,9 +104,9 @@ def test_zone_of_the_plan_counts() -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ({"maxFilesPerTrigger": "3"}, "is of files"),
-        ({"encoding": "latin1", "format": "json"}, "is of files"),
-        ({"header": True, "format": "csv"}, "is of files"),
+        ({"maxFilesPerTrigger": "3"}, "is for files"),
+        ({"encoding": "latin1", "format": "json"}, "is for files"),
+        ({"header": True, "format": "csv"}, "is for files"),
         ({"kafka.bootstrap.servers": "x:1"}, "the brokers are in SRC|SRC says that"),
         ({"subscribe": "x"}, "SRC says that"),
         ({"kafka.sasl.password": "Hush"}, "must say where the secret is"),
@@ -117,7 +117,7 @@ def test_zone_of_the_plan_counts() -> None:
         ({"schema": "id bigint"}, "add a format"),
         ({"format": "json"}, "needs a schema"),
         ({"format": "json", "schema": "infer"}, "say its columns"),
-        ({"format": "parquet", "schema": COLUMNS}, "is of whole files"),
+        ({"format": "parquet", "schema": COLUMNS}, "is for whole files"),
         ({"format": "json", "schema": COLUMNS, "metadataColumn": "id"}, "choose another name"),
         ({"format": "json", "schema": COLUMNS, "includeHeaders": True}, "needs metadataColumn"),
         ({"format": "jsn"}, "jsn"),

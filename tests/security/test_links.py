@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,9 @@ from penstock.source.scan import Scan
 from penstock.storage import Entry, LocalStorage
 from penstock.storage._local import LocalReadHandle
 from tests.support.output import TEXT, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LONG_AGO = 1_000_000_000
 
@@ -149,14 +154,22 @@ def test_a_link_that_is_there_for_the_opening_alone_is_refused(source: Input, el
     secret.write_text("evil\n")
     os.utime(secret, (LONG_AGO, LONG_AGO))
 
+    @contextmanager
+    def swapped() -> Iterator[None]:
+        file.unlink()
+        file.symlink_to(secret)
+        yield
+        file.unlink()
+        source.put("a", "mine\n")
+
     class Swapping(LocalStorage):
         def open(self, path: str) -> LocalReadHandle:
-            file.unlink()
-            file.symlink_to(secret)
-            handle = super().open(path)
-            file.unlink()
-            source.put("a", "mine\n")
-            return handle
+            with swapped():
+                return super().open(path)
+
+        def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
+            with swapped():
+                return super().whole(path, size, modified_ns, identity)
 
     reading = Reading(Swapping(), str(source.path), ReadFormat("text", TEXT))
     with pytest.raises(FileChanged, match="another file is there"):

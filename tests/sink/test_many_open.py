@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import resource
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,8 @@ from penstock.verify import verify
 from tests.support.output import QUERY, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.sink.ledger import State
     from penstock.sink.sink import Sink
     from penstock.storage import ReadHandle
@@ -41,6 +46,23 @@ def forget() -> None:
     parttables._bases.clear()
     parttables._own.clear()
     ledger._record.cache_clear()
+
+
+class Late(Executor):
+    """Stands for workers that are slower than whoever gives them work, without a clock: they do nothing before they are waited for."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Return a future that calls the function, once, when it is asked for the result."""
+        future: Future[Any] = Future()
+        done = future.result
+
+        def result(timeout: float | None = None) -> Any:
+            if not future.done():
+                future.set_result(function(*args, **kwargs))
+            return done(timeout)
+
+        future.result = result  # type: ignore[method-assign]
+        return future
 
 
 def own(head: State) -> int:
@@ -85,6 +107,20 @@ def test_parts_that_no_record_should_hold_are_in_tables(bucketed: Output) -> Non
     assert bucketed.lines() == sorted(expected)
     assert bucketed.staged() == []
     assert verify(str(bucketed.root)).ok
+
+
+def test_more_parts_are_closed_than_files_may_be_open(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of 150 buckets was open until a worker had synced it: with a slow disk the batch failed, and each repetition of it."""
+    output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
+    monkeypatch.setattr(LocalStorage, "workers", lambda *_: Late())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 100, hard))
+    try:
+        output.batch(output.sink(rollRows="1", **BUCKETS), 0, {0: [f"r|{n}" for n in range(150)]})
+        output.batch(output.sink(**BUCKETS), 1, {0: [f"s|{n}" for n in range(150)]}, final=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert output.lines() == ["r"] * 150 + ["s"] * 150
 
 
 def test_a_batch_puts_what_it_touches_and_not_what_is_open(bucketed: Output, monkeypatch: pytest.MonkeyPatch) -> None:

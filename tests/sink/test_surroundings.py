@@ -146,7 +146,7 @@ def test_two_sinks_that_give_one_name_at_one_moment(output: Output, caplog: pyte
     output.batch(first, 0, {0: ["a0"]}, query="a")
     assert output.batch(second, 0, {0: ["b0"]}, query="b").repeated
     assert output.visible() == {"p-0-0-b.txt": "b0\n", "p-0-0.txt": "a0\n"}
-    assert "names its files as sink 'a' does, which was faster to take the name 'p-0-0.txt'" in caplog.text
+    assert "names its files as sink 'a' does, which took the name 'p-0-0.txt' first" in caplog.text
     decides(output, first, 1, "a")
     decides(output, second, 1, "b")
     assert [file.path for file in second.finish().files] == ["p-0-1.txt"]  # type: ignore[union-attr]

@@ -28,11 +28,11 @@ def wide(output: Output) -> Output:
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("country", "one directory for all rows, called as the column 'country' is.*bucketBy=country={country}"),
-        ("raw/COUNTRY", "called as the column 'country'"),
-        ("$country", "called as the column 'country'"),
-        ("`country`", "called as the column 'country'"),
-        ("country={{country}}", "called as the column 'country'"),
+        ("country", "one directory for all rows, with the name of the column 'country' is.*bucketBy=country={country}"),
+        ("raw/COUNTRY", "with the name of the column 'country'"),
+        ("$country", "with the name of the column 'country'"),
+        ("`country`", "with the name of the column 'country'"),
+        ("country={{country}}", "with the name of the column 'country'"),
         ("dt=%Y-%m-%d", "%Y is not in braces.*{time:%Y-%m-%d}"),
         ("{country}/%H", "%H is not in braces"),
         ("dt={ts:yyyy-MM-dd}", "'yyyy-MM-dd' is the same text for every time; expected %Y-%m-%d"),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from tests.soak import reads as reads_module
 from tests.soak import rows as rows_module
 from tests.soak import texts as texts_module
 from tests.soak.fleet import FleetSoak, summary
@@ -32,12 +33,12 @@ from tests.soak.scripts import STATES_MAX, script
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PHASES = ("explore", "texts", "rows", "tests", "kills", "fleet")
+PHASES = ("explore", "texts", "reads", "rows", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as of `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
-_Case = TypeVar("_Case", texts_module.Case, rows_module.Case)
+_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, rows_module.Case)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def main(
     *,
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
     minutes: Annotated[
-        float, typer.Option(help="No round of kills, and no case of texts or rows, begins after that time.")
+        float, typer.Option(help="No round of kills, and no case of texts, reads or rows, begins after that time.")
     ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
@@ -81,7 +82,7 @@ def main(
     ARTIFACTS.mkdir(exist_ok=True)
     _say(f"seed {asked.seed}")
     for phase in phases or PHASES:
-        {"explore": explore, "texts": texts, "rows": rows, "tests": tests, "kills": kills, "fleet": fleet}[phase](asked)
+        _RUN[phase](asked)
 
 
 def explore(asked: Asked) -> None:
@@ -106,6 +107,17 @@ def explore(asked: Asked) -> None:
 def texts(asked: Asked) -> None:
     """Read random files in random encodings until the time is over."""
     _cases("texts", asked, texts_module.Case, lambda case, directory: case.run(directory))
+
+
+def reads(asked: Asked) -> None:
+    """Read random files of other writers beside Spark's own reader until the time is over."""
+    from penstock import local_session  # noqa: PLC0415 - the other phases need no Spark in this process
+
+    session = local_session()
+    try:
+        _cases("reads", asked, reads_module.Case, lambda case, directory: case.run(directory, session))
+    finally:
+        session.stop()
 
 
 def rows(asked: Asked) -> None:
@@ -209,6 +221,16 @@ def _fail(arguments: str) -> None:
     _say(f'to repeat it: make soak ARGS="{arguments}"')
     raise typer.Exit(1)
 
+
+_RUN = {
+    "explore": explore,
+    "texts": texts,
+    "reads": reads,
+    "rows": rows,
+    "tests": tests,
+    "kills": kills,
+    "fleet": fleet,
+}
 
 if __name__ == "__main__":
     typer.run(main)

@@ -7,15 +7,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import CommitError
-from penstock.formats import families
+from penstock.formats import families, scalars
+from penstock.formats.json import quick
 from penstock.sink import tableparts
+from tests.soak import reads, texts
 from tests.soak import rows as rows_module
-from tests.soak import texts
 from tests.soak.reader import Reader
 from tests.soak.records import Records
 from tests.soak.scripts import script
@@ -25,6 +27,8 @@ from tests.support.extras import WITH_AVRO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 LINES = Settings("ingest", Records(7, "text", "text"), {"format": "text"})
 
@@ -81,6 +85,27 @@ def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Mo
         except Exception:  # noqa: BLE001 - any is one
             return
     pytest.fail("none has seen it")
+
+
+def test_same_seed_same_reads() -> None:
+    """A case of reads follows from its seed alone, and they differ in all that can be chosen."""
+    assert reads.Case(3).records == reads.Case(3).records != reads.Case(4).records
+    cases = [reads.Case(seed) for seed in range(60)]
+    assert {case.format for case in cases} == {"json", "csv", "parquet"}
+    assert len({case.schema for case in cases}) > 6
+
+
+def test_reads_see_a_reader_that_is_wrong(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that rounds decimals as Arrow does, some of them wrongly, is found out by a case that ours passes."""
+    session = spark.newSession()
+    case = next(case for case in map(reads.Case, range(100)) if "decimal(38,2)" in case.schema)
+    (tmp_path / "ours").mkdir()
+    case.run(tmp_path / "ours", session)
+    for module in (scalars, quick):
+        monkeypatch.setattr(module, "rounded", lambda values, scale: pc.round(values, scale, "half_towards_infinity"))
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(AssertionError, match="9223372036797685899.3"):
+        case.run(tmp_path / "wrong", session)
 
 
 @pytest.mark.slow

@@ -218,8 +218,8 @@ def test_encodings_whose_characters_hold_quotes_and_separators(
 
 
 def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header, byte order mark and records of a small file are one read."""
-    file = source.put("f", b"id,name\n1,x\n")
+    """Header, byte order mark and records of a small file are one read, also where the header has quotes and is not seen at once."""
+    file = source.put("f", b'"id",name\n1,x\n')
     reading = source.reading("csv", ROWS, csv=Dialect(header=True))
     counted: list[tuple[int, int]] = []
     remembering = known_csv._remembering

@@ -83,6 +83,14 @@ def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) ->
     assert account.told()[-1] == "rescued of 2 records: what no column has, or takes"
 
 
+def test_half_characters_are_rescued_as_they_stood(tmp_path: Path) -> None:
+    r"""What is rescued has the escapes of the record: half a character is no question mark there."""
+    (tmp_path / "a.json").write_text(r'{"a":"x","\udc00":["\ud83d"],"b":1}' + "\n", encoding="utf-8")
+    (row,) = read(tmp_path, "json", "a string, _rescued string", RESCUED)
+    assert row["a"] == "x"
+    assert row["_rescued"].startswith(r'{"\udc00":["\ud83d"],"b":1,"_file_path":')
+
+
 @pytest.mark.slow
 @settings(max_examples=effort(30, 4000), deadline=None)
 @given(
@@ -201,7 +209,7 @@ def test_tables_rescue_whole_columns(tmp_path: Path, name: str, write: Any) -> N
         None,
     ]
     assert (account.rescued, account.unknown) == (1, {"more": 2})
-    with pytest.raises(BadFile, match=r"columns that the schema has not: 'day' \(unknownFields=fail\)"):
+    with pytest.raises(BadFile, match=r"columns that the schema does not have: 'day' \(unknownFields=fail\)"):
         read(tmp_path, name, "id bigint", {"unknownFields": "fail"})
     with pytest.raises(BadFile, match=r"no column of the name: 'gone' \(missingFields=fail\)"):
         read(tmp_path, name, "id bigint, gone string", {"missingFields": "fail"})

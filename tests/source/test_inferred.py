@@ -243,6 +243,15 @@ def test_csv_of_different_widths_says_what_to_look_at(tmp_path: Path) -> None:
     assert inferring(tmp_path, "csv", header="true").ddl == "a int, b int, c int"
 
 
+def test_columns_that_are_all_of_one_name_are_told(tmp_path: Path) -> None:
+    """Where nothing is left, the error says why: a schema without a column leads nowhere."""
+    (tmp_path / "a.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(
+        OptionError, match="nothing to infer .* left out 'a': a header has several columns of that name"
+    ):
+        inferring(tmp_path, "csv", header="true")
+
+
 def test_columns_of_one_name_are_left_out_and_told(tmp_path: Path) -> None:
     """Where a header has a name twice neither column is found by it: what is inferred has neither, says so, and can be read."""
     source = Input(tmp_path / "in")

@@ -141,7 +141,7 @@ def test_the_command_on_a_cluster(stage: Stage) -> None:
     assert stage.lines() == expected
     assert verify(str(stage.dst)).ok
     (name,) = sink_ids(LocalStorage(), f"{stage.dst}/_penstock")
-    noted = Sink.existing(LocalStorage(), str(stage.dst), name).stage
+    noted = Sink.existing(LocalStorage(), str(stage.dst), name).note.stage
     assert noted is not None
     assert noted.tasks == 3
 

@@ -105,7 +105,7 @@ def test_bad_rows_are_set_aside(spark: SparkSession, stage: Stage, place: Place)
     [
         ({"tabel": "x"}, ["value"], "did you mean 'table'"),
         ({"url": "postgresql://me:s3cr3t@h/d"}, ["value"], "password in it"),
-        ({"mode": "merge", "keyColumns": "value"}, ["value", "value AS b"], "column 'b' is no number"),
+        ({"mode": "merge", "keyColumns": "value"}, ["value", "value AS b"], "column 'b' is not a number"),
         ({}, ["named_struct('a', 1) AS s"], "column 's' is of type struct<a: int>"),
     ],
 )

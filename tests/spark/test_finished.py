@@ -265,7 +265,7 @@ def test_growing_files_are_read_up_to_what_is_published(output: Output) -> None:
         file.write("beyond the ledger\n")
     assert values(output) == ["0", "1", "2"]
     with pytest.raises(
-        OptionError, match="has growing files, of which the ledger keeps the newest lengths alone; leave asOf out"
+        OptionError, match="has growing files, of which the ledger keeps only the newest lengths; leave asOf out"
     ):
         load(output, asOf=2)
 

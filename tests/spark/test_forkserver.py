@@ -139,6 +139,22 @@ def let_go(worker: subprocess.Popen[str]) -> None:
             stream.close()
 
 
+def test_nothing_is_put_in_front_of_a_safe_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYTHONSAFEPATH: the current directory stood in the place of the first entry of PYTHONPATH, whose modules were not found."""
+    first = tmp_path / "first"
+    first.mkdir()
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.setenv("PYTHONPATH", f"{first}:{os.environ.get('PYTHONPATH', '')}")
+    driver = Driver(tmp_path)
+    try:
+        (tmp_path / "telling.py").rename(first / "telling.py")
+        facts, _, status = driver.run("0", PENSTOCK_JVM="1")
+    finally:
+        driver.process.kill()
+        let_go(driver.process)
+    assert (facts["path"], facts["imported"], status) == (str(first), True, 0)
+
+
 def test_child_is_what_was_asked_for(driver: Driver) -> None:
     """Arguments, directory, environment and streams are those of the start; the imports are there; the parent is the server."""
     said, besides, status = driver.run("7", "drawer\nspool\n", GIVEN="as given")

@@ -228,7 +228,7 @@ def test_what_makes_no_sense_is_refused(stage: Stage, source: dict[str, Any], me
 
 def test_frames_that_are_refused(spark: SparkSession, stage: Stage) -> None:
     """A DataFrame that is no stream, one without a column path, and the option in a query of one's own are refused with what to do."""
-    with pytest.raises(OptionError, match=r"no stream.*spark.readStream.table"):
+    with pytest.raises(OptionError, match=r"not a stream.*spark.readStream.table"):
         run(spark, stage, spark.createDataFrame([("a",)], "path string"))
     with pytest.raises(OptionError, match="path='path'"):
         run(spark, stage, scanned(spark, stage).select("size"))

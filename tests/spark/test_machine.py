@@ -396,6 +396,25 @@ def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert surroundings.here().state == "problem"
+    asks = '#!/bin/sh\ntest -d "$(pwd -P)" && echo \'openjdk version "21.0.1"\' >&2\n'
+    monkeypatch.setenv("JAVA_HOME", str(program(tmp_path / "java/bin/java", asks).parent.parent))
+    assert java.java_runs().state == "ok"  # which is not Java's fault
+
+
+def test_files_here_that_hide_modules_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a `csv.py` beside the data no worker started, and all that was said was that there is no data source `penstock`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    (tmp_path / "turtle.py").touch()  # which no worker loads
+    (tmp_path / "logging").mkdir()  # which hides nothing without an __init__.py
+    assert surroundings.modules().state == "ok"
+    (tmp_path / "csv.py").touch()
+    (tmp_path / "logging/__init__.py").touch()
+    [found] = [finding for finding in machine.before_start("local[2]") if finding.name == "modules"]
+    assert found.state == "note"
+    assert found.text.startswith("csv.py, logging/__init__.py in the current directory: ")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    assert surroundings.modules().state == "ok"
 
 
 def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

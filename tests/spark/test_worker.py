@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from penstock.source.cursor import FileVersion, Split
 from penstock.spark import worker
 from penstock.spark.datasource import PenstockDataSource, SplitsPartition
 from penstock.storage import LocalStorage
+from tests.support.blocks import FEW_PAGES, only_where_it_can_be_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +29,15 @@ MB = 1 << 20
 STRUCT = StructType([StructField("id", LongType()), StructField("text", StringType())])
 ROWS = 20_000
 BATCHES = 12
+BEGUN = """
+import sys
+sys.path[:] = sys.argv[1:]
+from penstock.spark import worker
+from tests.support.blocks import new_pages
+
+worker.settle_writer()
+print(new_pages())
+"""
 KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
 
 
@@ -59,6 +71,13 @@ def batches() -> Iterator[pa.RecordBatch]:
     ]
 
 
+def whole(path: Path) -> SplitsPartition:
+    """Return a task that reads all of a file."""
+    entry = LocalStorage().stat(str(path))
+    file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
+    return SplitsPartition((Split(file, 0, entry.size),), "UTC")
+
+
 @pytest.fixture(autouse=True)
 def _worked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each task count as one that has worked for long."""
@@ -88,12 +107,19 @@ def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
     path.parent.mkdir()
     lines = "".join(f'{{"id": {number}, "text": "{text}"}}\n' for number, text in enumerate(texts()))
     path.write_text(lines * BATCHES)
-    entry = LocalStorage().stat(str(path))
-    options = {"path": str(path.parent), "format": "json"}
-    reader = PenstockDataSource(options).streamReader(STRUCT)
-    file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
-    list(reader.read(SplitsPartition((), "UTC")))  # imports
+    first = path.with_name("first.json")
+    first.write_text(lines[: lines.index("\n") + 1])
+    reader = PenstockDataSource({"path": str(path.parent), "format": "json"}).streamReader(STRUCT)
+    list(reader.read(whole(first)))  # imports
     before = settled()
-    rows = sum(batch.num_rows for batch in reader.read(SplitsPartition((Split(file, 0, entry.size),), "UTC")))
+    rows = sum(batch.num_rows for batch in reader.read(whole(path)))
     assert rows == ROWS * BATCHES
     assert grown(before) < KEPT_MAX
+
+
+@only_where_it_can_be_said
+def test_blocks_take_the_memory_of_those_before() -> None:
+    """What writes puts its next blocks where the last ones were, and not into memory that the machine has to clear page by page."""
+    program = [sys.executable, "-c", BEGUN, *sys.path]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < FEW_PAGES

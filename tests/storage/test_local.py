@@ -6,7 +6,9 @@ import errno
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -94,6 +96,46 @@ def test_a_sync_reaches_through_the_cache_of_the_disk(root: str, monkeypatch: py
     assert (Path(root, "a").read_bytes(), synced) == (b"x", [])
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links_is_told_as_one(
+    root: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """FAT and others say that a link is "not permitted", to root as well: the advice was to give this user the right to it."""
+
+    def refused(source: str, target: str) -> NoReturn:
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    storage = LocalStorage()
+    put(storage, f"{root}/a", b"a")
+    monkeypatch.setattr(os, "link", refused)
+    ways: list[Callable[[], object]] = [
+        lambda: storage.put_if_absent(f"{root}/b", b"b"),
+        lambda: storage.publish(f"{root}/a", f"{root}/b"),
+    ]
+    for publishes in ways:
+        with pytest.raises(StorageError, match="b.: .*; name a place on another file system, or") as raised:
+            publishes()
+        assert ("no hard links" in raised.value.message) == (number == errno.EPERM)
+    assert list(storage.names(root)) == ["a"]
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if number == errno.EPERM:
+        with pytest.raises(StorageError, match="give this user the right"):
+            storage.publish(f"{root}/a", f"{root}/b")
+
+
+def test_a_file_system_without_locks_is_told_as_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre without `-o flock`, or NFS whose lock service is down: the message had no advice."""
+
+    def refused(descriptor: int, operation: int) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(
+        StorageError, match="cannot lock .*: No locks available; name a place on another file system, or"
+    ):
+        LocalStorage().lock(root)
+
+
 def test_extend_writes_over_what_is_there(storage: Storage, root: str) -> None:
     """A power cut may have left zeros behind the valid length: they are written over; what lies further is not cut."""
     put(storage, f"{root}/g", b"one\n\0\0\0\0")
@@ -143,6 +185,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
         (errno.EMFILE, "ulimit -n"),
         (errno.ENFILE, "end what else"),
         (errno.EIO, "kernel's log"),
+        (errno.EFBIG, "ulimit -f"),
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:

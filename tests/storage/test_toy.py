@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OptionError
-from penstock.ingestion.places import check_checkpoint
+from penstock.ingestion.places import checkpoint_place
 from penstock.options import SINK, parse
 from penstock.query.batch import Batch
 from penstock.sink.sink import Sink
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_refused_where_spark_cannot_write() -> None:
     with pytest.raises(
         OptionError, match="the checkpoint would be in DST, where Spark's JVM cannot write; give a checkpoint"
     ):
-        check_checkpoint(WithDirectories(), None)
+        checkpoint_place(WithDirectories(), "toy:/out/checkpoint", None)
 
 
 def test_a_stream_reads_and_writes_a_storage_that_is_one_file_and_one_line() -> None:

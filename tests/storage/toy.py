@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock import clock
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
-from penstock.storage import Entry, InTurn, ShownInListings
+from penstock.storage import Entry, InTurn, OpenedOneByOne, ShownInListings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,11 +94,19 @@ class ToyReader:
         """Do nothing."""
 
 
-class ToyStorage(ShownInListings):
+class ToyStorage(OpenedOneByOne, ShownInListings):
     """See `Storage`."""
 
-    goes_on = reads_open = takes_colons = moves = True
-    tags_contents = of_this_host = has_directories = takes_checkpoints = False
+    goes_on = reads_open = takes_colons = moves = lists_in_order = True
+    tags_contents = of_this_host = has_directories = False
+    reads_ahead = is_paid = needs_contest = False
+
+    def checkpoint_at(self, path: str, given: str | None) -> None:
+        """Say that Spark's JVM does not know it."""
+
+    def bytes_below(self, root: str) -> int:
+        """Return a number that is large: a dictionary takes keys of any length."""
+        return 1 << 20
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
         """Take the name, or say that it is taken."""

@@ -1,7 +1,7 @@
-"""The command in processes of its own that cost no start: each is forked from one that has imported all, and has opened nothing.
+"""The command, or another program, in processes of its own that cost no start: each is forked from one that has imported all.
 
-For tests that run an ingest without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
-forked one for an eighth of that. Each hears signals, and has failpoints of its own.
+For tests that run a command without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
+forked one for an eighth of that. Each hears signals, and has failpoints of its own. What they are forked from has opened nothing.
 """
 
 from __future__ import annotations
@@ -21,44 +21,56 @@ import psutil
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-# What is imported is loaded, and not used: nothing of it runs before the fork. Who waits for a command is a process of its own, too, so
-# that several can be under way.
-_PROGRAM = """
-import json, os, signal, sys
+# What is imported is loaded, and not used: nothing of it runs before the fork.
+COMMAND = """
 import confluent_kafka.admin, pyarrow.dataset, pyarrow.parquet, pydantic, rich.console
 import penstock.cli.app, penstock.cli.dry, penstock.cli.early, penstock.cli.ingest, penstock.formats.groups
 import penstock.formats.known.json, penstock.formats.known.parquet, penstock.formats.known.text
 import penstock.ingestion.ingest, penstock.ingestion.workers, penstock.kafka.read
-from penstock import failpoints
 from penstock.cli import main
+"""
+
+# Behind a program, which has a function `main`. Who waits for a process is one, too, so that several can be under way.
+_FORKS = """
+import importlib, json, os, signal, sys, traceback
+from contextlib import suppress
+
+from penstock import failpoints
 
 def put(path, number):
     with open(path + ".new", "w") as file:
         file.write(str(number))
     os.rename(path + ".new", path)
 
+for name in sys.argv[1:]:
+    with suppress(ImportError):
+        importlib.import_module(name)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     if os.fork():
         continue
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     said, points, *sys.argv[1:] = json.loads(line)
+    files = [os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT) for stream in (1, 2)]  # there however soon it is killed
     if child := os.fork():
         put(said + ".pid", child)
         put(said + ".status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         os._exit(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in 1, 2:
-        os.dup2(os.open(f"{said}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+    for stream, file in enumerate(files, 1):
+        os.dup2(file, stream)
     failpoints.arm(points)
     status = 1
     try:
         main()
+        status = 0
     except SystemExit as error:
         status = error.code or 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         for stream in sys.stdout, sys.stderr:
             stream.flush()
@@ -127,11 +139,14 @@ class Commands:
 
 
 @contextmanager
-def forking(room: Path) -> Iterator[Commands]:
-    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+def forking(room: Path, program: str = COMMAND, libraries: Sequence[str] = ()) -> Iterator[Commands]:
+    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block.
+
+    Another `program` is code that imports what is needed, and then has a function `main`, for which `sys.argv` has the arguments.
+    `libraries` are modules that these commands need and others do not; those that are installed are imported before the forks, too.
+    """
+    command = [sys.executable, "-c", program + _FORKS, *libraries]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield Commands(process, room)
         finally:

@@ -24,10 +24,11 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 from zipfile import ZipFile, ZipInfo
 
+import psutil
 import xxhash
 
 from penstock.storage import cache_directory
-from tests.support.jars import SHORT_LIVED, NoJars, java, of_pyspark, retrieved
+from tests.support.jars import SHORT_LIVED, NoJars, having, java, making, of_pyspark, retrieved
 from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 DATA_NODES = 3
 BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
 _START_SECONDS = PATIENCE_SECONDS
+_END_SECONDS = 60
 _CLASS = "org.apache.hadoop.hdfs"
 _AS_IT_IS = (1 << 63) - 1  # no change of a quota
 _WATCHED = '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that outlives nobody: its input ends with its starter
@@ -69,11 +71,6 @@ def _unpack(jar: Path) -> Path:
     return copy
 
 
-def _archive(classes: str) -> Path:
-    """Return where Java's class-data archive of these classes is kept; Java does without one that is not there or does not fit."""
-    return Path(cache_directory()) / "hadoop" / f"{xxhash.xxh3_64_hexdigest(classes.encode())}.jsa"
-
-
 def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.socket() as probe:
@@ -83,19 +80,24 @@ def free_port() -> int:
 
 
 class Daemon:
-    """One server process; `start` after `kill` goes on with the same directory."""
+    """One server process; `start` after `kill` goes on with the same directory. Its classes are in an archive, once `end` has made it."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(self, command: list[str], log: Path, archive: Path) -> None:
         self._command = command
         self._log = log
+        self._archive = archive
+        self._made = archive.with_suffix(f".{os.getpid()}")
+        self._makes = False
         self._shell: subprocess.Popen[str] | None = None
         self.pid = 0
 
     def start(self) -> None:
         """Start it; it may take seconds to be of use."""
+        self._makes = not self._archive.exists()
+        command = making(self._command, self._made) if self._makes else having(self._command, self._archive)
         with self._log.open("a") as log:
             self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHED, "sh", *self._command],
+                ["/bin/sh", "-c", _WATCHED, "sh", *command],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         assert self._shell.stdout is not None
@@ -111,6 +113,25 @@ class Daemon:
             self._shell.communicate()  # the end of the shell's input: it kills the server, and ends
             self._shell = None
 
+    def end(self) -> None:
+        """Kill it, the last time; where nobody has made its archive yet, let it end by itself, which does."""
+        ends = self._makes and self._shell is not None and not self._archive.exists() and self._ends()
+        self.kill()
+        if ends and self._made.exists():
+            self._made.replace(self._archive)
+        self._made.unlink(missing_ok=True)
+
+    def _ends(self) -> bool:
+        """Ask it to end; tell whether it did, soon enough."""
+        until = time.monotonic() + _END_SECONDS
+        with contextlib.suppress(psutil.NoSuchProcess):
+            server = psutil.Process(self.pid)
+            server.terminate()
+            while server.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+                time.sleep(0.1)
+            return server.status() == psutil.STATUS_ZOMBIE
+        return False
+
 
 class MiniHdfs:
     """The cluster below one directory.
@@ -120,12 +141,11 @@ class MiniHdfs:
 
     def __init__(self, directory: Path, *, small: bool = True) -> None:
         classes = class_path()
-        self._archive = _archive(classes)
+        self._archives = Path(cache_directory()) / "hadoop" / xxhash.xxh3_64_hexdigest(classes.encode())
         self._directory = directory
         quick = SHORT_LIVED if small else ["-XX:+UseSerialGC"]
-        archive = f"-XX:SharedArchiveFile={self._archive}"
         files = f"-Djava.io.tmpdir={directory}"  # what a server that is killed leaves goes with the directory
-        self._java = [java(), "-Xmx256m", *quick, archive, files, "-cp", classes]
+        self._java = [java(), "-Xmx256m", *quick, files, "-cp", classes]
         self.port = free_port()
         self.web_port = free_port()
         self._settings = [
@@ -159,7 +179,12 @@ class MiniHdfs:
         ]
 
     def _daemon(self, name: str, log: str, settings: list[str]) -> Daemon:
-        return Daemon([*self._java, f"{_CLASS}.{name}", *_options(settings)], self._directory / f"{log}.log")
+        command = [*self._java, f"{_CLASS}.{name}", *_options(settings)]
+        return Daemon(command, self._directory / f"{log}.log", self._archive(name))
+
+    def _archive(self, name: str) -> Path:
+        """Return where Java's class-data archive of a server is kept."""
+        return self._archives.with_name(f"{self._archives.name}-{name.rpartition('.')[2]}.jsa")
 
     @property
     def authority(self) -> str:
@@ -179,23 +204,13 @@ class MiniHdfs:
         self.wait()
 
     def _format(self) -> None:
-        """Format the NameNode; the first time on a machine keep the classes of that, with which all servers start faster."""
-        java = self._java
-        made = f"{self._archive}-{os.getpid()}"
-        if not self._archive.exists():
-            self._java = [
-                java[0],
-                f"-XX:ArchiveClassesAtExit={made}",
-                *(flag for flag in java[1:] if "Archive" not in flag and "Verification" not in flag),
-            ]
+        """Format the NameNode."""
         self._run("server.namenode.NameNode", "-format", "-nonInteractive")
-        if self._java is not java:
-            self._java = java
-            Path(made).replace(self._archive)
 
     def _run(self, name: str, *arguments: str) -> str:
         """Run a class of Hadoop's to its end; return what it says."""
-        command = [*self._java, f"{_CLASS}.{name}", *_options(self._settings), *arguments]
+        java = having(self._java, self._archive("server.namenode.NameNode"))
+        command = [*java, f"{_CLASS}.{name}", *_options(self._settings), *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
 
     def wait(self) -> None:
@@ -277,7 +292,7 @@ class MiniHdfs:
     def stop(self) -> None:
         """Kill everything."""
         for daemon in (*self.data_nodes, self.name_node):
-            daemon.kill()
+            daemon.end()
 
 
 class TwoNameNodes(MiniHdfs):

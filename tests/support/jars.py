@@ -27,6 +27,17 @@ SHORT_LIVED = (
 _FETCH_SECONDS = 300
 
 
+def having(command: list[str], archive: Path) -> list[str]:
+    """Return a command of Java with the class-data archive that it takes, if that is there; Java does without one that does not fit."""
+    return [command[0], f"-XX:SharedArchiveFile={archive}", *command[1:]] if archive.exists() else command
+
+
+def making(command: list[str], archive: Path) -> list[str]:
+    """Return a command of Java that writes such an archive where it ends; what was not verified would not be in it."""
+    verifying = [word for word in command[1:] if "Verification" not in word]
+    return [command[0], f"-XX:ArchiveClassesAtExit={archive}", *verifying]
+
+
 class NoJars(Exception):
     """There are no jars to be had here, or no Java that runs them; the message says why."""
 

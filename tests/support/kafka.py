@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.support.hdfs import Daemon, free_port
-from tests.support.jars import SHORT_LIVED, NoJars, fetched, java
+from tests.support.jars import SHORT_LIVED, NoJars, fetched, having, java
 from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class Kafka:
         if key is not None:
             lines |= self._secure(key, users or {})
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        self.broker = Daemon([*self._java, "kafka.Kafka", str(self._settings)], directory / "broker.log")
+        self._archive = classes.with_name(f"{classes.name}.jsa")
+        self.broker = Daemon([*self._java, "kafka.Kafka", str(self._settings)], directory / "broker.log", self._archive)
 
     def _secure(self, key: Path, users: dict[str, str]) -> dict[str, str]:
         """Return the settings of the other port."""
@@ -94,7 +95,7 @@ class Kafka:
     def start(self) -> None:
         """Format and start it, and wait until it answers."""
         tool = [
-            *self._java,
+            *having(self._java, self._archive),
             "kafka.tools.StorageTool",
             "format",
             "-t",
@@ -242,4 +243,4 @@ def running(directory: Path, key: Path | None = None, users: dict[str, str] | No
         broker.start()
         yield broker
     finally:
-        broker.kill()
+        broker.broker.end()

@@ -48,7 +48,8 @@ class Postgres:
     def stand_still(self) -> None:
         """Stop all of it (SIGSTOP), as a machine that is frozen would."""
         for process in self._processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):  # a session of a test before this one, which has just ended
+                process.suspend()
 
     def go_on(self) -> None:
         """Let it go on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,27 @@ def import_in_turn(config: pytest.Config, process: dict[str, Any]) -> None:
 
 
 class ForgetfulScheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no type hints
-    """Forgets what a process has done: xdist counts all of it anew behind each test, which is a square of their number."""
+    """Begins groups in the order of their first tests, and forgets what a process has done.
+
+    xdist begins with the group of the most tests, which need not be the longest; it counts all that a process has done anew behind each
+    test, and looks for each test among all, which are squares of their number.
+    """
+
+    def schedule(self) -> None:
+        """Give each process its first tests."""
+        self.config.option.loadscopereorder = False
+        super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a process the next group."""
+        group, unit = self.workqueue.popitem(last=False)
+        self.assigned_work.setdefault(node, {})[group] = unit
+        node.send_runtest_some([self._places[test] for test, is_done in unit.items() if not is_done])
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Where each test is among all; in every process it is there."""
+        return {test: place for place, test in enumerate(self.collection)}
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         """Note that a test is done, and drop its group with the last of it."""

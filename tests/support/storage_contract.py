@@ -55,6 +55,22 @@ class StorageContract:
             assert (file.read(4, 3), file.read(9, 100), file.read(11, 5)) == (b"o w", b"ld", b"")
             assert file.info().size == 11
 
+    def test_a_small_file_is_had_whole_or_not_at_all(self, storage: Storage, root: str) -> None:
+        """What is the version that is asked for may be given at once, with all its bytes; what is another one, or gone, is not."""
+        put(storage, f"{root}/a", b"hello")
+        there = storage.stat(f"{root}/a")
+        known = there.size, there.modified_ns, there.identity
+        assert storage.whole(f"{root}/a", *known) in {b"hello", None}
+        for size, modified_ns, identity in (
+            (there.size - 1, there.modified_ns, there.identity),
+            (there.size + 1, there.modified_ns, there.identity),
+            (there.size, there.modified_ns + 1, there.identity),
+            (there.size, there.modified_ns, f"{there.identity}0"),
+        ):
+            assert storage.whole(f"{root}/a", size, modified_ns, identity) is None
+        assert storage.whole(f"{root}/gone", *known) is None
+        assert storage.whole(root, *known) is None
+
     def test_create_is_exclusive(self, storage: Storage, root: str) -> None:
         """Creating a name that is taken fails and leaves the file as it was."""
         put(storage, f"{root}/a", b"first")
@@ -241,6 +257,25 @@ class StorageContract:
         with pytest.raises(StorageError) if storage.has_directories else nullcontext():
             storage.make_directory(f"{root}/file")
         assert storage.stat(f"{root}/file").is_file
+
+    def test_what_lies_behind_a_path_is_listed_in_order_or_refused(self, storage: Storage, root: str) -> None:
+        """Where a storage says that it lists in order, it does, at any depth; elsewhere the call is refused, never answered in part."""
+        for path in ("b", "a", "d/c"):
+            if "/" in path:
+                storage.make_directory(f"{root}/d")
+            put(storage, f"{root}/{path}", b"")
+        with nullcontext() if storage.lists_in_order else pytest.raises(NotSupported):
+            assert [path for path, _ in storage.behind(root, "a")] == ["b", "d/c"]
+
+    def test_a_path_of_as_many_bytes_as_there_is_room_for_is_taken(self, storage: Storage, root: str) -> None:
+        """What `bytes_below` promises to a sink before a batch runs is possible: a name of that length, cut into directories."""
+        length = min(storage.bytes_below(root), 600)
+        directory = "/".join("d" * 200 for _ in range(length // 201))
+        storage.make_directory(f"{root}/{directory}")
+        path = f"{root}/{directory}/".ljust(len(f"{root}/") + length, "f")
+        put(storage, path, b"x")
+        assert storage.read(path) == b"x"
+        assert storage.bytes_below(f"{root}/a") <= storage.bytes_below(root)
 
     def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
         """A reader goes on reading the file it opened though the name is deleted and given to another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,3 +28,11 @@ def parsed(text: str, name: str = "<unknown>") -> ast.Module:
     """Return the syntax tree of a file."""
     with no_collection():
         return ast.parse(text, name)
+
+
+@cache
+def walked(text: str) -> tuple[ast.Module, list[ast.AST]]:
+    """Return the syntax tree of a file and all its nodes, from the outside in: made once for all tests of a process that look at it."""
+    with no_collection():
+        tree = ast.parse(text)
+        return tree, list(ast.walk(tree))

@@ -448,7 +448,7 @@ def test_waits_that_cannot_be(root: str) -> None:
     """A delay that no clock can wait is refused, before anything is made."""
     wrong: list[Any] = [-1, float("nan"), float("inf"), 1e300, 10**400, "1", None, True]
     for delay in wrong:
-        with pytest.raises(OptionError, match="no time to wait"):
+        with pytest.raises(OptionError, match="not a time to wait"):
             Writer(root, delay=delay)
     with pytest.raises(OptionError, match="whole='false'; expected True or False"):
         Writer(root, whole="false")  # type: ignore[arg-type]  # - that is what is tested

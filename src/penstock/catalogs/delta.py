@@ -111,9 +111,9 @@ class Delta:
         )
         if name is not None:
             msg = (
-                f"the table {self.name!r} has the constraint {name!r} ({configuration[_CONSTRAINT + name]}), which nobody has checked for "
-                f"the rows of files: drop it (ALTER TABLE ... DROP CONSTRAINT {name}; deltalake: table.alter.drop_constraint({name!r})), "
-                "and run this again"
+                f"the table {self.name!r} has the constraint {name!r} ({configuration[_CONSTRAINT + name]}), which was not checked for "
+                f"the rows of these files: drop it (ALTER TABLE ... DROP CONSTRAINT {name}; deltalake: "
+                f"table.alter.drop_constraint({name!r})), and run this again"
             )
             raise CatalogError(msg)
 

@@ -171,7 +171,7 @@ class Follower:
             if isinstance(error, CatalogError):
                 raise
             msg = (
-                f"{self._root}/{path} is gone, which was published and is not in the table {self._table.name!r} yet; restore it, or pass "
+                f"{self._root}/{path} is gone, and was published but is not in the table {self._table.name!r} yet; restore it, or pass "
                 "over it: --skip PATH below the output, or a pattern such as 'dt=2026-01-*' (skip=[...] in Python)"
             )
             raise CatalogError(msg) from error

@@ -278,7 +278,7 @@ def opened(named: Any, storage: Storage, root: str) -> Catalog:  # noqa: ANN401 
         return _sqlite(name.removeprefix(_SQLITE))
     if not _configured(name):
         msg = (
-            f"catalog={name!r} is none of pyiceberg's configuration; expected one of .pyiceberg.yaml or of PYICEBERG_CATALOG__NAME__URI, "
+            f"catalog={name!r} is not in pyiceberg's configuration; expected one of .pyiceberg.yaml or of PYICEBERG_CATALOG__NAME__URI, "
             "or a file such as sqlite:////data/catalog.db"
         )
         raise OptionError(msg)

@@ -16,7 +16,7 @@ import os
 import sys
 from contextlib import suppress
 
-_STDOUT = 1
+_STDOUT, _STDERR = 1, 2
 
 
 def main() -> None:
@@ -35,7 +35,17 @@ def main() -> None:
     except OSError as error:
         with suppress(OSError):
             print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own way to say it has failed
-        # What is left to be printed cannot be, and Python would try again at its end.
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), _STDOUT)
+        _swallow(_STDOUT)
         raise SystemExit(1) from None
+    finally:
+        try:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+        except OSError:  # nobody can be told any more: the exit status still says what there was to say
+            _swallow(_STDERR)
+
+
+def _swallow(descriptor: int) -> None:
+    """Have what is left to be printed go nowhere: Python would try again at its end, and end with 120."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), descriptor)

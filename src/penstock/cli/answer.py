@@ -8,10 +8,12 @@ the object on stdout, so that there is always one. A traceback is printed for `P
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -73,6 +75,9 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             _fail(error, 1, as_json=as_json)
         raise typer.Exit(answer.exit_status)
 
+    # The help would keep the line breaks of the source in all paragraphs but the first.
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return run
 
 
@@ -139,7 +144,8 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
         code = error.code if isinstance(error, PenstockError) else None
         typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
     shown = "\n".join(map(printable, message.split("\n")))
-    typer.secho(f"error: {shown}", err=True, fg="red")
+    with suppress(OSError):  # the status says the rest where stderr is full, or whoever read it has gone
+        typer.secho(f"error: {shown}", err=True, fg="red")
     raise typer.Exit(status)
 
 

@@ -100,8 +100,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     *,
     src: Sources,
     dst: Output,
-    format_: Annotated[Text, flag("--format", "F", f"Of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
-    to: Annotated[Text, flag("--to", "F", f"What DST gets: {', '.join(WRITTEN)}; as SRC by default.")] = None,
+    format_: Annotated[Text, flag("--format", "F", f"Format of SRC: {', '.join(READ)}; {DEFAULT} by default.")] = None,
+    to: Annotated[Text, flag("--to", "F", f"Format of DST: {', '.join(WRITTEN)}; that of SRC by default.")] = None,
     schema: Annotated[
         Text, flag("--schema", "DDL", "Columns of SRC, such as 'id bigint, name string'; or infer.")
     ] = None,
@@ -109,17 +109,19 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     roll_size: Annotated[Text, flag("--roll-size", "S", "Close a file before it passes this size (128m).")] = None,
     roll_rows: Annotated[Text, flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
     roll_interval: Annotated[Text, flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
-    roll_inactivity: Annotated[Text, flag("--roll-inactivity", "D", "Close a file idle for so long (1m).")] = None,
-    checkpoint: Annotated[Text, flag("--checkpoint", "DIR", "What was read (DST/_penstock/checkpoint).")] = None,
+    roll_inactivity: Annotated[
+        Text, flag("--roll-inactivity", "D", "Close a file that was idle for so long (1m).")
+    ] = None,
+    checkpoint: Annotated[Text, flag("--checkpoint", "DIR", "Notes what was read (DST/_penstock/checkpoint).")] = None,
     watch: Watch = False,
-    interval: Annotated[Text, flag("--interval", "D", "With --watch: look for new files so often (1s).")] = None,
-    max_files: Annotated[Text, flag("--max-files", "N", "At most that many files a batch.")] = None,
-    max_bytes: Annotated[Text, flag("--max-bytes", "S", "At most that many bytes a batch; cuts files (1g).")] = None,
+    interval: Annotated[Text, flag("--interval", "D", "With --watch: how often to look for files (1s).")] = None,
+    max_files: Annotated[Text, flag("--max-files", "N", "At most this many files in a batch.")] = None,
+    max_bytes: Annotated[Text, flag("--max-bytes", "S", "At most this many bytes in a batch; cuts files (1g).")] = None,
     pattern: Pattern = None,
     recursive: Recursive = False,
     compression: Annotated[Text, flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
-    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "Takes and gives a RecordBatch.")] = None,
-    sql: Annotated[Text, flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
+    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "Takes and returns a RecordBatch.")] = None,
+    sql: Annotated[Text, flag("--sql", "SELECT", "Or so: 'select id, name from input where id > 0'.")] = None,
     master: Annotated[Text, flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: SourceOptions = None,
     sink_option: Annotated[Pairs, flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
@@ -130,10 +132,10 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     page_token: Token = None,
     as_json: Json = False,
 ) -> Answer:
-    """Take every record below SRC into finished files below DST, exactly once; again: what is new since.
+    """Take every record below SRC into finished files below DST, exactly once; run again, it takes what is new.
 
     Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
-    with 0 when all that was there is in, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
+    with 0 when it has taken everything, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
     """
     from penstock.cli.early import begun
     from penstock.cli.process import jsonable_stdout
@@ -176,9 +178,13 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 def schema(
     *,
     src: Sources,
-    format_: Annotated[Text, flag("--format", "F", f"Of SRC: {', '.join(READ)}; by the names of its files.")] = None,
-    sample: Annotated[Text, flag("--sample", "S", "Look at about so many bytes, spread over the files (64m).")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Look at all there is.")] = False,
+    format_: Annotated[
+        Text, flag("--format", "F", f"Format of SRC: {', '.join(READ)}; by the names of its files.")
+    ] = None,
+    sample: Annotated[
+        Text, flag("--sample", "S", "Look at about this many bytes, spread over the files (64m).")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Look at everything.")] = False,
     pattern: Pattern = None,
     recursive: Recursive = False,
     source_option: SourceOptions = None,
@@ -186,7 +192,7 @@ def schema(
 ) -> Answer:
     """Print the columns of SRC as DDL, for --schema, with the types that Spark infers. Needs no Spark.
 
-    What is to be said besides is on stderr: columns whose values are of several kinds, and of how much it was inferred.
+    Stderr has what else there is to say: columns with values of several kinds, and from how much they were inferred.
     """
     from penstock.cli import schema as commands
 
@@ -209,14 +215,15 @@ def files(
     *,
     dst: Output,
     follow: Annotated[
-        bool, typer.Option("--follow", help="A line a finished file, as they are published, until stopped.")
+        bool, typer.Option("--follow", help="Print a line for each finished file as it is published, until stopped.")
     ] = False,
     start: Annotated[
         Text, flag("--from", "W", "With --follow: earliest (default), latest, a record: 12, SINK:12, or an `after`.")
     ] = None,
-    sink: Annotated[Text, typer.Option(metavar="ID", help="With --follow: of this sink only.")] = None,
+    sink: Annotated[Text, typer.Option(metavar="ID", help="With --follow: this sink only.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; with --follow one an event, then one.")
+        bool,
+        typer.Option("--json", help="Print one JSON object; with --follow one for each event, and one at the end."),
     ] = False,
 ) -> Answer:
     """List the finished files of DST: bucket, batches, rows, bytes.
@@ -236,21 +243,23 @@ def files(
 def catalog(
     *,
     dst: Output,
-    iceberg: Annotated[Text, flag("--iceberg", "NS.TABLE", "Of Iceberg, such as logs.events.")] = None,
+    iceberg: Annotated[Text, flag("--iceberg", "NS.TABLE", "A table of Iceberg, such as logs.events.")] = None,
     catalog_: Annotated[
         Text,
-        flag("--catalog", "NAME|URI", "Of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"),
+        flag(
+            "--catalog", "NAME|URI", "One of pyiceberg's configuration, or sqlite:////FILE. [DST/_iceberg/catalog.db]"
+        ),
     ] = None,
-    delta: Annotated[bool, typer.Option("--delta", help="Of Delta, whose log is then in DST.")] = False,
+    delta: Annotated[bool, typer.Option("--delta", help="A table of Delta, whose log is in DST.")] = False,
     sink: OneSink = None,
     skip: Annotated[
         Pairs, flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
     ] = None,
     watch: Watch = False,
-    interval: Annotated[Text, flag("--interval", "D", "With --watch: look for new files so often (10s).")] = None,
+    interval: Annotated[Text, flag("--interval", "D", "With --watch: how often to look for files (10s).")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Bring the finished Parquet files of DST into a table of Iceberg or Delta, each exactly once; again: what is new since.
+    """Bring the finished Parquet files of DST into a table of Iceberg or Delta, each exactly once; run again, it brings in what is new.
 
     Nothing is copied: the table names the files where they are. It keeps how far it has got by itself, so this may be killed at any time.
     """
@@ -265,10 +274,12 @@ def catalog(
 def verify(
     *,
     dst: Output,
-    source: Annotated[Text, typer.Option(metavar="SRC", help="Compare also record by record with SRC.")] = None,
-    transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "That of the ingest, with --source.")] = None,
+    source: Annotated[Text, typer.Option(metavar="SRC", help="Also compare with SRC, record by record.")] = None,
+    transform: Annotated[
+        Text, flag("--transform", "MODULE:FUNCTION", "The transform of the ingest, with --source.")
+    ] = None,
     key: Key = None,
-    mended: Annotated[Text, flag("--mended", "DIR", "Of the mended files that retry has taken in.")] = None,
+    mended: Annotated[Text, flag("--mended", "DIR", "Directory of the mended files that retry has taken in.")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Check that every file the ledgers name is in DST, whole and once, and nothing else is.
@@ -290,11 +301,11 @@ def finish(
         Text, flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
     ] = None,
     as_text: Annotated[
-        bool, typer.Option("--as-text", help="Columns that a file cannot hold (PST-304) as JSON text.")
+        bool, typer.Option("--as-text", help="Write columns that a file cannot hold (PST-304) as JSON text.")
     ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Publish what is committed and still open, for a query that will not come back. One that runs ends, fenced."""
+    """Publish what is committed and still open, for a query that will not come back. One that still runs ends, fenced."""
     from penstock.cli import state
 
     return state.finish(dst, sink, part, as_text=as_text)
@@ -313,7 +324,7 @@ def retry(
     key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Take in records and files that were set aside and can be read by now, each once. A query that runs ends, fenced."""
+    """Take in records and files that were set aside and can be read by now, each once. A query that still runs ends, fenced."""
     from penstock.cli import retry as commands
 
     return commands.retry(dst, mended=mended, sink=sink, transform=transform, key=key)
@@ -324,7 +335,7 @@ def retry(
 def clean(
     *,
     dst: Output,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it they are only listed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this they are only listed.")] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
     """Remove staged files and temporaries in DST that no ledger names, left by crashes."""
@@ -337,7 +348,9 @@ def clean(
 @command
 def replan(
     *,
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Of the query.", show_default=False)],
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint of the query.", show_default=False)
+    ],
     dst: Annotated[Text, typer.Argument(metavar="[DST]", help="Its output, if penstock writes it.")] = None,
     nothing_written: Annotated[
         bool,
@@ -346,7 +359,7 @@ def replan(
         ),
     ] = False,
     give_up_rest: Annotated[
-        bool, typer.Option("--give-up-rest", help="Of a file that was cut over batches, do not read what is left.")
+        bool, typer.Option("--give-up-rest", help="Do not read what is left of a file that was cut over batches.")
     ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
@@ -370,7 +383,7 @@ def adopt(
         Text, flag("--unlisted", "W", "Files that Spark's log does not list: aside (out of sight), or keep.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only look: name all that is not listed, or missing.")
+        bool, typer.Option("--dry-run", help="Only look: name everything that is not listed, or is missing.")
     ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
@@ -415,7 +428,7 @@ def reset(
     src: Source,
     dst: Output,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Set it back; without it what would be read again is only listed.")
+        bool, typer.Option("--yes", help="Set it back; without this, what would be read again is only shown.")
     ] = False,
     checkpoint: QueryCheckpoint = None,
     source_option: QueryOptions = None,
@@ -458,12 +471,12 @@ def run(
         Text, flag("--metrics", "ADDR", "Answer Prometheus, /health and /ready at :PORT (this machine) or HOST:PORT.")
     ] = None,
     otel: Annotated[
-        bool, typer.Option("--otel", help="Send metrics and a trace a batch by OpenTelemetry (OTEL_*).")
+        bool, typer.Option("--otel", help="Send metrics, and a trace for each batch, by OpenTelemetry (OTEL_*).")
     ] = False,
     page: Page = None,
     page_token: Token = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Log in lines of JSON on stdout; the last is the result.")
+        bool, typer.Option("--json", help="Log lines of JSON on stdout; the last one is the result.")
     ] = False,
 ) -> Answer:
     """Run the pipelines of FILE in one Spark, each with its own schedule and its own failures. docs/run.md has the keys.
@@ -527,7 +540,7 @@ def check(
 def init(
     *,
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Has some of what is to be read.", show_default=False)
+        str, typer.Argument(metavar="DIR", help="A directory with some of the files to be read.", show_default=False)
     ],
     file: Annotated[
         str, flag("--file", "FILE", "What is written, and must not be there; - prints it.")

@@ -69,7 +69,7 @@ def _look_at(url: str) -> Iterator[Finding]:
         return
     broken = next((trial for trial in probed.tried if trial.broken is not None), None)
     if broken is not None:
-        if not storage.has_directories:
+        if storage.needs_contest:
             _note_broken(storage, path, str(broken.broken))
         text = f"{probed.directory}: it should be that {broken.promise}, but {broken.broken}"
         elsewhere = "choose a disk that has link(2) and fsync, or HDFS"
@@ -80,7 +80,7 @@ def _look_at(url: str) -> Iterator[Finding]:
         )
         yield Finding("output", "problem", text, remedy)
         return
-    if not storage.has_directories:
+    if storage.needs_contest:
         finding = _raced(storage, path)
         yield finding
         if finding.state == "problem":

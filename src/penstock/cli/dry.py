@@ -36,7 +36,7 @@ _WHY = {
 def preview(request: Request, *, watch: bool | str) -> Answer:
     """Say what the ingest would do; 1 if it would fail. Raises what is wrong with the call."""
     if watch:
-        msg = "--dry-run is of what is there now: leave --watch out"
+        msg = "--dry-run looks at what is there now: leave --watch out"
         raise OptionError(msg)
     done = dry_run(
         request.src,

@@ -24,10 +24,10 @@ def flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's o
     return typer.Option(name, metavar=metavar, help=escape(text))
 
 
-Key = Annotated[Text, flag("--key", "REF", "Of files that are encrypted: env:NAME or file:PATH, where the key is.")]
+Key = Annotated[Text, flag("--key", "REF", "Where the key of encrypted files is: env:NAME or file:PATH.")]
 Page = Annotated[Text, flag("--page", "ADDR", "Show what happens in a browser, at :PORT (this machine) or HOST:PORT.")]
 Token = Annotated[
-    Text, flag("--page-token", "REF", "Who may look: env:NAME or file:PATH; needed but for this machine.")
+    Text, flag("--page-token", "REF", "Where the token of onlookers is (env:NAME, file:PATH); this machine needs none.")
 ]
 
 Watch = Annotated[bool, typer.Option("--watch/--once", help="Go on until stopped, or take what is there.")]
@@ -35,6 +35,8 @@ Pattern = Annotated[Text, flag("--pattern", "R", "Regular expression that file n
 Recursive = Annotated[bool, typer.Option("--recursive", help="Descend into directories.")]
 SourceOptions = Annotated[Pairs, flag("--source-option", "K=V", "Any option of the source, repeatable.")]
 OneSink = Annotated[Text, typer.Option(metavar="ID", help="This sink only.")]
-QueryCheckpoint = Annotated[Text, flag("--checkpoint", "DIR", "Of the query, where it is not where it was.")]
-QueryOptions = Annotated[Pairs, flag("--source-option", "K=V", "Of a query that was no ingest, repeatable.")]
+QueryCheckpoint = Annotated[Text, flag("--checkpoint", "DIR", "The checkpoint of the query, if it was moved.")]
+QueryOptions = Annotated[
+    Pairs, flag("--source-option", "K=V", "Option of a source that was not an ingest's, repeatable.")
+]
 QueryEnded = Annotated[bool, typer.Option("--query-ended", help="You have seen that the query has ended.")]

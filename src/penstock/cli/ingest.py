@@ -132,7 +132,7 @@ def transformed(transform: str | None, sql: str | None) -> str | Sql | None:
     if sql is None:
         return transform
     if transform is not None:
-        msg = f"--transform {transform} and --sql {sql!r}: expected one of both"
+        msg = f"--transform {transform} and --sql {sql!r}: expected only one of them"
         raise OptionError(msg)
     from penstock.ingestion.sql.query import Sql  # with Arrow, for which no other check of flags waits
 
@@ -144,7 +144,7 @@ def watched(interval: str | None, *, watch: bool) -> bool | str:
     if interval is None:
         return watch
     if not watch:
-        msg = f"--interval {interval} is for --watch: without it the ingest ends when all that is there is in"
+        msg = f"--interval {interval} is for --watch: without it the ingest ends when everything that is there is read"
         raise OptionError(msg)
     parse_duration(interval, name="--interval")
     return interval

@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -63,6 +64,15 @@ def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: 
         os.close(ours)
 
 
+def check_read() -> None:
+    """Raise `BrokenPipeError` where whoever read our stdout has gone (`| head -1`): the next line would, but may never come."""
+    if _is_real(sys.stdout):
+        asked = select.poll()
+        asked.register(_STDOUT, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0)):
+            raise BrokenPipeError
+
+
 def _write(descriptor: int, line: str) -> None:
     data = f"{line}\n".encode()
     while data:
@@ -76,19 +86,22 @@ def _is_real(stream: Any) -> bool:  # noqa: ANN401 - a test may have replaced it
         return False
 
 
-def importable_here() -> str:
-    """Let modules of the current directory be imported in this process, as `python -m` does; return the directory."""
-    here = os.getcwd()
+def importable_here() -> list[str]:
+    """Let modules of the current directory be imported in this process, as `python -m` does; return it, nothing if it is gone."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # whoever has removed it has left no modules there
+        return []
     if here not in sys.path:
         sys.path.insert(0, here)
-    return here
+    return [here]
 
 
 def importable_by_workers() -> None:
     """Let modules of the current directory be imported here, and in the processes that Spark will start."""
     here = importable_here()
-    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place != here]
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *others])
+    others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place not in here]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*here, *others])
 
 
 def load_told(sink: Mapping[str, str]) -> None:
@@ -171,7 +184,7 @@ def _not_started(lines: list[str], error: Exception) -> PenstockError:
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
     advice = "see what is not well with: penstock doctor"
     if any(_CRASHED in line for line in lines):
-        advice = "Java has crashed; if it does so again, have the archive of classes that it begins with made anew: penstock warmup"
+        advice = "Java has crashed; if it does so again, make its archive of classes anew: penstock warmup"
     return PenstockError(f"Spark did not start: {why}; {advice}")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
-from penstock.cli.process import Stop, stop_signals
+from penstock.cli.process import Stop, check_read, stop_signals
 from penstock.errors import OptionError
 from penstock.options.parsers import event_starting
 from penstock.sink import eventrows
@@ -35,7 +35,7 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 
 
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
-    """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well."""
+    """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well, or nobody reads them."""
     storage, root = locate(dst, name="DST")
     published = Published(storage, root, sink, remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"), name="--from")
@@ -44,6 +44,7 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
         while not stop.requested:
             behind = published.plan(at, _EVENTS)
             if behind == at:
+                check_read()
                 clock.sleep(_FOLLOW_SECONDS)
             ahead = takewhile(lambda _: not stop.requested, published.told(at, behind))
             for event, after in ahead:

@@ -45,7 +45,7 @@ def read(
         bool, typer.Option("--json", help="A JSON object a record, with its position, then one.")
     ] = False,
 ) -> Answer:
-    """Print the records, a line each."""
+    """Print the records, one on each line."""
     from penstock.cli import wal as commands
 
     return commands.read(directory, start, mode, follow=follow, as_json=as_json)

@@ -158,7 +158,7 @@ class DatabaseSink:
     def _check_numbers(self) -> None:
         for name in set(self._schema.names).difference(self._keys):
             if not is_number(self._schema.field(name).type):
-                msg = f"mode=merge adds up what is no key, and column {name!r} is no number: leave it out, or make it a key"
+                msg = f"mode=merge adds up what is not a key, and column {name!r} is not a number: leave it out, or make it a key"
                 raise OptionError(msg)
 
     def check(self, database: Database) -> None:
@@ -261,7 +261,7 @@ class DatabaseSink:
             if last >= 0:
                 msg = (
                     f"there is no table {'.'.join(self._table)!r}, and sink {self._sink_id!r} has written up to batch {last}: restore "
-                    "it from a copy of that time, or create it if it shall have no more than what comes next"
+                    "it from a copy of that time, or create it if it is to have only what comes next"
                 )
                 raise TableMismatch(msg)
             if not self._options["createTable"]:

@@ -71,7 +71,7 @@ def check_url(url: str) -> None:
         _check_postgresql(url[scheme.end() :])
     else:
         msg = (
-            "url is of no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: in "
+            "url names no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: in "
             "front of it, and without a +driver"
         )
         raise OptionError(msg)

@@ -59,6 +59,8 @@ _UNREADABLE = {
     ".lz": "an lzip file",
     ".sz": "a file in Snappy's framing format",
 }
+NOT_PLAIN = (*_BY_NAME, *_UNREADABLE)
+"""The ends, in small letters, of names of files that do not lie as they are: those with a codec, and those that cannot be read."""
 LEVELS = MappingProxyType({"gzip": (1, 9), "zstd": (1, 22)})
 """The levels that `compress` takes."""
 _EXTENSIONS = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}

@@ -22,7 +22,7 @@ from penstock.errors import OptionError
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
 from penstock.formats.codecs import LEVELS
-from penstock.formats.lines import BLOCK_BYTES, blocks, ended, record_at, record_starts, stream_blocks
+from penstock.formats.lines import BLOCK_BYTES, BOM, blocks, ended, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -131,6 +131,20 @@ class RecordFormat(Format):
     def advice(self, fmt: ReadFormat, record: bytes) -> str:  # noqa: ARG002 - few can tell
         """Return which option is probably meant, "; set ...", where a record that begins so cannot be read; "" if none is."""
         return ""
+
+    # -- small files in UTF-8, read whole ----------------------------------------------------------------------------
+
+    def joins(self, fmt: ReadFormat) -> bool:
+        """Tell whether a small file may be taken whole, by `begins` and `are_whole`, as the bytes that it is."""
+        return self.in_bytes(fmt)
+
+    def begins(self, fmt: ReadFormat, data: bytes) -> tuple[bytes, int] | None:  # noqa: ARG002 - most have no header
+        """Return the header of a file that holds `data`, and where its records begin; `None` unless that is seen at once."""
+        return b"", len(BOM) if data.startswith(BOM) else 0
+
+    def are_whole(self, fmt: ReadFormat, data: bytes, ends: list[int]) -> bool:  # noqa: ARG002 - a line is a line
+        """Tell whether in the records of files that were joined to `data`, and end at `ends` of it, each is read as by itself."""
+        return True
 
     # -- where records are -----------------------------------------------------------------------------------------
 

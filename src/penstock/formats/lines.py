@@ -269,9 +269,7 @@ def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]
     while at < end:
         data = read(at, min(chunk_bytes, end - at))
         if not data:
-            msg = (
-                f"there is nothing at byte {at} of {end} or more planned: the file shrank since; put it back as it was"
-            )
+            msg = f"there is nothing at byte {at} of {end} or more that were planned: the file has shrunk; put it back as it was"
             raise FileChanged(msg)
         yield data
         at += len(data)

@@ -165,7 +165,7 @@ def _check_said_once(fields: list[str], pattern: str, name: str) -> None:
     for group in _EXCLUSIVE:
         fields_given = [of for of in group if of in fields]
         if len(fields_given) > 1:
-            msg = f"{name}={pattern!r} says {fields_given[0]} and {fields_given[1]}, which are one thing in two ways; expected one of them"
+            msg = f"{name}={pattern!r} says {fields_given[0]} and {fields_given[1]}, which say one thing twice; expected one of them"
             raise OptionError(msg)
 
 

@@ -43,6 +43,7 @@ _DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
 TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
 _NUMBER_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DECIMAL_DIGITS = 38
+_SMALL_POWER_OF_TEN = 9  # its digits, of the largest one of 32 bits
 _OFFSET_HOURS_MAX = 23  # as Arrow has it; Java's zones have 18
 _DAY_LENGTH, _TIME_LENGTH = len("2024-01-31"), len("2024-01-31T12:00:00")
 _OFFSET_LENGTH = len("+01:00")
@@ -235,8 +236,21 @@ def _rounded(text: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return decimals of numbers with more digits than the type has: a half is rounded away from zero, as in Spark."""
     tiny = pc.less(pc.abs(text.cast(pa.float64())), 10.0 ** -(kind.scale + 1))
     text = pc.if_else(tiny, "0", text)
-    exact = text.cast(pa.decimal256(76, max(kind.scale + 1, _DECIMAL_DIGITS)))
-    return pc.round(exact, ndigits=kind.scale, round_mode="half_towards_infinity").cast(kind)
+    return rounded(text.cast(pa.decimal256(76, max(kind.scale + 1, _DECIMAL_DIGITS))), kind.scale).cast(kind)
+
+
+def rounded(values: pa.Array, scale: int) -> pa.Array:
+    """Return decimals with at most so many digits behind the point: a half is rounded away from zero, as in Spark.
+
+    What is cut off before the first of those digits that are dropped does not matter then. It is cut in steps: by a power of ten of
+    more than 32 bits Arrow (26) divides some numbers wrongly, such as 9223372036854775807 with 38 digits behind the point.
+    """
+    wide = pa.decimal128 if types.is_decimal128(values.type) else pa.decimal256
+    precision = values.type.precision
+    while values.type.scale > scale + 1:
+        step = max(values.type.scale - _SMALL_POWER_OF_TEN, scale + 1)
+        values = values.cast(wide(precision, step), safe=False)
+    return pc.round(values, ndigits=scale, round_mode="half_towards_infinity")
 
 
 def _dates(text: pa.Array, kind: pa.DataType) -> pa.Array:

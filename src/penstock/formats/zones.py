@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.schema import UTC_MICROS
-from penstock.units import parse_offset
+from penstock.units import no_zone, parse_offset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,8 +49,7 @@ def zone_name(name: str, said_by: str) -> str:
     try:
         zone = rules(name)
     except (KeyError, ValueError, OSError) as error:
-        msg = f"{said_by}={name!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30"
-        raise OptionError(msg) from error
+        raise no_zone(name, said_by) from error
     return UTC if name in _UTC_NAMES or zone == timezone.utc else name
 
 
@@ -70,9 +69,9 @@ def instants(local: pa.Array, zone: str) -> pa.Array:
         if local.null_count == len(local):
             return local.view(UTC_MICROS)
         msg = (
-            f"a time that says no zone, and which one it is in was not said either: it would be UTC, and the zone of Spark's "
-            f"session is {zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and it is the session's, or "
-            'set .option("timeZone", "UTC") or another one of the source, and in SQL OPTIONS (timeZone \'UTC\')'
+            f"a time that says no zone, and no zone was given for such times: it would be UTC, and the zone of Spark's session is "
+            f"{zone.removeprefix(_UNSAID)}; call penstock.register(spark) before readStream, and the session's zone is taken, or set "
+            '.option("timeZone", "UTC") or another zone on the source, and in SQL OPTIONS (timeZone \'UTC\')'
         )
         raise OptionError(msg)
     micros = local.view(pa.int64())

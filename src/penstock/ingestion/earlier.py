@@ -95,8 +95,8 @@ class Earlier:
         place = where(parse(SOURCE, self.source, what="source"))
         if self._was_made_of_dst(place):
             msg = (
-                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would come round, and be read again there; "
-                "name what is read first, and then what is written, or choose another DST"
+                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would come round, and be read there again; "
+                "name first what is read, and then what is written, or choose another DST"
             )
             raise OptionError(msg)
 
@@ -189,8 +189,8 @@ def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str
         with suppress(DamagedState):
             sink = Sink.existing(output, dst, name)
             head = sink.ledger.head()
-            if sink.stage is not None and head.total_rows:
-                yield sink, sink.stage.source, head
+            if sink.note.stage is not None and head.total_rows:
+                yield sink, sink.note.stage.source, head
 
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:

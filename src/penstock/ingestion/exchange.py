@@ -75,7 +75,7 @@ def naming_frame(df: DataFrame) -> tuple[DataFrame, NameColumns]:
     given = naming_columns(df, asked, "ingest: files")
     if not df.isStreaming:
         msg = (
-            "ingest: files is a DataFrame that is no stream, of which no checkpoint could say how far it was read; expected one of "
+            "ingest: files is a DataFrame that is not a stream, and no checkpoint could say how far it was read; expected one of "
             "spark.readStream, such as spark.readStream.table(...); the files that such rows name can be read by penstock.read_files"
         )
         raise OptionError(msg)

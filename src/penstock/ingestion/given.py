@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import OptionError
@@ -35,10 +36,15 @@ def check_ours(options: Mapping[str, Any], side: str) -> None:
 
 
 def texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options as Spark has them."""
-    return {name: text(value) for name, value in options.items()}
+    """Return the options as Spark has them. Raises `OptionError` for a value that has no text of its own, such as a list."""
+    return {name: text(name, value) for name, value in options.items()}
 
 
-def text(value: object) -> str:
-    """Return the value of an option as Spark writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def text(name: str, value: object) -> str:
+    """Return the value of an option as Spark writes it; see `texts`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float, os.PathLike)):
+        msg = f"option {name!r} is a {type(value).__name__}; expected a text, a number, True or False"
+        raise OptionError(msg)
+    return str(value)

@@ -93,7 +93,7 @@ class QueryHere:
         if again is not None:
             before = workers.here(self._offset, again - 1)
             self._batch(workers, self._planned(query, again, start), before, start, driver)
-        while (end := workers.here(self.planner.latest, start)) != start or number < 0:
+        while (end := self._next(workers, start)) != start or number < 0:
             number += 1
             self._plan(number, end)
             if number:
@@ -101,6 +101,11 @@ class QueryHere:
             failpoints.hit("ingest.here.planned")
             self._batch(workers, self._planned(query, number, end), start, end, driver)
             start = end
+
+    def _next(self, workers: Workers, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset at the end of the next batch; processes that it needs begin while it is planned."""
+        workers.expect(workers.here(self.planner.foreseen, start))
+        return workers.here(self.planner.latest, start)
 
     def _offset(self, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch; in front of the first one, like Spark, what its planner begins with now."""
@@ -150,7 +155,7 @@ def _written(started: Started[Any, Any], task: Task, carried: Sequence[pa.Record
 
 def _killed() -> PenstockError:
     msg = (
-        "a process that wrote for this ingest has ended under way (killed, or out of memory); what is committed stays, nothing else is "
-        "visible, and the same call goes on from there"
+        "a process that wrote for this ingest ended before it was done (killed, or out of memory); what is committed stays, nothing else "
+        "is visible, and the same call goes on from there"
     )
     return PenstockError(msg)

@@ -139,7 +139,7 @@ def one_transform(transform: Transform | str | None, sql: str | None) -> Transfo
     if sql is None:
         return transform
     if transform is not None:
-        msg = f"transform={transform!r} and sql={sql!r}: expected one of both; have the one do what the other does"
+        msg = f"transform={transform!r} and sql={sql!r}: expected only one of them; let one do the work of both"
         raise OptionError(msg)
     return Sql(sql)
 

@@ -257,7 +257,7 @@ def _carried(location: str) -> dict[str, str]:
 def _is_strict(source: Mapping[str, Any]) -> bool:
     """Tell whether SRC has to be there; what the option may be is checked with all others."""
     given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
-    return text(given).lower() != "false"
+    return text("strictMode", given).lower() != "false"
 
 
 def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
@@ -268,6 +268,6 @@ def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
     name = by_name.get("paths")
     if name is None:
         return ()
-    paths = [locate(path, name="paths")[1] for path in path_list(source.pop(name), "paths")]
+    paths = [locate(path, name="paths")[1] for path in path_list(text(name, source.pop(name)), "paths")]
     source["paths"] = json.dumps(paths)
     return tuple(paths)

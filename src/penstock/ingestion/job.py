@@ -15,9 +15,9 @@ from penstock.ingestion.ingested import standing
 from penstock.ingestion.inputs import input_of
 from penstock.ingestion.places import (
     check_archive,
-    check_checkpoint,
     check_quarantine,
     check_reached,
+    checkpoint_place,
 )
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.schema import ReadSchema
@@ -67,16 +67,14 @@ class Job:
         checkpoint: str | None,
     ) -> None:
         self._output, self._dst = locate(dst, name="DST")
-        check_checkpoint(self._output if checkpoint is None else locate(checkpoint, name="checkpoint")[0], checkpoint)
         state, where = locate(
             f"{self._dst}/{STATE_DIRECTORY}/checkpoint" if checkpoint is None else checkpoint, name="checkpoint"
         )
+        self._checkpoint = Checkpoint(checkpoint_place(state, where, checkpoint))
         self._given_schema = next((source.pop(name) for name in list(source) if name.lower() == "schema"), None)
         self._input = input_of(src, source, dst, checkpoint)
         check_reached((self._output, self._dst), (state, where))
         sparklog.check_apart(self._output, self._dst, checkpoint)
-        # Spark's JVM knows a store of objects by the address that it was given, not by ours.
-        self._checkpoint = Checkpoint(where if state.has_directories or checkpoint is None else checkpoint)
         check_archive(self._input.options.get("sourceArchiveDir"), dst)
         self._sink = {"mergeBelow": _MERGE_BELOW} | given_options(SINK, sink, self._dst, "sink")
         self._sink |= _aside_of(

@@ -102,7 +102,7 @@ def late(
     """
     wanted, unwanted = _patterns(accept, "accept"), _patterns(dismiss, "dismiss")
     if wanted and unwanted:
-        msg = "accept and dismiss are two decisions; expected one of them a call"
+        msg = "accept and dismiss are two decisions; expected one of them in each call"
         raise OptionError(msg)
     reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
     if not wanted and not unwanted:
@@ -223,8 +223,8 @@ class ReadingQuery:
         if query is not None:
             return query
         msg = (
-            f"no query that writes {out!r} has read {root!r} by a checkpoint that is here; expected SRC as the query has it, "
-            "and, where its checkpoint was moved, the place of that as --checkpoint"
+            f"no query that writes {out!r} and has its checkpoint here has read {root!r}; expected SRC as the query has it, "
+            "and, if its checkpoint was moved, its new place as --checkpoint"
         )
         raise OptionError(msg)
 
@@ -312,7 +312,7 @@ class ReadingQuery:
     @property
     def _side(self) -> SideRecords:
         state, place = locate(f"{self.checkpoint.location}/penstock", name="checkpoint")
-        beside = any(sink.stage is not None for sink, _ in self.sinks)
+        beside = any(sink.note.stage is not None for sink, _ in self.sinks)
         return SideRecords((state, place) if beside else None)
 
     def _standing(self, offset: dict[str, Any]) -> NotReadYet:
@@ -352,7 +352,7 @@ def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
     if (
         offset is None
         and number >= 0
-        and any(sink.stage and not is_topics(sink.stage.source["path"]) for sink in sinks)
+        and any(sink.note.stage and not is_topics(sink.note.stage.source["path"]) for sink in sinks)
     ):
         offset = checkpoint.only_offset(number)
     return offset is not None and offset.get("root", mark(options)) == mark(options)
@@ -360,7 +360,7 @@ def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
 
 def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:
     """Return the options of the source: those that an ingest noted, under those that are given."""
-    noted = next((sink.stage.source for sink in sinks if sink.stage is not None), {})
+    noted = next((sink.note.stage.source for sink in sinks if sink.note.stage is not None), {})
     if "files" in noted:
         msg = f"rows name the files that are read below {root!r}: none of them is late or held back, and their stream is not set back here"
         raise OptionError(msg)
@@ -384,7 +384,7 @@ def _check_fit(patterns: tuple[str, ...], entries: tuple[LateFile, ...], root: s
     for pattern in patterns:
         if pattern != "*" and not any(_fits(entry.file, (pattern,)) for entry in entries):
             names = ", ".join(repr(entry.file.path) for entry in entries[:3]) or "none"
-            msg = f"{pattern!r} is no late file of {root!r}, nor a glob of some; there are: {names}"
+            msg = f"{pattern!r} is neither a late file of {root!r} nor a glob that matches one; there are: {names}"
             raise OptionError(msg)
 
 

@@ -103,7 +103,7 @@ def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     except BadRecord as error:
         reason = error.__cause__.message if isinstance(error.__cause__, BadRecord) else error.message
         msg = (
-            f"{error.path!r}, byte {error.offset}: {reason.removesuffix(NO_SEPARATOR)}, in a list of names, text in UTF-8 with a name a "
-            "line; write it so, and start again, nothing of this batch is visible"
+            f"{error.path!r}, byte {error.offset}: {reason.removesuffix(NO_SEPARATOR)}, in a list of names, text in UTF-8 with one name "
+            "on each line; write it so, and start again: nothing of this batch is visible"
         )
         raise BadRecord(msg, path=error.path, offset=error.offset) from error

@@ -75,10 +75,14 @@ def check_archive(archive: str | None, dst: str) -> None:
         raise OptionError(msg)
 
 
-def check_checkpoint(storage: Storage, given: str | None) -> None:
-    """Raise `OptionError` for a checkpoint where Spark cannot write; to a store of objects it writes as `s3a://` alone, with jars."""
-    if storage.takes_checkpoints or (given or "").lower().startswith("s3a://"):
-        return
+def checkpoint_place(storage: Storage, path: str, given: str | None) -> str:
+    """Return how Spark's JVM names the place of the checkpoint, which a user has `given`, or which lies in DST.
+
+    Raises `OptionError` if it cannot write there.
+    """
+    place = storage.checkpoint_at(path, given)
+    if place is not None:
+        return place
     where = "the checkpoint would be in DST" if given is None else f"checkpoint={given!r}"
     msg = (
         f"{where}, where Spark's JVM cannot write; give a checkpoint on a disk that this command finds again (on a cluster HDFS, or "
@@ -95,7 +99,10 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
     own, directory = locate(location, name="quarantineLocation")
     directory = own.addressed_as(output, directory)
     if not output.owns(directory):
-        msg = f"quarantineLocation={location!r} is on another storage than DST={root!r}, which files are moved from; choose one on its"
+        msg = (
+            f"quarantineLocation={location!r} is on another storage than DST={root!r}, from which files are moved there; choose a "
+            "directory on that"
+        )
         raise OptionError(msg)
     if place is not None and _is_read(own, directory, place):
         msg = f"quarantineLocation={location!r} lies in SRC={place.root!r}: what is set aside would be read as input; choose another"
@@ -145,7 +152,7 @@ def _check_there(storage: Storage, source: str) -> None:
         # A directory is there and may all the same not be listed by this user.
         if storage.stat(source).is_directory:
             next(iter(storage.list(source)), None)
-            if not storage.has_directories:
+            if storage.lists_in_order:
                 _check_read(storage, source)
     except NotThere as error:
         msg = f"SRC={source!r} does not exist; expected a directory or a file to read"

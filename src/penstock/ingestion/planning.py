@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,13 +17,14 @@ from penstock.formats.codecs import codec_of
 from penstock.ingestion.topics import topic_offset
 from penstock.kafka import carried as topics
 from penstock.kafka.offset import ranges
+from penstock.processes import no_collection
 from penstock.query.batch import Task
 from penstock.source import configured
-from penstock.source.dividing import weight
+from penstock.source.dividing import OPEN_COST, weight
 from penstock.source.splitruns import splits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -87,6 +89,13 @@ class Planning(ABC):
         """Take what is there now as all there is."""
         self.planner.prepare_available_now()
 
+    def foreseen(self, start: dict[str, Any]) -> int:  # noqa: ARG002 - where nobody knows before it is planned
+        """Return how many processes of their own the next batch is worth, about, as far as that is known before it is planned.
+
+        Looks at what is there; `latest(start)`, called next, need not do so again.
+        """
+        return 0
+
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
         return self.planner.latest(start)
@@ -110,17 +119,26 @@ class FilePlanning(Planning):
     planner: Planner
     packed: bool
 
+    def foreseen(self, start: dict[str, Any]) -> int:
+        """Return what the files that wait are worth, if none of them is packed."""
+        if not self.planner.look(start):
+            return 0
+        files, size = self.planner.waiting()
+        return _processes(size + files * OPEN_COST, _APART_WEIGHT)
+
     def committed(self, end: dict[str, Any]) -> None:
         """Delete plans beside offsets."""
         self.planner.committed(end)
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:  # noqa: ARG002 - one of `Planning`
         """Return the splits that the offset has, and their zone."""
-        tasks, zone = self.planner.tasks(end), self.planner.zone(end)
-        processes = _processes(sum(_work(split, packed=self.packed) for task in tasks for split in task), _APART_WEIGHT)
-        if not processes:
-            tasks = [[split for task in tasks for split in task]]
-        return Tasks([[configured.carried(task, zone)] for task in tasks if task], processes)
+        with no_collection():
+            tasks, zone = self.planner.tasks(end), self.planner.zone(end)
+            work = _work(chain.from_iterable(tasks), len(tasks), packed=self.packed)
+            processes = _processes(work, _APART_WEIGHT)
+            if not processes:
+                tasks = [[split for task in tasks for split in task]]
+            return Tasks([[configured.carried(task, zone)] for task in tasks if task], processes)
 
 
 @dataclass(frozen=True)
@@ -143,8 +161,8 @@ class NamePlanning(Planning):
         """Return the splits of what is named between two offsets, dealt out one by one. Raises what `looking.splits` does."""
         at = Task(batch.query, batch.number, 0)
         looked = list(self.look.splits(self.planner.rows(start, end), at))
-        work = sum(_work(split, packed=self.packed) for rows in looked for split in splits_of(rows))
-        processes = _processes(work, _APART_WEIGHT)
+        splits = chain.from_iterable(map(splits_of, looked))
+        processes = _processes(_work(splits, self.count, packed=self.packed), _APART_WEIGHT)
         count = self.count if processes else 1
         dealt = [[rows.take(_every(count, first, rows.num_rows)) for rows in looked] for first in range(count)]
         return Tasks([task for task in dealt if any(rows.num_rows for rows in task)], processes)
@@ -168,10 +186,15 @@ class TopicPlanning(Planning):
         return Tasks([[configured.carried_row(share)] for share in shares], processes)
 
 
-def _work(split: Split, *, packed: bool) -> int:
-    """Return the bytes that reading a split is, about."""
-    packed = packed or codec_of(split.file.path) is not None
-    return weight(split) + (split.end - split.start) * (_PACKED - 1 if packed else 0)
+def _work(splits: Iterable[Split], tasks: int, *, packed: bool) -> int:
+    """Return the bytes that reading the splits is, about; of what is worth a process for each of so many tasks, no more than that."""
+    work = 0
+    for split in splits:
+        in_packs = packed or codec_of(split.file.path) is not None
+        work += weight(split) + (split.end - split.start) * (_PACKED - 1 if in_packs else 0)
+        if work >= tasks * _APART_WEIGHT:
+            break
+    return work
 
 
 def _every(count: int, first: int, rows: int) -> np.ndarray[Any, Any]:

@@ -118,7 +118,7 @@ class _Flight:
         if head.last_batch(self.query) >= self.number:
             msg = (
                 f"batch {self.number} of the checkpoint {self.checkpoint.location!r} is committed in {sink.root!r}: nothing of it "
-                "is planned anew; start the query again, it goes on behind it and reads nothing of it"
+                "is planned anew; start the query again, which goes on after it and reads nothing of it"
             )
             raise UsageError(msg)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.arguments import flag, named
 from penstock.ingestion.late import ReadingQuery
@@ -80,17 +80,14 @@ def reset(
     rows = sum(head.total_rows for _, head in reading.sinks)
     if not _has_read(reading.last_offset()):
         return Reset((), 0, rows, at_beginning=True)
-    fates = _fates(reading)
-    files = fates.again
+    files, late, passed_over = _by_fate(reading)
     batch = None
     if really:
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
         cleaner, reader = _cleaning(reading)
         if cleaner is not None:
             cleaner.forget(reader)  # for others who clean; the next start does it, too
-    return Reset(
-        _paths(files), sum(file.size for file in files), rows, batch, _paths(fates.late), _paths(fates.passed_over)
-    )
+    return Reset(_paths(files), sum(file.size for file in files), rows, batch, _paths(late), _paths(passed_over))
 
 
 def _has_read(offset: Mapping[str, Any]) -> bool:
@@ -116,49 +113,37 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
     return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
 
 
-class _Fates(NamedTuple):
-    """The files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
-
-    again: list[FileVersion]
-    late: list[FileVersion]
-    passed_over: list[FileVersion]
-
-
-def _fates(reading: ReadingQuery) -> _Fates:
-    """Return what a reset would do to each file."""
-    options = reading.options
-    late: list[FileVersion] = []
-    waiting: list[FileVersion] = []
-    future: list[FileVersion] = []
-    if options["follow"]:
-        scan = Scan.of(reading.storage, reading.root, options)
-        scan.refresh()
-    else:
-        standing = reading.standing()
-        scan = standing.scan
-        late = [entry.file for entry in standing.late]
-        waiting, future = [*standing.held, *standing.waiting], list(standing.future)
-    floor = _begin_ns(reading)
+def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
+    """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
+    scan, late, waiting, future = _unread(reading)
+    floor = _floor(reading)
     never_read = {file.path for file in (*late, *waiting, *future)}
     cleaner, reader = _cleaning(reading)
     files = [*scan.files(), *(cleaner.taken(reader) if cleaner is not None else ())]
-    again = _behind([file for file in files if file.path not in never_read], floor)
-    return _Fates(again, _behind(late, floor), _before([*late, *waiting], floor))
+    again = [file for file in files if file.path not in never_read and file.modified_ns >= floor]
+    return (
+        again,
+        [file for file in late if file.modified_ns >= floor],
+        [file for file in (*late, *waiting) if file.modified_ns < floor],
+    )
 
 
-def _begin_ns(reading: ReadingQuery) -> int:
-    """Return the modification time from which on a query that begins now reads."""
-    starting = reading.options["startingFrom"]
-    begin_ns: int = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(starting, starting)
-    return begin_ns
+def _unread(reading: ReadingQuery) -> tuple[Scan, list[FileVersion], list[FileVersion], list[FileVersion]]:
+    """Return the look at what is there; and of that what was not read: late files, those that wait, and those of the future."""
+    if reading.options["follow"]:
+        scan = Scan.of(reading.storage, reading.root, reading.options)
+        scan.refresh()
+        return scan, [], [], []
+    standing = reading.standing()
+    late = [entry.file for entry in standing.late]
+    return standing.scan, late, [*standing.held, *standing.waiting], list(standing.future)
 
 
-def _behind(files: Iterable[FileVersion], begin_ns: int) -> list[FileVersion]:
-    return [file for file in files if file.modified_ns >= begin_ns]
-
-
-def _before(files: Iterable[FileVersion], begin_ns: int) -> list[FileVersion]:
-    return [file for file in files if file.modified_ns < begin_ns]
+def _floor(reading: ReadingQuery) -> int:
+    """Return the time from which on a query that begins now would read files."""
+    begins = reading.options["startingFrom"]
+    floor: int = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(begins, begins)
+    return floor
 
 
 def _paths(files: Iterable[FileVersion]) -> tuple[str, ...]:

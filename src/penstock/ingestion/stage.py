@@ -33,6 +33,7 @@ from penstock.ingestion.sql.query import Sql
 from penstock.ingestion.topics import TopicRows
 from penstock.options import SINK, SOURCE, Option, Options, parse
 from penstock.options.topics import is_topics
+from penstock.processes import no_collection
 from penstock.session import functions
 from penstock.sink.existing import SQL, STAGE
 from penstock.sink.names import has_columns
@@ -217,8 +218,9 @@ class Stage:
         self._load_libraries()
         if self.carrier is not None:
             return self, list(rows)
-        plan = [json.loads(entry) for batch in rows for entry in batch.column("splits").to_pylist()]
-        splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
+        with no_collection():
+            plan = [json.loads(entry) for batch in rows for entry in batch.column("splits").to_pylist()]
+            splits = [Split.from_json(split) for entry in plan for split in entry["splits"]]
         reading = self.reading.in_zone(plan[0]["zone"]) if plan else self.reading
         return replace(self, reading=reading), splits
 

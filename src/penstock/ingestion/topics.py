@@ -121,7 +121,7 @@ class Topics:
         names = {option.name for option in _VALUE_OPTIONS}
         for name in [*(["schema"] if schema is not None else []), *sorted(names & set(self.options.given))]:
             msg = (
-                f"{name} is of values that are decoded, and without a format rows have Kafka's own columns: add a format, such as json, "
+                f"{name} is for values that are decoded, and without a format rows have Kafka's own columns: add a format, such as json, "
                 "or leave it out"
             )
             raise OptionError(msg)
@@ -200,7 +200,7 @@ def _check_known(source: Mapping[str, str]) -> None:
     of_files = {name.lower() for option in SOURCE for name in (option.name, *option.aliases)}
     for name in source:
         if name.lower() in of_files - ours:
-            msg = f"source option {name!r} is of files, and SRC is a topic, of which each record is one value; leave it out"
+            msg = f"source option {name!r} is for files, and SRC is a topic, each of whose records is one value; leave it out"
             raise OptionError(msg)
 
 
@@ -223,8 +223,8 @@ class TopicRows:
         form = reading.form
         if not isinstance(form, RecordFormat) and not form.as_it_is:
             msg = (
-                f"format={form.name} is of whole files; expected text, json, csv or binary, which a record of a topic can be, or none, for "
-                "Kafka's own columns"
+                f"format={form.name} is for whole files; expected text, json, csv or binary, which a record of a topic can be, or none, "
+                "for Kafka's own columns"
             )
             raise OptionError(msg)
         name = topics.options["metadataColumn"]

@@ -38,6 +38,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import debugging, unforeseen
+from penstock.processes import keep_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,10 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         """End what there is."""
         self._end()
+
+    def expect(self, processes: int) -> None:
+        """Begin so many processes, or as many as there are at a time, for tasks that come soon: they need a while until they can work."""
+        self._begin(processes)
 
     def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, processes: int) -> list[Any]:
         """Return `call(*task)` of all tasks in their order, in this process or in so many others; what one raises, the others are ended.
@@ -185,6 +190,7 @@ def serve(number: int) -> None:
     """Do the tasks that come over the connection of this number, one after another; called in a process of its own."""
     if not debugging():  # what Spark's workers say of a task is not shown, either
         logging.getLogger("penstock").addHandler(logging.NullHandler())
+    keep_blocks()
     threading.Thread(target=_end_with_driver, name="penstock-driver", daemon=True).start()
     connection = Connection(number)
     with suppress(ConnectionError):  # the driver is gone

@@ -330,9 +330,9 @@ def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
 def undecided(partition: Partition, end: int, stable: int, seconds: float, given: Mapping[str, str]) -> TransactionOpen:
     """Return the error of a range that a transaction keeps from being read, which is open from offset `stable` on."""
     msg = (
-        f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open since offset {stable}, and was for "
-        f"{seconds:g} s; expected it to end, as what is behind it, up to {end}, was planned and cannot be read before: wait for its "
-        "producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
+        f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open from offset {stable} on, and was for "
+        f"{seconds:g} s; expected it to end, because what is behind it, up to {end}, was planned and cannot be read before that: wait for "
+        "its producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
         f"timeout; {whose(partition, stable, given['bootstrap.servers'])}"
     )
     return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)

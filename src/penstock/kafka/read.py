@@ -187,8 +187,8 @@ class _UnheldValues:
     def tell(self, message: Message, reason: str) -> None:
         """Raise `BadRecord` for a record, or tell it where a loss is no failure."""
         msg = (
-            f"{self._place!r}, offset {message.offset()}: {reason}; mend its producer, and set failOnDataLoss=false, with which "
-            "that is null, and told"
+            f"{self._place!r}, offset {message.offset()}: {reason}; mend its producer, and set failOnDataLoss=false, by which "
+            "such a value becomes null, and is reported"
         )
         if self._fails:
             raise BadRecord(msg, path=self._place, offset=message.offset())

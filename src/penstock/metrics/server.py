@@ -81,7 +81,7 @@ def answering(text: str, application: Callable[..., Iterable[bytes]], *, name: s
     try:
         server = make_server(host, port, application, kind, _SilentHandler)
     except OSError as error:
-        msg = f"{name}={text!r}: {host}:{port} cannot be had: {error.strerror or error}; end who has it, or choose another port"
+        msg = f"{name}={text!r}: {host}:{port} cannot be opened: {error.strerror or error}; end what uses it, or choose another port"
         raise OptionError(msg) from error
     thread = threading.Thread(target=server.serve_forever, name=f"penstock-{name.lstrip('-')}", daemon=True)
     thread.start()

@@ -30,6 +30,8 @@ _STORED_SCHEMA = "each file of avro says its own schema; .schema(...), schema=in
 _UNIONS = "a union of several types is no column: other columns of the file are read without it"
 _MODULAR = "Parquet's own encryption is not read: write such files anew in clear, or as files of age, for decryptionKey"
 _WRITING = "it is for writing, and says nothing of what is read: leave it out"
+_READING = "it is for reading, and says nothing of what is written: leave it out"
+_CODECS = "compression takes none, gzip, zstd, for parquet also snappy, lz4, brotli"
 _ROLLED = "what a file holds is limited by rollSize and rollRows"
 
 _READ = {
@@ -113,7 +115,7 @@ _WRITTEN = {
     "truncate": "nothing is ever replaced: files are added",
     "retention": "finished files are never removed",
     "partitionBy": "bucketBy makes directories, such as bucketBy=dt={ts:%Y-%m-%d}/country={country}",
-    "parquet.compression": "compression takes none, gzip, zstd, for parquet also snappy, lz4, brotli",
+    **dict.fromkeys(("parquet.compression", "orc.compress"), _CODECS),
     "parquet.block.size": _ROLLED,
     "mergeSchema": "a query has one schema",
     "extension": "fileName is the template of names; the ending follows the format",
@@ -196,13 +198,18 @@ KNOWN_ELSEWHERE = {
     "topic source": _KAFKA,
 }
 _PREFIX = "cloudfiles."
+_OTHER_SIDE = {"source": ("sink", _WRITING), "sink": ("source", _READING)}
 _AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
 
 
 def advice(name: str, what: str) -> tuple[str, str] | None:
     """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
-    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(_AS.get(what, what), {}).items()}
+    side = _AS.get(what, what)
+    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(side, {}).items()}
     if what == "source" and name.lower().startswith(_PREFIX) and name.lower() not in known:
         ours = {option.name.lower(): option.name for option in SOURCE}.get(name.lower().removeprefix(_PREFIX))
         return name, f"here it is {ours}" if ours else "it is one of Auto Loader, for which there is nothing here"
+    if side in _OTHER_SIDE and name.lower() not in known:
+        other, instead = _OTHER_SIDE[side]
+        known = {each.lower(): (each, instead) for each in KNOWN_ELSEWHERE[other]}
     return known.get(name.lower())

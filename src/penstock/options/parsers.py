@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from penstock.errors import OptionError
-from penstock.units import parse_duration, parse_offset, parse_size
+from penstock.units import no_zone, parse_duration, parse_offset, parse_size
 
 Parser = Callable[[str, str], Any]
 _KEY_LENGTH_MAX = 200
@@ -28,9 +28,19 @@ def text(value: str, name: str) -> str:
     return value
 
 
-def any_text(value: str, name: str) -> str:  # noqa: ARG001 - a parser
-    """Return the text as it is."""
+def any_text(value: str, name: str) -> str:
+    """Return the text as it is; bytes that are no text come from a terminal as halves of characters."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        msg = f"{name}={value!r} is no text: expected characters in UTF-8, whatever the encoding of the files"
+        raise OptionError(msg) from error
     return value
+
+
+def characters(value: str, name: str) -> str:
+    """Return such a text that is not empty."""
+    return any_text(text(value, name), name)
 
 
 def choice(*allowed: str, **others: str) -> Parser:
@@ -46,6 +56,19 @@ def choice(*allowed: str, **others: str) -> Parser:
         return word
 
     return parse
+
+
+def mode(value: str, name: str) -> str:
+    """Return one of Spark's words; `permissive` is known, to be refused with what is here instead, and is not advised."""
+    return value.lower() if value.lower() == "permissive" else str(choice("failfast", "dropmalformed")(value, name))
+
+
+def inferred(value: str, name: str) -> str:
+    """Return `infer`, which is all that an option says of a schema."""
+    if value.lower() != "infer":
+        msg = f"{name}={value!r}: expected infer; columns are given by .schema(...), such as .schema('id bigint, name string')"
+        raise OptionError(msg)
+    return value.lower()
 
 
 def flag(value: str, name: str) -> bool:
@@ -183,10 +206,7 @@ def zone(value: str, name: str) -> str:
         if ahead is not None:
             hours, minutes = divmod(abs(ahead), 60)
             return f"{'-' if ahead < 0 else '+'}{hours:02}:{minutes:02}" if ahead else "UTC"
-        near = [each for each in available_timezones() if each.lower() == value.replace(" ", "_").lower()]
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        msg = f"{name}={value!r} is not a time zone; expected one such as UTC, Europe/Berlin or +05:30{hint}"
-        raise OptionError(msg) from error
+        raise no_zone(value, name) from error
     return value
 
 

@@ -62,7 +62,7 @@ def of_address(address: str) -> dict[str, str]:
     match = _ADDRESS.fullmatch(address)
     if match is None:
         msg = (
-            f"{without_credentials(address)!r} is no address of topics; expected kafka://broker:9092/topic, with commas between "
+            f"{without_credentials(address)!r} is not an address of topics; expected kafka://broker:9092/topic, with commas between "
             "several brokers and several topics; users and passwords are options, such as kafka.sasl.username"
         )
         raise OptionError(msg)

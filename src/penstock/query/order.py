@@ -83,7 +83,7 @@ def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:
     msg = (
         f"{nouns.state} was written by query {last.query} up to batch {last.number}, and this is query {batch.query}, batch "
         f"{batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if the rows of this "
-        f"query shall come behind those, {nouns.behind}"
+        f"query are to come after those, {nouns.behind}"
     )
     raise CheckpointMismatch(msg)
 

@@ -249,7 +249,8 @@ def _become(request: _Request) -> None:
     os.environb.update(request.environment)
     time.tzset()
     failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
-    sys.path[0] = os.getcwd()
+    if not getattr(sys.flags, "safe_path", False):  # of Python 3.11; else the first place is one of Python's own
+        sys.path[0] = os.getcwd()
     sys.argv = [os.fsdecode(argument) for argument in request.arguments[1:]]
 
 

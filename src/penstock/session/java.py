@@ -28,8 +28,9 @@ def java_runs() -> Finding:
     path = _java()
     if isinstance(path, Finding):
         return path
+    root = "/" if os.path.isabs(path) else None  # of a current directory that was removed `surroundings.here` tells
     try:
-        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60)  # noqa: S603 - what Spark would start
+        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - what Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
     answer = done.stderr.decode(errors="replace")

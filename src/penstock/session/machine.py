@@ -28,7 +28,7 @@ def before_start(master: str) -> list[Finding]:
     """Return what is worth a look before a JVM is started for a session: what could not start, and what will be slow."""
     checks = [
         java.java, host.user, host.temporary, surroundings.spark_home, surroundings.variables, surroundings.paths, surroundings.here,
-        host.limits, surroundings.hadoop_files,
+        host.limits, surroundings.hadoop_files, surroundings.modules,
     ]  # fmt: skip
     return [check() for check in (checks if not is_here(master) else [*checks, pythons.workers])]
 
@@ -37,8 +37,8 @@ def everything() -> list[Finding]:
     """Return all that there is to say about this machine, in the order in which a start would meet it."""
     checks: list[Callable[[], Finding]] = [
         pythons.python, pythons.pyspark, java.java_runs, surroundings.spark_home, pythons.workers, surroundings.variables,
-        surroundings.paths, surroundings.here, host.user, host.cache, host.temporary, host.memory, host.limits, host.network,
-        host.locales, host.time_zone, surroundings.hadoop, pythons.extras,
+        surroundings.paths, surroundings.here, surroundings.modules, host.user, host.cache, host.temporary, host.memory, host.limits,
+        host.network, host.locales, host.time_zone, surroundings.hadoop, pythons.extras,
     ]  # fmt: skip
     return [check() for check in checks]
 

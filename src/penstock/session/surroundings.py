@@ -117,6 +117,16 @@ def here() -> Finding:
         return Finding("directory", "problem", "the current directory has been removed", "cd to one that is there")
 
 
+def modules() -> Finding:
+    """Look whether Spark's Python workers, which look for modules in the current directory first, would find some of Python's own there."""
+    own = sorted(sys.stdlib_module_names & sys.modules.keys())  # what is loaded here is what workers load, more or less
+    hiding = [own_file for name in own for own_file in (f"{name}.py", f"{name}/__init__.py") if is_file(own_file)]
+    if not hiding or os.environ.get("PYTHONSAFEPATH"):
+        return Finding("modules", "ok", "the current directory hides none of Python's own modules")
+    text = f"{', '.join(hiding)} in the current directory: Spark's Python workers take that for Python's own, and may not start"
+    return Finding("modules", "note", text, "rename it, or start from another directory")
+
+
 def hadoop() -> Finding:
     """Look at the configuration of Hadoop, which decides what `hdfs:` addresses mean."""
     directory, hdfs_user = os.environ.get("HADOOP_CONF_DIR"), os.environ.get("HADOOP_USER_NAME")

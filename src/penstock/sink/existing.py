@@ -96,6 +96,9 @@ class Noted:
         return before.changed | {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
 
 
+NOTHING_NOTED = Noted({})
+
+
 def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> None:
     """Note what the driver of `epoch` was given, forget what earlier ones were; called by the owner of the epoch."""
     options = _open(given)
@@ -123,7 +126,7 @@ def noted(storage: Storage, directory: str) -> Noted:
     """Return what the last driver noted, nothing if none did. `DamagedState` if it is not what was put."""
     epochs = _epochs(storage, directory)
     if not epochs:
-        return Noted({})
+        return NOTHING_NOTED
     path = f"{directory}/{_name(epochs[-1])}"
     record = checked_at(storage, path)
     here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}

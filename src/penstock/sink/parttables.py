@@ -24,7 +24,7 @@ The failures, and the rule that kills each:
    (restored, exchanged). Rule: the record has the digest of each table, a line of a table says which table it is of, and a change
    that keeps more than there is does not fit.
 6. *A task of an overtaken driver* reads tables that its successor has swept. Rule: as with all that a base names, it is told
-   `Fenced` (`committer.reading_of`).
+   `Fenced` (`Committer.reading_of`).
 
 What was read is kept by its digest as long as the last record that this process has seen names it; a process of tasks keeps what is
 of the writers that it ran last. Rejected: a file of state for each writer (a sync for each of a thousand writers at each batch, and

@@ -138,7 +138,7 @@ def _another_name(
         return None
     renamed = ledger.other_names.give(state, decided.path)
     message = (
-        "sink %r of %r names its files as sink %r does, which was faster to take the name %r: this one's file is %r instead; put {sink} "
+        "sink %r of %r names its files as sink %r does, which took the name %r first: this one's file is %r instead; put {sink} "
         "into fileName of both"
     )
     _log.warning(message, state.sink, root, other, decided.path, renamed)
@@ -206,7 +206,7 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
     try:
         storage.publish(staged, target)
     except AlreadyThere as error:
-        msg = f"{target!r} was put there by somebody else, who is no sink of this directory; move it away and run the same command again"
+        msg = f"{target!r} was put there by somebody else, not by a sink of this directory; move it away and run the same command again"
         raise PublishConflict(msg) from error
     except NotThere as error:
         _confirm(storage, target, file, error)

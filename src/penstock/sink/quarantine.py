@@ -54,8 +54,8 @@ def check_claimed(storage: Storage, place: str, root: str) -> None:
     """Raise `PublishConflict` unless the directory has the note of the output."""
     if entry_at(storage, f"{place}/{_note(storage, root)}") is None:
         msg = (
-            f"the ledger of {root!r} names {place!r} for what was set aside, and no ingest has noted there that it may; nothing "
-            "was changed there; run the ingest with this quarantineLocation again"
+            f"the ledger of {root!r} names {place!r} for what was set aside, and no ingest has noted there that this output may use it; "
+            "nothing was changed there; run the ingest with this quarantineLocation again"
         )
         raise PublishConflict(msg)
 

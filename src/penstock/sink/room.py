@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,23 +16,18 @@ if TYPE_CHECKING:
     from penstock.sink.parts import Origin
 
 _NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
-_KEY_BYTES_MAX = 1024  # of an object: S3, Azure and Google agree
-_PATH_BYTES_MAX = 4095  # of Linux; HDFS takes twice as many
 
 
-def room(
-    root: str, rules: Rules, origin: Origin, kind: Kind, *, has_directories: bool
-) -> Callable[[Destination], None]:
+def room(root: str, most: int, rules: Rules, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
     """Return what raises `TemplateError` if a part at a destination would have a name or a path that no file can have.
+
+    `most` is how many bytes a path below `root` may have (`Storage.bytes_below`).
 
     That is told for the highest number that the file may have. It is asked for each new part: thousands in buckets have one name,
     which is made once.
     """
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
     opener |= {"seq": _NUMBER_MAX, "attempt": origin.attempt, "time": origin.time_ns}
-    key = re.sub("^[a-z0-9]+://[^/]*/|^/", "", root)
-    above, most = (root, _PATH_BYTES_MAX) if has_directories else (key, _KEY_BYTES_MAX)
-    most -= len(os.fsencode(above)) + len("/")
 
     @lru_cache(maxsize=1)
     def longest(name: str) -> str:

@@ -63,7 +63,7 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
-from penstock.sink.existing import STAGE, NotedStage, is_noted, namesakes, note_options, noted
+from penstock.sink.existing import NOTHING_NOTED, STAGE, is_noted, namesakes, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.options import Options
+    from penstock.sink.existing import Noted
     from penstock.sink.ledger import OpenPart, State
     from penstock.storage import Storage
 
@@ -97,18 +98,17 @@ _ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
 class Sink:
     """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger.
 
-    Of a sink that was rebuilt from its notes `stage` is what an ingest noted of how its rows came to be, and `changed` are the options
-    that an earlier driver was given otherwise.
+    `note` is what a sink is rebuilt from without its query: what an ingest noted of its stage, and which options have changed.
     """
 
-    stage: NotedStage | None = None
-    changed: frozenset[str] = frozenset()
-
-    def __init__(self, storage: Storage, root: str, options: Options, sink_id: str) -> None:
+    def __init__(
+        self, storage: Storage, root: str, options: Options, sink_id: str, note: Noted = NOTHING_NOTED
+    ) -> None:
         self.storage = storage
         self.root = root
         self.options = options
         self.sink_id = sink_id
+        self.note = note
         self.limits = Limits.of(options)
         self.layout = Layout(options, root, goes_on=storage.goes_on, takes_colons=storage.takes_colons)
         self.state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
@@ -140,15 +140,13 @@ class Sink:
         note = noted(storage, state)
         try:
             options = parse(SINK, {**note.options, "path": root}, what="sink")
-            sink = Sink(storage, root, options, sink_id)
+            return Sink(storage, root, options, sink_id, note)
         except UsageError as error:  # the user of a command has not given them
             msg = (
-                f"the options noted in {state!r} are none that this Penstock could have noted: {error.message}; restore them "
+                f"the options noted in {state!r} are not what this Penstock could have noted: {error.message}; restore them "
                 "from a copy, or use the Penstock that wrote them"
             )
             raise DamagedState(msg) from error
-        sink.stage, sink.changed = note.stage, note.changed
-        return sink
 
     # -- begin ---------------------------------------------------------------------------------------------------
 
@@ -501,14 +499,15 @@ def _tell_namesakes(sink: Sink) -> None:
     for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
         message = (
             "sink %r of %r names its files as sink %r does, %s: if both write at one time they may choose the same name, and one "
-            "of the files has another one then; put {sink} into fileName"
+            "of the files then gets another one; put {sink} into fileName"
         )
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
 
 
 def _notable(sink: Sink) -> dict[str, str]:
     """Return what is noted of a sink; of one that was rebuilt the note goes on as it was."""
-    return {**sink.options.given, **({} if sink.stage is None else {STAGE: sink.stage.text})}
+    stage = sink.note.stage
+    return {**sink.options.given, **({} if stage is None else {STAGE: stage.text})}
 
 
 @lru_cache(maxsize=4)  # for each task of a sink the same
@@ -523,7 +522,7 @@ def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
 
 
 def _room(sink: Sink, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
-    return room(sink.root, sink.rules, origin, kind, has_directories=sink.storage.has_directories)
+    return room(sink.root, sink.storage.bytes_below(sink.root), sink.rules, origin, kind)
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:

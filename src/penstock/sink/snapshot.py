@@ -80,7 +80,7 @@ class Finished:
             self._refuse_records(records, sinks)
         for sink in filter(self._lengths, sinks):
             msg = (
-                f"asOf: sink {sink!r} of {self._root!r} has growing files, of which the ledger keeps the newest lengths alone; leave "
+                f"asOf: sink {sink!r} of {self._root!r} has growing files, of which the ledger keeps only the newest lengths; leave "
                 "asOf out"
             )
             raise OptionError(msg)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage, WriteHandle
 
 _SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
+_WAITING_MAX = (
+    64  # for their syncs, each an open file: where a process may have 1,024, the others are its threads' and Spark's
+)
 
 
 class Output:
@@ -144,7 +147,9 @@ class Staging:
         return output
 
     def seal(self, output: Output) -> Future[tuple[int, str]]:
-        """Sync and close `output` beside the work; the result is its length and digest."""
+        """Sync and close `output` beside the work; the result is its length and digest. Waits while too many wait for their syncs."""
+        if len(self._sealing) >= _WAITING_MAX:
+            self._sealing[-_WAITING_MAX].result()
         sealing = self._syncs.submit(output.seal)
         self._sealing.append(sealing)
         return sealing

@@ -58,7 +58,7 @@ class TimeBuckets:
         unit = _smallest({unit for _, _, units in times for unit in units})
         if unit is None or len({path for _, path, _ in times}) != 1:
             msg = (
-                f"bucketBy={template.template!r} names no spans of one time, of which partitionReady could tell that they are complete; "
+                f"bucketBy={template.template!r} names no spans of one time, which partitionReady could find complete; "
                 "expected a time from its year on, such as dt={ts:%Y-%m-%d}/hour={ts:%H}"
             )
             raise TemplateError(msg)

@@ -24,7 +24,7 @@ from penstock.source.recent import NEVER_NS, Recent, recall
 from penstock.source.scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from penstock.options import Options
     from penstock.source.cursor import Cursor, FileVersion
@@ -84,7 +84,7 @@ class Arrivals:
             behind, ahead = _divided(came, lambda item: cursor.passed(item.file))
             self._decide_behind([item for item in behind if cursor.concerns(item.file)], start, cursor)
             self._arrive(ahead, cursor)
-        self._settle()
+            self._settle()
 
     def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
         """Decide for each file behind the cursor whether it was decided before."""
@@ -211,10 +211,10 @@ class Arrivals:
         """Return the version that the last listing had under the path, if it had one."""
         return self.scan.version(path)
 
-    def planned(self, file: FileVersion) -> None:
-        """Take the file that `backlog.first` returned out of what waits: a plan has it, wholly or its beginning."""
-        self.backlog.take(file)
-        self._late.planned(file)
+    def planned(self, files: Sequence[FileVersion]) -> None:
+        """Take what `backlog` has returned out of what waits: a plan has it, the last of it wholly or its beginning."""
+        self.backlog.take(files)
+        self._late.planned(files)
 
     def standing(
         self,

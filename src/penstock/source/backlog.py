@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.source.cursor import sort
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.source.cursor import Cursor, FileVersion
 
 
@@ -19,7 +23,7 @@ class Backlog:
         self._waiting: dict[str, FileVersion] = {}
         self._behind_since_ns: int | None = None
         # What waits, the next one last; and some that waited before and went, or have another version now.
-        self._queue: list[tuple[tuple[int, bytes], FileVersion]] = []
+        self._queue: list[FileVersion] = []
 
     @property
     def empty(self) -> bool:
@@ -36,7 +40,9 @@ class Backlog:
 
     def files(self) -> list[FileVersion]:
         """Return what waits for a batch, in order."""
-        return sorted(self._waiting.values(), key=lambda file: file.order)
+        files = list(self._waiting.values())
+        sort(files)
+        return files
 
     def hold(self, file: FileVersion) -> None:
         """Take in a file that is to be read when it stands still."""
@@ -49,7 +55,7 @@ class Backlog:
 
     def behind_since(self, cursor: Cursor) -> int | None:
         """Return since when the first of the files is there that wait behind the cursor, `None` if none does any more."""
-        files = [*(file for _, file in self._queue[-1:]), *self.held.values()]
+        files = [*self._queue[-1:], *self.held.values()]
         if not any(map(cursor.passed, files)):
             self._behind_since_ns = None
         return self._behind_since_ns
@@ -65,25 +71,45 @@ class Backlog:
         settled = [file for file in self.held.values() if file.modified_ns <= until_ns]
         if not settled:
             return
-        for file in settled:
-            del self.held[file.path]
-            self._waiting[file.path] = file
-        self._queue = [item for item in self._queue if self._waits(item[1])] + [(file.order, file) for file in settled]
-        self._queue.sort(key=lambda item: item[0], reverse=True)
+        if len(settled) == len(self.held):
+            self._waiting.update(self.held)
+            self.held.clear()
+        else:
+            for file in settled:
+                self._waiting[file.path] = self.held.pop(file.path)
+        self._queue = [*filter(self._waits, self._queue), *settled]
+        sort(self._queue, reverse=True)
 
     def first(self) -> FileVersion | None:
         """Return the next file that waits, `None` if none does."""
         while self._queue:
-            file = self._queue[-1][1]
+            file = self._queue[-1]
             if self._waits(file):
                 return file
             self._queue.pop()
         return None
 
-    def take(self, file: FileVersion) -> None:
-        """Take out the file that `first` has returned: it is planned, wholly or in part."""
-        self._queue.pop()
-        del self._waiting[file.path]
+    def take(self, files: Sequence[FileVersion]) -> None:
+        """Take out what `next` has returned, or `first`: it is planned, the last of it wholly or in part."""
+        if not files:
+            return
+        while self._queue.pop() is not files[-1]:
+            pass
+        for file in files:
+            del self._waiting[file.path]
+
+    def next(self, count: int | None, size: int | None) -> list[FileVersion]:
+        """Return the next files that wait, in order: at most `count`, as many as have `size` bytes together; none if the first has more."""
+        files: list[FileVersion] = []
+        for file in filter(self._waits, reversed(self._queue)):
+            if len(files) == count or (size is not None and file.size > size):
+                break
+            files.append(file)
+            if size is not None:
+                size -= file.size
+                if not size:
+                    break
+        return files
 
     def _waits(self, file: FileVersion) -> bool:
         return self._waiting.get(file.path) == file

@@ -85,9 +85,9 @@ class BegunFiles:
         except (StorageError, FileChanged):
             return
         msg = (
-            f"{self._begun(cut, cursor.at)}; by the options of now, or because it was rewritten with its old size and time, its rest does "
-            "not begin with the record behind these: some would be left out, or read twice; set format, encoding, lineSep and blockSize as "
-            f"they were until the file is read to its end, or {_GIVE_UP}"
+            f"{self._begun(cut, cursor.at)}; under the present options, or because it was rewritten with its old size and time, its rest "
+            "does not begin with the record behind these: some would be left out, or read twice; set format, encoding, lineSep and "
+            f"blockSize as they were until the file is read to its end, or {_GIVE_UP}"
         )
         raise OptionError(msg)
 

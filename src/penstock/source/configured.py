@@ -365,9 +365,7 @@ def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
 
 
 def _check_format_options(options: Options) -> None:
-    if options["emit"] == "published":
-        msg = "emit=published is for spark.readStream, whose rows a query takes on; an ingest reads the contents of files, emit=records"
-        raise OptionError(msg)
+    schemas.check_emitted(options)
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
     _check_time_patterns(options)

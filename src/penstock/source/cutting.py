@@ -24,6 +24,7 @@ from penstock.formats.trials import refused
 from penstock.source import follow
 from penstock.source.pieces import FilePiece, PieceOrigin, without_end
 from penstock.source.planned import Contents
+from penstock.source.small import SmallFiles
 from penstock.source.transcoding import chunks_of, refusal, stream_of, transcoded, undecodable
 
 if TYPE_CHECKING:
@@ -76,6 +77,17 @@ class Cutting:
                 yield from self._pieces_of(contents, split)
             files.check(handle, file)
 
+    def small(self, *, joins: bool) -> SmallFiles | None:
+        """Return what reads small files in a shorter way, which yields the splits that are for `read`; `None` where there is none.
+
+        `joins`: a piece of it may be of several files.
+        """
+        fmt = self.format
+        known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
+        if known != UTF_8_CHARSET or not self.form.joins(fmt) or self._decodes(known):
+            return None
+        return SmallFiles(self.files, self.form, fmt, joins)
+
     def _followed(self, split: Split) -> Iterator[FilePiece | pa.RecordBatch]:
         """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""
         files, path = self.files, self.files.full_path(split.file)
@@ -87,11 +99,11 @@ class Cutting:
             ] = []  # lines about records in front of the next piece, or of the end
             with (
                 follow.opened(files.storage, files.root, split) as handle,
-                files.ahead(handle, replace(split, start=at), at=at) as opened,
+                files.ahead(handle, split._replace(start=at), at=at) as opened,
                 files.naming(split.file),
             ):
                 try:
-                    for item in self._pieces_of(Contents(opened, split.file.size), replace(split, start=at)):
+                    for item in self._pieces_of(Contents(opened, split.file.size), split._replace(start=at)):
                         about.append(item)
                         if not isinstance(item, FilePiece):
                             continue

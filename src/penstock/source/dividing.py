@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from penstock.source.cursor import FileVersion, Split
 
-_OPEN_COST = 64 << 10  # what opening a file counts for when splits are packed into tasks
+OPEN_COST = 64 << 10  # what opening a file counts for when splits are packed into tasks
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Dividing:
         for split in splits:
             rest: Split | None = split
             while rest is not None:
-                if task and room < min(weight(rest), _OPEN_COST * 2):
+                if task and room < min(weight(rest), OPEN_COST * 2):
                     yield task
                     task, room = [], target
                 head, rest = self._divide(rest, room)
@@ -53,7 +53,7 @@ class Dividing:
         at = self._cut(split.file, split.start, split.start + room)
         if at >= split.end:
             return split, None
-        return replace(split, end=at), replace(split, start=at)
+        return split._replace(end=at), split._replace(start=at)
 
     def _cut(self, file: FileVersion, anchor: int, target: int) -> int:
         return self.boundary(file, anchor, target) if self.boundary else target
@@ -61,4 +61,4 @@ class Dividing:
 
 def weight(split: Split) -> int:
     """Return what reading a split costs, in bytes."""
-    return split.end - split.start + _OPEN_COST
+    return split.end - split.start + OPEN_COST

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -120,10 +120,8 @@ def infer(
     notes = [*look.notes, *_of_case(fields)]
     added = {"rescuedDataColumn": "string", "metadataColumn": METADATA, "badRecordColumn": BAD}
     fields += [_field(options[name], kind) for name, kind in added.items() if options[name]]
-    if not fields and look.rows == 0:
-        held = f"{look.files} of {len(files)} files, {look.size} bytes, hold no record"
-        msg = f"path={reading.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
-        raise OptionError(msg)
+    if not fields and (look.rows == 0 or look.several):
+        raise look.nothing(len(files), notes)
     return Inferred(
         fields,
         look.files,
@@ -240,6 +238,14 @@ class _Look:
             notes.append(f"left out {shown}{' and others' if len(names) > _SHOWN else ''}: no type can be said of it")
         return notes
 
+    def nothing(self, files: int, notes: list[str]) -> OptionError:
+        """Return the error for a look that found no column, in so many `files`."""
+        why = "; ".join(notes) if self.several else "hold no record"
+        held = f"{self.files} of {files} files, {self.size} bytes, {why}"
+        return OptionError(
+            f"path={self.how.root!r} has nothing to infer a schema from: {held}; give the schema, or try again when there is one"
+        )
+
     def check(self) -> None:
         """Raise what is wrong with the files if nothing of them could be read."""
         if self.first_error is not None and not self.rows and self.files <= self.bad:
@@ -263,7 +269,7 @@ class _Look:
         if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
             with suppress(NotThere), self.how.storage.open(self.how.files.full_path(file)) as handle:
                 digest = seen_bytes(handle, file.size)
-                return split if digest is None else replace(split, followed=Followed(0, digest))
+                return split if digest is None else split._replace(followed=Followed(0, digest))
         return split
 
     def _records(self, kinds: Kinds, splits: list[Split]) -> None:

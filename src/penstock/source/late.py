@@ -109,9 +109,9 @@ class LateFiles:
         entry = self._entries.get(file.key)
         return None if entry is None else entry.why
 
-    def planned(self, file: FileVersion) -> None:
-        """Take out the entry of a file of which a plan has the beginning."""
-        if self._entries:
+    def planned(self, files: Iterable[FileVersion]) -> None:
+        """Take out the entries of files of which a plan has the beginning."""
+        for file in files if self._entries else ():
             self._entries.pop(file.key, None)
 
     def entries(self, is_there: Callable[[FileVersion], bool]) -> list[LateFile]:

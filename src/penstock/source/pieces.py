@@ -93,7 +93,7 @@ def joined(pieces: Iterable[FilePiece], sep: bytes | None) -> Iterator[FilePiece
             size >= BLOCK_BYTES
             or not piece.data
             or columns != piece.columns
-            or _grow_together(data[-1], piece.data, sep)
+            or grow_together(data[-1], piece.data, sep)
         ):
             yield FilePiece(b"".join(data), origins, columns)
             data, origins, size = [], [], 0
@@ -108,7 +108,8 @@ def joined(pieces: Iterable[FilePiece], sep: bytes | None) -> Iterator[FilePiece
         yield FilePiece(b"".join(data), origins, columns)
 
 
-def _grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
+def grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
+    """Tell whether the end of a piece and the beginning of the next one would be other records, side by side."""
     if sep is not None:
         return len(sep) > 1
     return left.endswith(b"\r") and right.startswith(b"\n")

@@ -110,7 +110,7 @@ class Pins:
         return noted
 
     def _put(self, sights: dict[str, Sight]) -> tuple[str, dict[str, Sight]]:
-        """Note what was found; return the note by its name, and what it has: what a copy of this task has noted counts before."""
+        """Note what was found; return the note's name and what it has. What a copy of this task noted before of the same paths counts."""
         digest = xxhash.xxh3_128_hexdigest("\0".join(sorted(sights)).encode("utf-8", "surrogatepass"))
         name = f"{self._mine}{digest}"
         try:

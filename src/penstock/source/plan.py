@@ -24,7 +24,7 @@ A batch *is* its plan, and the plan is in the offset. The failures this answers:
    a change of path is reported.
 9. A planned file has a bad record, or is gone. Mended, it is another version than the planned one; each start replays the
    plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
-   know that (`spark.replan`); then this is asked for another plan behind the same start.
+   know that (`ingestion.replan`); then this is asked for another plan behind the same start.
 10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version
    that is not there any more. Rule: if the version that is there begins with the same bytes, as far as records were read, its rest
    is read: the offset has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and
@@ -60,6 +60,7 @@ import xxhash
 from penstock import failpoints, unique
 from penstock.errors import DamagedState, FileChanged, NotThere
 from penstock.formats.zones import UTC
+from penstock.processes import no_collection
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
@@ -71,7 +72,7 @@ from penstock.source.sides import LATE, SideRecords
 from penstock.source.where import where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.options import Options
     from penstock.source.clean import Cleaner
@@ -171,6 +172,7 @@ class Planner:
         self._looked: Arrivals | None = None  # which has listed what is there, and knows nothing else yet
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
+        self._looked_behind: dict[str, Any] | None = None
 
     def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
         """Have what was read be taken away by this; return itself."""
@@ -198,7 +200,7 @@ class Planner:
         """Take what is there at the next `latest` as all there is."""
         if self._frozen:
             self._at = None  # what came behind the line of the run before is found by looking at everything
-        self._bounded, self._frozen = True, False
+        self._bounded, self._frozen, self._looked_behind = True, False, None
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
@@ -209,19 +211,38 @@ class Planner:
         `FileTooLate` by option and `FileChanged` if the rest of a file that was cut is not to be had; then nothing has
         moved, and the next call begins from the offset alone.
         """
+        if not self.look(start, limited=limited):
+            return start
+        self._looked_behind = None
+        failpoints.hit("source.planned")
+        with no_collection():
+            splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
+            if splits or self._is_owed(start):
+                last = not limited or (self._frozen and self._arrivals.backlog.empty and self._cursor.cut is None)
+                self._at = self._offset(self._cursor, splits, last=last)
+            else:
+                self._at = start
+        return self._at
+
+    def look(self, start: dict[str, Any], *, limited: bool = True) -> bool:
+        """Take in what is there behind `start`; tell whether there is a directory to look at now.
+
+        The first half of `latest`, which does it unless that was just done. Raises what that does.
+        """
+        if self._looked_behind is start:
+            return True
         at, self._at = self._at, None
+        self._looked_behind = None
         self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
         self.clean(start)
         if not self._look(start, at, bounded=self._bounded or not limited):
-            return start
-        failpoints.hit("source.planned")
-        splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
-        if splits or self._is_owed(start):
-            last = not limited or (self._frozen and self._arrivals.backlog.empty and self._cursor.cut is None)
-            self._at = self._offset(self._cursor, splits, last=last)
-        else:
-            self._at = start
-        return self._at
+            return False
+        self._looked_behind = start
+        return True
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many files wait for a batch, and their bytes, as of the last `look`."""
+        return self._arrivals.backlog.waiting()
 
     def _look(self, start: dict[str, Any], at: dict[str, Any] | None, *, bounded: bool) -> bool:
         """Take in what is there, behind `start` or, if that is `at`, as known; tell whether there is a directory to look at now."""
@@ -312,7 +333,7 @@ class Planner:
 
     def beginning(self, split: Split, room: int) -> Split:
         """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
-        return replace(split, end=min(self._dividing.end(split.file, split.start, room), split.end))
+        return split._replace(end=min(self._dividing.end(split.file, split.start, room), split.end))
 
     def is_ahead(self, start: dict[str, Any]) -> bool:
         """Tell whether there is something to read behind the offset `start`. Of a planner that is asked nothing else than `latest` then.
@@ -398,39 +419,52 @@ class Planner:
 
     def _take(self, limits: BatchLimits) -> list[Split]:
         """Move files from the backlog into the plan of one batch, in order, and the cursor with them."""
-        splits = list(self._taken(BatchLimits(1, None) if self._options["batchBoundary"] == "file" else limits))
-        self._arrivals.done(split.file for split in splits if split.end == split.file.size)
+        splits = self._taken(BatchLimits(1, None) if self._options["batchBoundary"] == "file" else limits)
         self._arrivals.expire(self._cursor)
+        self._arrivals.done(split.file for split in splits if split.end == split.file.size)
         if splits and self._cursor.cut is not None:
             self._cursor = replace(self._cursor, digest=self._begun.digest(self._cursor.cut, self._cursor.at))
         return splits
 
-    def _taken(self, limits: BatchLimits) -> Iterator[Split]:
-        """Yield the splits of one batch; the cursor is behind each when it is yielded."""
-        count, room = 0, limits.size
-        while limits.allow(count, room):
-            split = self._next(room, first=not count)
-            if split is None:
-                return
-            self._cursor = self._cursor.advance(split)
-            yield split
-            count += 1
-            room = None if room is None else room - (split.end - split.start)
+    def _taken(self, limits: BatchLimits) -> list[Split]:
+        """Return the splits of one batch, and move the cursor behind them."""
+        splits: list[Split] = []
+        room = limits.size
+        while limits.allow(len(splits), room):
+            more = self._whole(None if limits.files is None else limits.files - len(splits), room)
+            more = more or self._next(room, first=not splits)
+            if not more:
+                break
+            before, self._cursor = self._cursor, self._cursor.advance(more)
+            splits += more
+            room = None if room is None else room - (self._cursor.bytes - before.bytes)
+        return splits
 
-    def _next(self, room: int | None, *, first: bool) -> Split | None:
-        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller."""
+    def _whole(self, count: int | None, room: int | None) -> list[Split]:
+        """Return splits of the next files that have room in a batch as they are, at most `count`, all of each."""
+        if self._cursor.cut is not None:
+            return []
+        files = self._arrivals.backlog.next(count, room)
+        if self._admit is not None:
+            for file in files:
+                self._admit(file.path)
+        self._arrivals.planned(files)
+        return [Split(file, 0, file.size) for file in files]
+
+    def _next(self, room: int | None, *, first: bool) -> list[Split]:
+        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller; nothing if there is none."""
         file = self._next_file()
         if file is None:
-            return None
+            return []
         if self._admit:
             self._admit(file.path)
         start = self._cursor.at
         end = self._dividing.end(file, start, room)
         if not first and room is not None and end - start > room:
-            return None
+            return []
         if self._cursor.cut is None:
-            self._arrivals.planned(file)
-        return Split(file, start, end)
+            self._arrivals.planned([file])
+        return [Split(file, start, end)]
 
     def _next_file(self) -> FileVersion | None:
         """Return the file that is read next: the one that was cut before all others, even where it has to be waited for."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import BadFile, BadRecord, FileChanged, NotThere, OptionError, WrongKey
-from penstock.formats.codecs import COMPRESSED_NAMES, codec_of, unreadable
-from penstock.formats.encryption import Keys, inner_name, is_encrypted
+from penstock.formats.codecs import COMPRESSED_NAMES, NOT_PLAIN, codec_of, unreadable
+from penstock.formats.encryption import EXTENSION, Keys, inner_name, is_encrypted
 from penstock.formats.families import RecordFormat
 from penstock.source import advice, follow
 from penstock.source.ahead import WINDOW_BYTES, WINDOWS_AHEAD, WindowsAhead
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from penstock.formats.families import Format
     from penstock.source.cursor import FileVersion, Split
     from penstock.storage import Entry, Opener, ReadableFile, ReadHandle, Storage
+
+
+_OTHERS = (*NOT_PLAIN, EXTENSION)
+
+
+def is_plain(path: str) -> bool:
+    """Tell whether a name says that its file is neither compressed, nor an archive, nor encrypted."""
+    return not path.lower().endswith(_OTHERS)
 
 
 class Contents(NamedTuple):
@@ -66,6 +74,8 @@ class PlannedFiles:
 
     def admit(self, path: str) -> None:
         """Raise `BadFile` if a file of this name holds what is not read, such as an archive; `OptionError` if no key would open it."""
+        if path and is_plain(path):
+            return
         name = f"{self.root}/{path}" if path else self.root
         if is_encrypted(name) and self.key is None and not self.form.as_it_is:
             msg = (
@@ -147,14 +157,14 @@ class PlannedFiles:
     def ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
         """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins.
 
-        A file system's server keeps a stream filled for a reader that goes on. To one that says so, windows would be a copy more; those
-        of any other are asked for in turn, and come out of it.
+        A server that reads ahead keeps a stream filled for a reader that goes on. For a reader that says so windows would be one copy
+        more; for any other they are asked for in turn, and come out of that stream.
         """
-        filled = self.storage.of_this_host or (self.storage.has_directories and at is not None)
+        filled = self.storage.of_this_host or (self.storage.reads_ahead and at is not None)
         if filled or split.end - split.start <= WINDOW_BYTES:
             yield handle
             return
-        count = 1 if self.storage.has_directories else WINDOWS_AHEAD + 1
+        count = 1 if self.storage.reads_ahead else WINDOWS_AHEAD + 1
         with (
             self.storage.workers(count) as workers,
             closing(WindowsAhead(handle, split.end, workers, at)) as file,

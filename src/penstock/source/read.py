@@ -167,7 +167,7 @@ class Reading:
         Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
         """
         account = Account() if account is None else account
-        if self.opens is not None or self.storage.has_directories:
+        if self.opens is not None or self.storage.reads_ahead:
             yield from self._batches(splits, account)
             return
         planned = list(splits)
@@ -221,10 +221,9 @@ class Reading:
     # -- records in bytes ----------------------------------------------------------------------------------------
 
     def _records(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
-        alone = self.metadata or not self.gives_utf8
         decoders: dict[tuple[Charset, tuple[str, ...] | None], Decoder] = {}
         pieces = self._pieces(splits)
-        for piece in pieces if alone else joined(pieces, self.format.line_sep):
+        for piece in pieces if self._alone else joined(pieces, self.format.line_sep):
             origin = piece.origins[0]
             key = origin.charset, piece.columns
             rows_of = decoders.get(key) or decoders.setdefault(key, self._decoder(*key, account))
@@ -248,6 +247,11 @@ class Reading:
         if self.named is None or self.named.numbers is None or len(files) == 1:
             return self._numbered(batch, files)  # where records begin takes a third of the time of reading them
         return self._numbered(batch, files, piece.owners(_kept(rows_of, piece, sifted)))
+
+    @property
+    def _alone(self) -> bool:
+        """Whether each piece is of one file."""
+        return self.metadata is not None or not self.gives_utf8
 
     @property
     def gives_utf8(self) -> bool:
@@ -328,7 +332,11 @@ class Reading:
 
     def _pieces(self, splits: Iterable[Split], *, headers: bool = False) -> Iterator[FilePiece]:
         guard, cutting, passed = self._guard, self._cutting, set[tuple[str, ...] | None]()
-        for split in splits:
+        small = None if headers or self.opens is not None else cutting.small(joins=not self._alone)
+        for split in splits if small is None else small.read(splits):
+            if isinstance(split, FilePiece):
+                yield split
+                continue
             for item in guard.read(split, cutting.read):
                 if isinstance(item, FilePiece):
                     if item.data or (headers and item.columns not in passed):

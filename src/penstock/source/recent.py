@@ -153,17 +153,10 @@ class Recent:
 
     def add(self, files: Iterable[FileVersion]) -> None:
         """Remember that these files are done with, and that they are there, also those that are remembered already."""
-        near: list[tuple[int, bytes]] = []
-        older: list[bytes] = []
-        for file in files:
-            item = file.modified_ns, file.key
-            if item[0] < self._from_ns:
-                if item[1] not in self._older:
-                    older.append(item[1])
-            elif item[1] not in self._times or item[1] in self._gone:
-                near.append(item)
-        self._add_near(near)
-        self._add_older(older)
+        items = [(file.modified_ns, file.key) for file in files]
+        known, gone, from_ns = self._times, self._gone, self._from_ns
+        self._add_near([item for item in items if item[0] >= from_ns and (item[1] not in known or item[1] in gone)])
+        self._add_older([key for time_ns, key in items if time_ns < from_ns and key not in self._older])
 
     def know(self, near: Mapping[bytes, int], older: Collection[bytes]) -> None:
         """Remember by their keys what is done with and there, of which nothing is remembered yet; `near` with its times."""
@@ -183,14 +176,18 @@ class Recent:
                 del self._order[bisect.bisect_left(self._order, before)]
         if not items:
             return
-        items.sort()
-        is_last = not self._order or self._order[-1] <= items[0]
-        self._order += items
-        if self._in_order and not is_last:
-            self._order.sort()
-        self._oldest_ns = min(self._oldest_ns, items[0][0])
-        self._times.update((key, time_ns) for time_ns, key in items)
-        _toggle(self._table, items, 1)
+        if len(items) > len(self._times):
+            self._in_order = False
+        elif self._in_order:
+            items.sort()
+            is_last = self._order[-1] <= items[0]
+            self._order += items
+            if not is_last:
+                self._order.sort()
+        times = {key: time_ns for time_ns, key in items}
+        self._oldest_ns = min(self._oldest_ns, *times.values())
+        self._times.update(times)
+        self._table.toggle(times.keys(), times.values(), 1)
 
     def _sort(self) -> None:
         if not self._in_order:

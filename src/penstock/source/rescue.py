@@ -83,9 +83,9 @@ def _strangers(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
 
 
 def _check_names(fmt: ReadFormat, others: list[pa.Field], missing: list[pa.Field]) -> None:
-    """Raise `BadFile` for columns that the schema has not, or the file, where that must not be."""
+    """Raise `BadFile` for columns that the schema does not have, or the file does not, where that must not be."""
     if fmt.unknown == "fail" and others:
-        _refuse("columns that the schema has not", others[0].name, "unknownFields")
+        _refuse("columns that the schema does not have", others[0].name, "unknownFields")
     if fmt.missing == "fail" and missing:
         _refuse("no column of the name", missing[0].name, "missingFields")
 

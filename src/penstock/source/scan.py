@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.source.where import Rest
     from penstock.storage import Storage
 
-_HIDDEN = re.compile(r"[._]|.*(\._COPYING_|\.tmp|\.inprogress)$", re.DOTALL)
+_HIDDEN_ENDS = tuple(f"{end}{more}" for end in ("._COPYING_", ".tmp", ".inprogress") for more in ("", "\n"))
 _TRUST_NS = 2 * SECOND_NS  # coarsest time stamps of file systems in use: 2 s on FAT
 _LOOK_AGAIN = 500
 _LIKELY = 500  # the greatest names of a directory: names often rise with time
@@ -77,7 +77,7 @@ _ALL = PlaceBelow()
 
 def hidden(name: str) -> bool:
     """Tell whether a file or directory of this name is never read."""
-    return _HIDDEN.match(name) is not None
+    return name.startswith((".", "_")) or name.endswith(_HIDDEN_ENDS)
 
 
 def is_partition(name: str) -> bool:
@@ -171,7 +171,7 @@ class Scan:
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
         self._accept = accept
-        self._rising = rising and not storage.has_directories
+        self._rising = rising and storage.lists_in_order
         self._risen: str | None = (
             None  # the path behind which new ones are looked for; None before everything was listed
         )
@@ -238,7 +238,7 @@ class Scan:
         if everything:
             now = clock.monotonic()
             self._all_at = now + max(_RISING_SECONDS if self._rising else _ALL_SECONDS, _ALL_SHARE * (now - began))
-        if not self._storage.has_directories:
+        if self._storage.is_paid:
             self._rest(began)
         return self._changes
 
@@ -579,8 +579,10 @@ class Scan:
     def _behind(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
         """Return what is there under a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
         followed = self._followed(folder, name) if isinstance(listed, Link) else full
-        # It may have gone away since it was listed, and its directory will say so; or it is no file.
-        return None if followed is None else entry_at(self._storage, followed)
+        try:
+            return None if followed is None else self._storage.stat(followed)
+        except NotThere:  # since it was listed, and its directory will say so
+            return None
 
     def _full(self, folder: str, name: str) -> str:
         return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"

@@ -20,8 +20,16 @@ LINES = '{"type": "struct", "fields": [{"name": "value", "type": "string", "null
 INFER = "infer"
 
 
+def check_emitted(options: Options) -> None:
+    """Raise `OptionError` for rows that no source of files emits."""
+    if options["emit"] == "published":
+        msg = "emit=published is for spark.readStream, whose rows a query takes on; an ingest reads the contents of files, emit=records"
+        raise OptionError(msg)
+
+
 def default_schema(options: Options) -> str:
     """Return the schema, as DDL, of a source whose user gave none; `OptionError` if the format needs one."""
+    check_emitted(options)
     if options["emit"] != "records":
         return {"files": FILES, "splits": SPLITS}[options["emit"]]
     kind = VALUES.get(options["format"])

@@ -118,7 +118,7 @@ class Where:
             storage, path = locate(text)
             if entry_at(storage, path) is not None:
                 msg = (
-                    f"{name}={text!r} is a pattern, and {path!r} is there by that very name; put a backslash in front of what is no "
+                    f"{name}={text!r} is a pattern, and {path!r} is there by that very name; put a backslash before what is not a "
                     f"wildcard: {quoted(text)}"
                 )
                 raise OptionError(msg)

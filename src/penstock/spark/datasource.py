@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from penstock.ingestion.finished import AsLoaded
     from penstock.source.cursor import Split
     from penstock.source.followed import FollowPlanner
     from penstock.source.pace import Silence
     from penstock.source.plan import Planner
     from penstock.spark.batchwriter import BatchWriter
-    from penstock.spark.finished import AsLoaded, FinishedReader
+    from penstock.spark.finished import FinishedReader
     from penstock.spark.published import PublishedStreamReader
     from penstock.spark.writer import StreamWriter
 
@@ -75,7 +76,7 @@ class PenstockDataSource(DataSource):
 
             return COLUMNS
         if self._may_be_output():
-            from penstock.spark.finished import loaded
+            from penstock.ingestion.finished import loaded
 
             self._as_loaded = loaded(self.options)
             if self._as_loaded is not None and self._as_loaded.schema is not None:

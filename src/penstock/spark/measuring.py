@@ -86,7 +86,7 @@ class MeasuringListener(QuickListener):
         query = str(event.id)
         self._sinks.pop(query, None)
         self._ours.discard(query)
-        with suppress(Exception):  # a number that cannot be had: the query has ended all the same
+        with suppress(Exception):  # a number that cannot be opened: the query has ended all the same
             self._count(query)  # what came behind its last batch
         self._counted.pop(query, None)
         counted.forget(query)

@@ -189,7 +189,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _of_table(self, table: pa.Table) -> list[pa.RecordBatch]:
         if dropped := list(_unknown(table.schema, self._schema)):
             msg = (
-                f"read returned columns that the schema has not: {', '.join(map(repr, dropped))}; expected "
+                f"read returned columns that the schema does not have: {', '.join(map(repr, dropped))}; expected "
                 f"{', '.join(self._schema.names)}; name them in schema, or drop them"
             )
             raise OptionError(msg)
@@ -199,7 +199,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             rows = outputs_of(returned, tuple(self._schema.names))
         except (TypeError, ValueError) as error:
-            msg = f"what read returned is no rows: {error}"
+            msg = f"read returned something other than rows: {error}"
             raise OptionError(msg) from error
         if not rows:
             return []

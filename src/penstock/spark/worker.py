@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from penstock.errors import OptionError
 from penstock.formats.zones import UTC, zone_name
+from penstock.processes import keep_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,13 +59,14 @@ def _is_utc_here() -> bool:
 
 @cache
 def settle_writer() -> None:
-    """Import what PySpark will import to answer, and exempt it all; called before the first row is asked for.
+    """Import what PySpark will import to answer, and exempt it all; keep the memory of blocks. Called before the first row is asked for.
 
     pyarrow looks for pandas at its first array, PySpark makes one of the answer, and this can be done while what sends
     the rows still starts.
     """
     pa.array([b""])
     gc.freeze()
+    keep_blocks()
 
 
 class KeptMemory:

@@ -10,9 +10,9 @@ from penstock.formats.account import Account, Watch
 from penstock.formats.conforming import conform
 from penstock.formats.schema import to_arrow
 from penstock.formats.strings import checked
+from penstock.ingestion.loop import QueryBatches
 from penstock.ingestion.writing import open_ingest, sink_of, telling_of
 from penstock.sink.existing import STAGE
-from penstock.spark.loop import QueryBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -103,6 +103,7 @@ class DirectoryWatch(Protocol):
         """
 
 
+PATH_BYTES_MAX = 4095  # of a path on Linux
 Opener: TypeAlias = "Callable[[str], ReadHandle]"  # as `Storage.open`
 
 
@@ -128,11 +129,29 @@ class Storage(Protocol):
     takes_colons: bool
     """Whether a name may have a `:`; where not, a file or directory with one is refused."""
 
-    takes_checkpoints: bool
-    """Whether Spark's JVM, as it comes, writes to the same addresses, so that a checkpoint may be there."""
-
     moves: bool
     """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
+
+    reads_ahead: bool
+    """Whether what a reader reads next is on its way before it asks; where not, each read is a request to wait for."""
+
+    lists_in_order: bool
+    """Whether it has `behind`: all that lies below a directory, in the order of paths, from any of them on."""
+
+    is_paid: bool
+    """Whether every request is paid for, so that what nobody waits for is asked seldom."""
+
+    needs_contest: bool
+    """Whether servers of this kind are known that break its promises where only several processes see it (`contest`)."""
+
+    def bytes_below(self, root: str) -> int:
+        """Return how many bytes the path of a file below the directory may have, from there."""
+
+    def checkpoint_at(self, path: str, given: str | None) -> str | None:
+        """Return how Spark's JVM names the path, so that a checkpoint may be there; `None` if it cannot write it.
+
+        `given` is what a user has written for the path, `None` if it follows from another one.
+        """
 
     def create(self, path: str, *, unique: bool = False) -> WriteHandle:
         """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
@@ -162,6 +181,13 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """Return the whole file; `NotThere` if there is none."""
 
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
+        """Return all of a small file if it is, before its first byte is read and behind its last one, of that size, time and `identity`.
+
+        `None`: it is not, or is not to be had in these few steps; whoever wants to know more opens it. Raises nothing: a task asks this of
+        thousands of files, one behind the other.
+        """
+
     def list(self, path: str) -> Iterable[Entry]:
         """Yield the entries of the directory in no order; `NotThere` if there is none.
 
@@ -179,7 +205,7 @@ class Storage(Protocol):
     def behind(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
         """Yield the files below the directory, however deep, whose paths below it are greater than `after`, in the order of paths.
 
-        It costs what it yields, not what there is. `NotSupported` where directories are there by themselves.
+        It costs what it yields, not what there is. `NotSupported` unless it `lists_in_order`.
         """
 
     def watch(self, path: str) -> DirectoryWatch | None:
@@ -255,6 +281,14 @@ class Storage(Protocol):
 
     def now_ns(self) -> int:
         """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
+
+
+class OpenedOneByOne:
+    """A verb of a storage that has no shorter way to a small file than to open it."""
+
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:  # noqa: ARG002 - whatever it is
+        """Return nothing."""
+        return None
 
 
 class ShownInListings:

@@ -86,7 +86,7 @@ def mark_fit(storage: Storage, state: str, broken: str | None) -> None:
 
 def check_fit(storage: Storage, state: str) -> None:
     """Raise `UnfitStore` if the store of an output was found to be unfit. Other storages are not asked."""
-    if not storage.has_directories and entry_at(storage, f"{state}/{_MARK}") is not None:
+    if storage.needs_contest and entry_at(storage, f"{state}/{_MARK}") is not None:
         words = storage.read(f"{state}/{_MARK}").decode(errors="replace")
         msg = (
             f"{state!r}: penstock doctor found that its store does not keep what exactly-once needs: {words}; take another store, "

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, NotSupported, NotThere, StorageError
 from penstock.storage import _hdfs_native
-from penstock.storage._base import TEMPORARY, Entry, ShownInListings
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, OpenedOneByOne, ShownInListings
 from penstock.storage._far_clock import FarClock
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import default_mode
@@ -291,7 +291,7 @@ class HdfsReadHandle:
         """Close."""
 
 
-class HdfsStorage(ShownInListings):
+class HdfsStorage(OpenedOneByOne, ShownInListings):
     """One HDFS: `host:port`, a name service, or `""` for the default one. See the module for how the promises are kept.
 
     Paths are `hdfs://<authority>/a/b`, or `/a/b` for short. `system` is for tests: see `_hdfs_calls`.
@@ -301,9 +301,12 @@ class HdfsStorage(ShownInListings):
     tags_contents = False
     has_directories = True
     takes_colons = False
-    takes_checkpoints = True
     moves = True
     of_this_host = False
+    reads_ahead = True
+    lists_in_order = False
+    is_paid = False
+    needs_contest = False
     reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
@@ -314,6 +317,14 @@ class HdfsStorage(ShownInListings):
     @property
     def _hdfs(self) -> Hdfs:
         return _hdfs_native.connect(self.authority) if self._system is None else self._system
+
+    def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
+        """Return the path as it is."""
+        return path
+
+    def bytes_below(self, root: str) -> int:
+        """Return what Linux would leave of a path, so that files can be copied to a disk; HDFS takes twice as many."""
+        return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     def _at(self, path: str) -> str:
         """Return the path as HDFS takes it."""

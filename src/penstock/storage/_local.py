@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from penstock import clock, failpoints, unique
 from penstock.errors import AlreadyThere, Locked, NotSupported, NotThere, StorageError
-from penstock.storage._base import TEMPORARY, Entry, Link, ShownInListings, entry_at
+from penstock.storage._base import PATH_BYTES_MAX, TEMPORARY, Entry, Link, ShownInListings, entry_at
 from penstock.storage._in_turn import InTurn
 from penstock.storage._refusal import doing, refuse
 from penstock.storage._watch import LocalWatch, watch
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from penstock.storage._base import Data, Storage
 
 
+_KIND = stat_bits.S_IFMT(0xFFFF)  # asked 100,000 times, a function takes longer than what it does
+
+
 def _entry(name: str, info: os.stat_result) -> Entry:
-    kind = stat_bits.S_IFMT(info.st_mode)
-    is_directory, is_file = kind == stat_bits.S_IFDIR, kind == stat_bits.S_IFREG
+    kind = info.st_mode & _KIND
     # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
-    identity = f"{info.st_dev}-{info.st_ino}" if is_directory else f"{info.st_ino}"
-    return Entry(name, is_directory, info.st_size, info.st_mtime_ns, identity, info.st_ctime_ns, is_file)
+    identity = f"{info.st_dev}-{info.st_ino}" if kind == stat_bits.S_IFDIR else f"{info.st_ino}"
+    times = info.st_mtime_ns, info.st_ctime_ns
+    return Entry(name, kind == stat_bits.S_IFDIR, info.st_size, times[0], identity, times[1], kind == stat_bits.S_IFREG)
 
 
 def _in_the_way(path: str) -> str:
@@ -62,6 +65,17 @@ def _sync_directory(system: _System, path: str) -> None:
         synced(system.fsync, fd)
     finally:
         system.close(fd)
+
+
+def _link(system: _System, source: str, target: str) -> None:
+    """Give a file one more name; where file systems have none to give, they say of a file of ours that it is not permitted."""
+    try:
+        system.link(source, target)
+    except PermissionError as error:
+        if error.errno != errno.EPERM or system.stat(source).st_uid != os.geteuid():
+            raise
+        without = "its file system has no hard links, as FAT, exFAT and some that are reached by a network or by FUSE"
+        raise OSError(errno.EOPNOTSUPP, without) from error
 
 
 class _System(Protocol):
@@ -109,6 +123,7 @@ class FullSync:
 
 
 _OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
 _durable: set[str] = set()
 _DURABLE_MAX = 10_000  # names that are remembered; a process may make buckets for years
 
@@ -206,8 +221,7 @@ class LocalReadHandle:
         self._os = system
         self._path = path
         try:  # not `doing`: a batch may open 100,000 files, and this is half the time
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
-            self._fd = self._os.open(path, flags)
+            self._fd = self._os.open(path, _READ_FLAGS)
         except OSError as error:
             refuse(error, "open", path)
 
@@ -254,7 +268,7 @@ class LocalHold:
         self._os = system
         self._path = path
         with doing("lock", path):
-            self._fd = system.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not keep us waiting
+            self._fd = system.open(path, _READ_FLAGS)
             try:
                 # A disk of a test has its own.
                 flock: Callable[[int, int], None] = getattr(system, "flock", fcntl.flock)
@@ -282,9 +296,12 @@ class LocalStorage(ShownInListings):
     tags_contents = False
     has_directories = True
     takes_colons = True
-    takes_checkpoints = True
     moves = True
     of_this_host = True
+    reads_ahead = True
+    lists_in_order = False
+    is_paid = False
+    needs_contest = False
 
     def __init__(self, system: _System | None = None) -> None:
         self._system = system  # None for `os`, which cannot be pickled
@@ -293,6 +310,14 @@ class LocalStorage(ShownInListings):
     @property
     def _os(self) -> _System:
         return _OS if self._system is None else self._system
+
+    def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
+        """Return the path as it is."""
+        return path
+
+    def bytes_below(self, root: str) -> int:
+        """Return what Linux leaves of a path."""
+        return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     @property
     def _durable(self) -> set[str]:
@@ -320,6 +345,24 @@ class LocalStorage(ShownInListings):
         with self.open(path) as file:
             return file.read(0, file.info().size)
 
+    def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
+        """Return all of a file by one read, with a look before and behind it."""
+        system = self._os
+        try:
+            fd = system.open(path, _READ_FLAGS)
+            try:
+                before = system.fstat(fd)
+                if before.st_size != size or before.st_mtime_ns != modified_ns or f"{before.st_ino}" != identity:
+                    return None
+                data = system.pread(fd, size, 0)
+                after = system.fstat(fd)
+            finally:
+                system.close(fd)
+        except OSError:
+            return None
+        alike = len(data) == size == after.st_size and after.st_mtime_ns == modified_ns
+        return data if alike else None
+
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the entries; symbolic links are followed, dangling ones are left out."""
         with doing("list", path), self._os.scandir(path) as entries:
@@ -346,8 +389,9 @@ class LocalStorage(ShownInListings):
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path, following symbolic links."""
+        system = self._system
         try:
-            info = self._os.stat(path)
+            info = os.stat(path) if system is None else system.stat(path)
         except OSError as error:
             refuse(error, "look at", path)
         return _entry(path.rpartition("/")[2], info)
@@ -378,7 +422,7 @@ class LocalStorage(ShownInListings):
             try:
                 if not as_it_is:
                     self._os.chmod(source, default_mode(self._os))
-                self._os.link(source, target)
+                _link(self._os, source, target)
             except FileExistsError:
                 if self._os.stat(target, follow_symlinks=False).st_ino != mine.st_ino:
                     raise
@@ -398,7 +442,7 @@ class LocalStorage(ShownInListings):
         try:
             with doing("put", path):
                 failpoints.hit("storage.put.link")
-                self._os.link(temporary, path)
+                _link(self._os, temporary, path)
                 _sync_directory(self._os, directory)
         finally:
             with contextlib.suppress(OSError):

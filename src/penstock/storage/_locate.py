@@ -46,7 +46,7 @@ def locate(
         _check_typed(location, name)
     scheme = _SCHEME.match(location)
     if scheme is None or os.path.exists(location):
-        return LocalStorage(), os.path.abspath(location)
+        return LocalStorage(), _absolute(location, name)
     make = BY_SCHEME.get(scheme[0].lower())
     if located := make and make(location, name):
         return located
@@ -59,7 +59,19 @@ def locate(
 
 def _file(location: str, name: str) -> tuple[Storage, str]:
     """Return what a `file:` URL says, unquoted."""
-    return LocalStorage(), os.path.abspath(unquote(_of_this_host(location[len("file:") :], name)))
+    return LocalStorage(), _absolute(unquote(_of_this_host(location[len("file:") :], name)), name)
+
+
+def _absolute(path: str, name: str) -> str:
+    """Return an absolute path; `OptionError` for a relative one where a shell stands in a directory that is gone."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as error:
+        msg = (
+            f"{name}={path!r} is relative, and the current directory has been removed; expected a whole path, such as "
+            "/data/in, or cd to a directory that is there"
+        )
+        raise OptionError(msg) from error
 
 
 def _hdfs(location: str, name: str) -> tuple[Storage, str] | None:

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock import clock, failpoints, unique
 from penstock.errors import AccessRefused, NotSupported, NotThere, StorageError
 from penstock.storage import _objects_native
-from penstock.storage._base import TEMPORARY, Entry
+from penstock.storage._base import TEMPORARY, Entry, OpenedOneByOne
 from penstock.storage._in_turn import InTurn
 from penstock.storage._objects_errors import way_in
 from penstock.storage._refusal import refuse
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 8 << 20  # a file that is shorter is one put
 _LONGEST_BYTES = 5 << 30  # what all stores copy
+_KEY_BYTES_MAX = 1024  # S3, Azure and Google agree
 _LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # so many pieces it takes, and copies what is longer in parts
 _BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
 _AHEAD_BYTES = 8 << 20  # for a reader that goes on in small steps: each request is paid for, and waited for
@@ -239,7 +240,7 @@ class ObjectReadHandle:
         """Close."""
 
 
-class ObjectStorage:
+class ObjectStorage(OpenedOneByOne):
     """One bucket: `s3://name`, `az://name`, `gs://name`. See the module for how the promises are kept.
 
     Paths are `s3://name/a/b`, or `/a/b` for short. It holds no keys and no connection: each process finds its own when it first
@@ -252,8 +253,11 @@ class ObjectStorage:
     of_this_host = False
     has_directories = False
     takes_colons = True
-    takes_checkpoints = False
     moves = False
+    reads_ahead = False
+    lists_in_order = True
+    is_paid = True
+    needs_contest = True
 
     def __init__(self, bucket: str = "", system: Objects | None = None) -> None:
         self.bucket = bucket
@@ -268,6 +272,14 @@ class ObjectStorage:
     def longest_bytes(self) -> int:
         """Return how long an object may be."""
         return _LONGEST_S3_BYTES if self.bucket.startswith("s3:") else _LONGEST_BYTES
+
+    def checkpoint_at(self, path: str, given: str | None) -> str | None:  # noqa: ARG002 - that name is ours, not Hadoop's
+        """Return the address that a user gave as Hadoop's, whose jars write to `s3a://` alone."""
+        return given if (given or "").lower().startswith("s3a://") else None
+
+    def bytes_below(self, root: str) -> int:
+        """Return what is left of a key."""
+        return _KEY_BYTES_MAX - len(os.fsencode(self.key(root))) - len("/")
 
     def key(self, path: str) -> str:
         """Return the path as the store takes it."""

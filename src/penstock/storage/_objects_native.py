@@ -267,7 +267,7 @@ class _Bucket:
             name = stored.key.rpartition("/")[2]
             if name in prefixes and stored.size:
                 words = (
-                    f"{name!r} is an object, and there are others below it: it can be no file and a directory at once"
+                    f"{name!r} is an object, and there are others below it: it cannot be a file and a directory at once"
                 )
                 raise OSError(errno.EILSEQ, words)
             if stored.key != prefix and name not in prefixes:  # other programs put empty objects for directories

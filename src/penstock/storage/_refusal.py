@@ -22,9 +22,14 @@ _REMEDY = {
     AlreadyThere: "nothing was replaced",
 }
 _RIGHT = "give this user the right to it, or run as one who has it"
+_ELSEWHERE = "name a place on another file system, or have this one mounted so that it can do that"
 _REMEDY_OF = {
     errno.EACCES: _RIGHT,
     errno.EPERM: _RIGHT,
+    errno.ENOSYS: _ELSEWHERE,
+    errno.EOPNOTSUPP: _ELSEWHERE,
+    errno.ENOLCK: _ELSEWHERE,
+    errno.EFBIG: "raise the limit of this user for the size of a file (ulimit -f unlimited), or name a place on another file system",
     errno.EROFS: "it is on a file system that is mounted to be read; name another place, or mount it to be written",
     errno.EMFILE: "this process has as many files open as it may; raise the limit (ulimit -n 4096)",
     errno.ENFILE: "this machine has as many files open as it may; end what else runs, or raise fs.file-max",

@@ -40,5 +40,5 @@ def secret(reference: str, name: str) -> str:
     with suppress(UnicodeDecodeError):
         if b"\0" not in word:
             return word.removeprefix(codecs.BOM_UTF8).decode()
-    msg = f"{name}={reference!r}: what is there is no text in UTF-8; see that it is the right one"
+    msg = f"{name}={reference!r}: what is there is not text in UTF-8; see that it is the right one"
     raise OptionError(msg)

@@ -125,7 +125,7 @@ class _Comparison:
         sides = self._sides(feeds, views, [(feeds[0].read_by(way), read_so) for way, read_so in ways.items()], progress)
         self.notes += [note for view in views for note in view.head.account.told()]
         set_aside = self._set_aside(views)
-        changed = ", ".join(sorted(_ROWS.intersection(name for view in views for name in view.sink.changed)))
+        changed = ", ".join(sorted(_ROWS.intersection(name for view in views for name in view.sink.note.changed)))
         otherwise = f"an earlier run had another {changed}: such runs need a DST each for --source"
         try:
             of_source, of_output = sums(sides)
@@ -154,12 +154,16 @@ class _Comparison:
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
-        elif any({"bucketBy", "timeZone"} & view.sink.changed for view in views) or not all(map(_buckets_fit, views)):
+        elif any({"bucketBy", "timeZone"} & view.sink.note.changed for view in views) or not all(
+            map(_buckets_fit, views)
+        ):
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"directories were named by another bucketBy, too: where rows lie was not compared{lost}")
             for feed in feeds:
                 feed.compares_buckets = False
-        if any({"fileName", "timeFormat"} & view.sink.changed for view in views) or not all(map(_names_fit, views)):
+        if any({"fileName", "timeFormat"} & view.sink.note.changed for view in views) or not all(
+            map(_names_fit, views)
+        ):
             self.notes.append(
                 "files were named by another fileName, too: which file of a bucket rows lie in was not compared"
             )
@@ -246,7 +250,7 @@ class _Comparison:
         return noted or self.views
 
     def _has_noted(self, view: SinkView) -> bool:
-        return view.sink.stage is not None and view.sink.stage.source.get("path") == self.source
+        return view.sink.note.stage is not None and view.sink.note.stage.source.get("path") == self.source
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
         """Return how each sink made its output of SRC; they must agree."""
@@ -267,7 +271,7 @@ class _Comparison:
 
     def _noted_stages(self, views: list[SinkView]) -> list[NotedStage]:
         """Return the stage of each sink as it is noted; they read what a record says in the same way."""
-        stages = [view.sink.stage or self._assumed(view) for view in views]
+        stages = [view.sink.note.stage or self._assumed(view) for view in views]
         if any("files" in stage.source for stage in stages):
             _refuse(
                 "rows named the files that were read, and which rows there were is not noted; verify DST alone, and compare it with what "

@@ -207,7 +207,7 @@ class Feed:
             yield split
             return
         for start in range(split.start, split.end, _SPLIT_BYTES):
-            yield replace(split, start=start, end=min(start + _SPLIT_BYTES, split.end))
+            yield split._replace(start=start, end=min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
         # Where the sink fails over strings that are no text, there are none that were committed.

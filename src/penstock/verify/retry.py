@@ -109,7 +109,9 @@ def retry(
     """
     storage, root = locate(dst, name="DST")
     sinks = [
-        found for found in existing_sinks(storage, root) if found.stage is not None and sink in {None, found.sink_id}
+        found
+        for found in existing_sinks(storage, root)
+        if found.note.stage is not None and sink in {None, found.sink_id}
     ]
     if len(sinks) != 1:
         if sinks:
@@ -138,7 +140,7 @@ class _Retry:
     def __init__(self, sink: Sink, transform: str | None, keys: Keys | None) -> None:
         self._sink, self._keys = sink, keys
         self._headers: dict[tuple[bytes, int], tuple[str, ...]] = {}
-        noted = sink.stage
+        noted = sink.note.stage
         if noted is None:
             raise AssertionError
         if noted.opaque or noted.transform != transform:

@@ -105,7 +105,7 @@ class Position(NamedTuple):
 def checked_position(value: object) -> Position:
     """Return a position that a caller gave; `OptionError` for what is none, such as its text."""
     if not isinstance(value, Position) or {type(number) for number in value} != {int}:
-        msg = f"{value!r} is no wal.Position: give one as the log gave it; of its text, such as '3:1024', wal.Position.parse makes it"
+        msg = f"{value!r} is no wal.Position: give one that the log gave; wal.Position.parse makes one of its text, such as '3:1024'"
         raise OptionError(msg)
     return value
 

@@ -13,7 +13,7 @@ beside the log, whole segments as `<segment>.broken`. In steps, each of which ma
 4. What is right of it is put under its name.
 
 A crash on the way leaves a copy that was written behind the last segment there is. So every reader and writer refuses
-(`segment.numbers`), and to repair again puts back what is right of each such copy, in order: all that was moved, or, behind
+(`order.numbers`), and to repair again puts back what is right of each such copy, in order: all that was moved, or, behind
 3, the damaged one cut. Once that is there no copy fits any more, because it ends with another checksum than they name.
 
 A full disk stops it like a crash: to repair again, with space, completes it. A log that a later version has gone on with is left
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.arguments import named
@@ -207,7 +208,7 @@ class Log:
         """Keep a copy of a segment, and return its path. One that holds the same is there already: from a repair that stopped."""
         path = path_of(self._directory, number)
         data = self._storage.read(path)
-        for name in (f"{path}.broken", *(f"{path}.broken.{n}" for n in range(2, 1000))):
+        for name in chain([f"{path}.broken"], (f"{path}.broken.{n}" for n in range(2, 1000))):
             try:
                 self._storage.put_if_absent(name, data)
             except AlreadyThere:

@@ -93,7 +93,7 @@ class Writer:
     ) -> None:
         size = segment_bytes(segment_size)
         if not is_number(delay) or not 0 <= delay <= DELAY_SECONDS_MAX:
-            msg = f"delay={delay!r} is no time to wait for others: expected seconds, from 0 to {DELAY_SECONDS_MAX}, such as 0.001"
+            msg = f"delay={delay!r} is not a time to wait for others: expected seconds, from 0 to {DELAY_SECONDS_MAX}, such as 0.001"
             raise OptionError(msg)
         self._storage, self._directory = locate(directory, storage=storage)
         self._segment_size, self._delay = size, delay

@@ -239,7 +239,7 @@ def _place(directory: str | None) -> tuple[Storage, str]:
     located: tuple[Storage, str] = locate(named, name="--dir")
     storage, place = located
     if "," in place:
-        msg = f"--dir {place!r}: a comma cannot be in it, for it separates failpoints"
+        msg = f"--dir {place!r}: it cannot have a comma, which separates failpoints"
         raise OptionError(msg)
     storage.make_directory(place, private=True)
     if storage.names(place):

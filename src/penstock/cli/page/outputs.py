@@ -184,7 +184,7 @@ class WatchedOutput:
             aside=tuple(latest_aside(sink, head, history.aside_files)),
             late=tuple((entry.file.path, entry.file.size, entry.since_ns) for entry in late[-_LATE_FILES:][::-1]),
             verified=verdict_facts(last(storage, sink.root)),
-            source=sink.stage.source.get("path", "") if sink.stage is not None else "",
+            source=sink.note.stage.source.get("path", "") if sink.note.stage is not None else "",
         )
 
 

@@ -37,14 +37,14 @@ def _duration(text: str) -> str:
     except OptionError as error:
         raise ValueError(error.message.removeprefix("=")) from error
     if seconds > parse_duration(_LONGEST, name=""):
-        msg = f"{text!r} is longer than anybody waits: expected at most {_LONGEST}"
+        msg = f"{text!r} is too long: expected at most {_LONGEST}"
         raise ValueError(msg)
     return text
 
 
 def _positive(text: str) -> str:
     if parse_duration(text, name="") <= 0:
-        msg = f"expected a time that is longer than none, found {text!r}"
+        msg = f"expected a time above 0, found {text!r}"
         raise ValueError(msg)
     return text
 
@@ -169,7 +169,7 @@ class ScheduleTable(Strict):
             msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
             raise ValueError(msg)
         if self.cron is None and "timeZone" in self.model_fields_set:
-            msg = f"timeZone is of cron alone, and has no meaning beside {given[0]}; leave it out"
+            msg = f"timeZone is for cron alone, and means nothing beside {given[0]}; leave it out"
             raise ValueError(msg)
         return self
 

@@ -240,7 +240,7 @@ def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.Spa
         for name, value in file.spark.config.items():
             if not name.startswith("spark."):
                 message = (
-                    f"{name!r} is no setting of Spark's, which would pass it over; did you mean {f'spark.{name}'!r}?"
+                    f"{name!r} is not a setting of Spark's, which would ignore it; did you mean {f'spark.{name}'!r}?"
                 )
                 reading.problem(("spark", "config", name), message)
             if config.setdefault(name, value) != value:

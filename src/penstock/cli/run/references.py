@@ -115,7 +115,7 @@ def _of_file(path: str, secrets: Secrets) -> str:
         msg = f"${{file:{path}}}: {error.message}"
         raise NotResolvedError(msg) from error
     if not text:
-        msg = f"${{file:{path}}}: the file holds nothing; write there what is meant, or write an empty text as ''"
+        msg = f"${{file:{path}}}: the file is empty; write there what is meant, or write an empty text as ''"
         raise NotResolvedError(msg)
     if len(text) >= _SHORTEST_SECRET:
         secrets.add(text)

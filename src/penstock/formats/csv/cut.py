@@ -2,7 +2,7 @@ r"""Where records of CSV begin: following its quotes.
 
 Separators and line breaks inside quotes are data. Where a record begins depends on whether a line break is inside quotes,
 which depends on all quotes before it. So a file cannot be cut anywhere, as lines can; it can be cut behind a known record
-start, the *anchor*, by following the quotes from there (`csv_cut`). Records end with `\n`, `\r\n` or a lone `\r` outside
+start, the *anchor*, by following the quotes from there (`csv_cuts`). Records end with `\n`, `\r\n` or a lone `\r` outside
 quotes.
 
 Following them needs no step per character. A quote *opens* only at the start of a field: behind a separator or a line
@@ -73,11 +73,6 @@ _HELD_BYTES_MAX = 64 << 20  # of quotes or escapes one behind the other
 _HEADER_BYTES = 64 << 10
 
 
-def csv_cut(read: Callable[[int, int], bytes], size: int, anchor: int, target: int, dialect: Dialect = RFC4180) -> int:
-    """Return the first offset at or behind `target` where a record begins, or `size` if none does; see `csv_cuts`."""
-    return csv_cuts(read, size, anchor, [target], dialect)[0]
-
-
 def csv_cuts(
     read: Callable[[int, int], bytes], size: int, anchor: int, targets: Sequence[int], dialect: Dialect = RFC4180
 ) -> list[int]:
@@ -145,6 +140,16 @@ def csv_blocks(
     begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
     yield from _blocks(chunks, begin, dialect, (block_bytes, record_bytes_max), refuse)
+
+
+def are_whole(data: bytes, ends: Sequence[int], dialect: Dialect) -> bool:
+    """Tell whether at each of `ends` all quotes of `data` are closed, and no record of it is one that has to be refused.
+
+    Then files that were joined to it, and end there, have the records that they have by themselves: each begins outside of quotes.
+    """
+    scan = QuoteScan(dialect)
+    closed = not scan.inside(data, np.array(ends)).any()
+    return closed and not (scan.strays < len(data)).any()
 
 
 def csv_stream_blocks(

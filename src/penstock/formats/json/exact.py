@@ -84,7 +84,7 @@ def exact(
     if len(data) > BYTES_MAX:
         msg = f"a block of at most {BYTES_MAX} bytes"
         raise MalformedError(msg)
-    data = with_whole_characters(Lines(data).data)
+    data = Lines(data).data
     check_json(data)
     columns = MemberReader(times, account).members(JsonText(data), list(schema), "")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -97,7 +97,7 @@ def fields_of(
 
     `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
     """
-    text = JsonText(with_whole_characters(Lines(data).data))
+    text = JsonText(Lines(data).data)
     named, reader = Named(text), MemberReader(times, None)
     for field in schema:
         chosen = named.values(field.name)
@@ -374,12 +374,13 @@ def unescaped(inner: pa.Array) -> pa.Array:
     if not pc.any(escaped).as_py():
         return inner
     lines = joined('{"":"', inner.filter(escaped), '"}\n')
-    parsed = Lines(bytes(contents(lines))).table(_TEXT, unknown=False).column(0).combine_chunks()
+    parsed = Lines(with_whole_characters(bytes(contents(lines)))).table(_TEXT, unknown=False).column(0).combine_chunks()
     return pc.replace_with_mask(inner, escaped, parsed.cast(pa.binary()))
 
 
 def check_json(data: bytes) -> None:
-    """Raise `MalformedError` unless each line is one JSON object; numbers may have any size, and be words of Spark's."""
+    """Raise `MalformedError` unless each line is one JSON object; numbers may have any size or be words, characters may be half."""
+    data = with_whole_characters(data)
     if _is_json(data) or _is_json(_with_plain_numbers(data)):
         return
     raise no_object()

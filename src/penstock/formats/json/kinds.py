@@ -20,7 +20,7 @@ from pyarrow import json as arrow_json
 from pyarrow import types
 
 from penstock.formats.json.arrow import Lines, check_utf8
-from penstock.formats.json.exact import JsonText, check_json, first_bytes, unescaped, with_whole_characters
+from penstock.formats.json.exact import JsonText, check_json, first_bytes, unescaped
 from penstock.formats.json.lines import on_lines
 from penstock.formats.lines import record_starts
 from penstock.formats.malformed import MalformedError, raise_bad_record
@@ -82,7 +82,7 @@ class JsonKinds:
         if objects is not None:
             _Columns(lines, where, self._room).struct(objects, self._seen)
             return
-        check_json(with_whole_characters(lines.data))
+        check_json(lines.data)
         at = 0
         for piece in lines.pieces(_PIECE_BYTES):
             self._look_at(piece, partial(_shifted, where, at))
@@ -94,7 +94,7 @@ class JsonKinds:
         if objects is not None:
             _Columns(piece, where, self._room).struct(objects, self._seen)
             return
-        text = JsonText(with_whole_characters(piece.data))
+        text = JsonText(piece.data)
         _ValueKinds(piece, where, self._room).members(text, self._seen, np.arange(len(piece)), 1)
 
     def _checked(self, block: bytes) -> pa.RecordBatch:
@@ -103,7 +103,7 @@ class JsonKinds:
         if data and not data.isspace():
             lines = Lines(data)
             lines.check_depth()
-            check_json(with_whole_characters(lines.data))
+            check_json(lines.data)
         return pa.RecordBatch.from_pylist([], pa.schema([]))
 
 

@@ -27,7 +27,7 @@ from pyarrow import types
 from penstock.formats.json.arrow import Lines, has_bare
 from penstock.formats.malformed import MalformedError
 from penstock.formats.misfits import fitting
-from penstock.formats.scalars import parse, seconds
+from penstock.formats.scalars import parse, rounded, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,6 +263,4 @@ def _decimals(read: pa.Array, kind: pa.DataType) -> pa.Array:
     wide = pa.decimal128 if types.is_decimal128(read.type) else pa.decimal256
     most = _DIGITS_128 if wide is pa.decimal128 else _DIGITS_256
     read = pa.Array.from_buffers(wide(most, read.type.scale), len(read), read.buffers(), read.null_count, read.offset)
-    if read.type.scale > kind.scale:
-        read = pc.round(read, ndigits=kind.scale, round_mode="half_towards_infinity")
-    return read.cast(kind)
+    return (rounded(read, kind.scale) if read.type.scale > kind.scale else read).cast(kind)

@@ -31,7 +31,6 @@ from penstock.formats.json.exact import (
     offsets_of,
     scattered,
     unescaped,
-    with_whole_characters,
 )
 from penstock.formats.json.read import JsonReader
 from penstock.formats.lines import not_blank, record_starts
@@ -106,7 +105,7 @@ class StrictReader:
         if len(data) > BYTES_MAX:
             msg = f"a block of at most {BYTES_MAX} bytes"
             raise MalformedError(msg)
-        data = with_whole_characters(Lines(data).data)
+        data = Lines(data).data
         check_json(data)
         text = JsonText(data)
         columns, rest = _StrictMembers(self._fmt, account).members(text, list(self._fmt.data_schema), "")
@@ -250,7 +249,7 @@ def unlike(data: bytes, starts: npt.NDArray[np.int64], *, fmt: ReadFormat) -> Fo
 
     `data` is whole JSON objects, one a line.
     """
-    text = JsonText(with_whole_characters(Lines(data).data))
+    text = JsonText(Lines(data).data)
     named, fields = Named(text), list(fmt.data_schema)
     expected: dict[int, str] = {}
     if text.lines != len(starts):  # a line that is blank to one and not to the other: trying tells

@@ -144,7 +144,7 @@ def _copied(table: pa.Table) -> pa.Table:
 def _check_field(field: pa.Field) -> None:
     """Raise `OptionError` for a column, or what is in it, that Avro cannot hold."""
     if not _NAME.fullmatch(field.name):
-        msg = f"the name {field.name!r} is none of Avro's, which are letters, digits and _: rename it"
+        msg = f"the name {field.name!r} is not one that Avro allows, which are letters, digits and _: rename it"
         raise OptionError(msg)
     _check_type(field.type)
 

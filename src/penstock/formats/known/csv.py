@@ -65,6 +65,23 @@ class _Csv(RecordFormat):
         is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
 
+    def joins(self, fmt: ReadFormat) -> bool:
+        return self.in_bytes(fmt) and fmt.csv.escapes is None and fmt.csv.comment is None
+
+    def begins(self, fmt: ReadFormat, data: bytes) -> tuple[bytes, int] | None:
+        _, begin = super().begins(fmt, data) or (b"", 0)
+        if not fmt.csv.header:
+            return b"", begin
+        end = data.find(b"\n", begin) + 1
+        names = data[begin:end].removesuffix(b"\n").removesuffix(b"\r")
+        quoted = fmt.csv.quote and fmt.csv.quote.encode() in names
+        return (data[begin:end], end) if names and b"\r" not in names and not quoted else None
+
+    def are_whole(self, fmt: ReadFormat, data: bytes, ends: list[int]) -> bool:
+        from penstock.formats.csv.cut import are_whole
+
+        return are_whole(data, ends, fmt.csv)
+
     def boundaries(self, fmt: ReadFormat, read: Read, size: int, anchor: int, targets: Sequence[int]) -> list[int]:
         from penstock.formats.csv.cut import csv_cuts
 

@@ -230,7 +230,7 @@ class _OrcWriter(GroupWriter):
 def _check_type(kind: pa.DataType, *, inside: bool = False) -> None:
     """Raise `OptionError` for a struct that is `inside` another: of such, where one is null, Arrow writes the values of other rows."""
     if types.is_struct(kind) and inside:
-        msg = "a struct inside a struct, of which Arrow's writer mixes up the rows"
+        msg = "a struct inside a struct, whose rows Arrow's writer mixes up"
         raise OptionError(msg)
     for part in _inner_types(kind):
         _check_type(part, inside=inside or types.is_struct(kind))
