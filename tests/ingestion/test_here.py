@@ -181,7 +181,7 @@ def test_what_a_list_has_that_is_none(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(formatlines.blocks.__kwdefaults__ or {}, "record_bytes_max", 1000)
     with pytest.raises(BadRecord, match=found) as caught:
         ingest(tmp_path / "in", tmp_path / "out", {"files": str(names)})
-    assert "a list of names, text in UTF-8 with a name a line" in str(caught.value)
+    assert "a list of names, text in UTF-8 with one name on each line" in str(caught.value)
     assert "lineSep" not in str(caught.value)
 
 
