@@ -182,7 +182,7 @@ def test_the_directory_of_several_paths(paths: list[str], root: str) -> None:
 
 
 def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
-    """Files of two paths come by their times, not path by path, across batches and a restart; the offset stays as it is of one."""
+    """Files of two paths come by their times, not path by path, across batches and a restart; the offset has only `base` more than that of one."""
     for number in range(6):
         tree.put(f"{'ab'[number % 2]}/{number}.txt", seconds=1000 + number)
     planner = tree.planner("a", "b", maxFilesPerTrigger="2")
@@ -191,7 +191,7 @@ def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
         offset = tree.planner("a", "b", maxFilesPerTrigger="2").latest(offset)
         order += [split.file.path for split in planner.splits(offset)]
     assert order == ["a/0.txt", "b/1.txt", "a/2.txt", "b/3.txt", "a/4.txt", "b/5.txt"]
-    assert set(offset) == set(tree.planner("a").latest(tree.planner("a").initial()))
+    assert set(offset) - {"base"} == set(tree.planner("a").latest(tree.planner("a").initial()))
 
 
 def test_a_glob_that_leads_to_nothing_is_told(tree: Tree, caplog: pytest.LogCaptureFixture) -> None:
