@@ -182,7 +182,7 @@ def test_the_directory_of_several_paths(paths: list[str], root: str) -> None:
 
 
 def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
-    """Files of two paths come by their times, not path by path, across batches and a restart; the offset has only `base` more than that of one."""
+    """Files of two paths come by their times, not path by path, across batches and a restart; their offset has `base` besides."""
     for number in range(6):
         tree.put(f"{'ab'[number % 2]}/{number}.txt", seconds=1000 + number)
     planner = tree.planner("a", "b", maxFilesPerTrigger="2")
