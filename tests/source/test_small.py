@@ -101,6 +101,8 @@ def outcome(reading: Reading, splits: list[Split]) -> list[Any]:
 @given(tables=TABLES, header=st.booleans(), sets_aside=st.booleans(), quote=st.sampled_from(['"', ""]))
 @example(tables=[(b"id,name\n", b'1,"a"b\n'), (b"id,name\n", b"2,c\n")], header=True, sets_aside=True, quote='"')
 @example(tables=[(b"id,name\n", b'1,"a\n'), (b"id,name\n", b'2,"b\n')], header=True, sets_aside=True, quote='"')
+@example(tables=[(b"id,name\n", b"1,a\n"), (b"name,id,more\n", b"b,2,\n")], header=True, sets_aside=False, quote='"')
+@example(tables=[(b"id,name\n", b"1,a\n"), (b"id\n", b"2\n")], header=True, sets_aside=True, quote='"')
 @settings(deadline=None)
 def test_both_ways_read_tables_alike(
     tmp_path_factory: pytest.TempPathFactory,
