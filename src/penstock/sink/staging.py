@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage, WriteHandle
 
 _SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
-_WAITING_MAX = (
-    64  # for their syncs, each an open file: where a process may have 1,024, the others are its threads' and Spark's
-)
+# Outputs that wait for their syncs, each an open file: a process may often have 1,024, and its libraries and Spark need some of them.
+_WAITING_MAX = 64
 
 
 class Output:
