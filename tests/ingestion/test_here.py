@@ -26,6 +26,7 @@ from penstock.errors import BadFile, BadRecord, CheckpointMismatch, Fenced, File
 from penstock.formats import families
 from penstock.formats import lines as formatlines
 from penstock.ingestion import workers
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
@@ -80,7 +81,7 @@ def _spawned(parent: psutil.Process) -> list[psutil.Process]:
 
 def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dict[str, str] | None = None) -> Ingested:
     """Run an ingest without Spark."""
-    run = here(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {}))
+    run = here(IngestCall(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {})))
     assert run is not None
     return carried_out(run, None)
 
@@ -133,7 +134,10 @@ def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
 def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
     """Files and lists that grow, files that are taken away and functions of the user's are for Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
-    assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
+    assert (
+        here(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink))
+        is None
+    )
 
 
 @pytest.mark.parametrize("files", ["lists", "published"])
@@ -238,7 +242,7 @@ def test_a_batch_in_flight_of_a_driver_that_lives(tmp_path: Path, monkeypatch: p
     (dst / "_penstock/checkpoint/commits/0").unlink()
     monkeypatch.setattr(drivers, "lives", lambda driver: ":" in driver)
     monkeypatch.setattr(drivers, "owner", lambda *_: "another")
-    assert here(str(src), str(dst), source={}, sink={"format": "text"}) is None
+    assert here(IngestCall(str(src), str(dst), source={}, sink={"format": "text"})) is None
 
 
 def test_a_planned_file_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -261,7 +265,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     """The failure of two drivers of one checkpoint: one of them has the batch, the other is `Fenced`."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 2)
-    one, other = (here(str(src), str(dst), source={}, sink={"format": "text"}) for _ in range(2))
+    one, other = (here(IngestCall(str(src), str(dst), source={}, sink={"format": "text"})) for _ in range(2))
     assert one is not None
     assert other is not None
     carried_out(one, None)

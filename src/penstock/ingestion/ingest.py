@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from penstock.ingestion.call import IngestCall
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.run import IngestRun
@@ -114,23 +115,15 @@ def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> 
     return done
 
 
-def here(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> IngestRun | None:
+def here(call: IngestCall) -> IngestRun | None:
     """Return a run of this ingest, which takes what is there and ends, without Spark; `None`: it needs Spark.
 
     Raises what is wrong with the call, as `ingest` would.
     """
-    if not is_known(source.get("schema")):
+    if not is_known(call.source.get("schema")):
         return None
-    job = JobHere(src, dst, {"sessionTimeZone": ZONE} | dict(source), dict(sink), checkpoint)
-    job.describe(transform, tasks=cores())
+    job = JobHere(call.src, call.dst, {"sessionTimeZone": ZONE} | dict(call.source), dict(call.sink), call.checkpoint)
+    job.describe(call.transform, tasks=cores())
     return RunHere(job) if job.may_run() else None
 
 
@@ -175,49 +168,36 @@ def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the use
     return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
-def check(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-    make: bool = True,
-) -> None:
+def check(call: IngestCall, *, make: bool = True) -> None:
     """Raise what `ingest` would, as far as that can be known without Spark; `make` the directories of output and checkpoint."""
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
-    if is_known(source.get("schema")):
-        job.describe(transform, tasks=1)
+    job = _job(call)
+    if is_known(call.source.get("schema")):
+        job.describe(call.transform, tasks=1)
     job.prepare(make=make)
 
 
-def idle(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> Ingested | None:
+def idle(call: IngestCall) -> Ingested | None:
     """Return how far an ingest is that has nothing to do, without Spark; `None`: it has, or only Spark can tell.
 
     Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
     nothing is looked at: it has something to do. Raises `BrokerError`, for which a run would wait as long again.
     """
-    if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
+    if not is_known(call.source.get("schema")) or any(name.lower() == "files" for name in call.source):
         return None
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
+    job = _job(call)
     try:
         if job.state().batch < 0:
             return None
-        job.describe(transform, tasks=1)
+        job.describe(call.transform, tasks=1)
         return job.state() if job.preview().is_idle() else None
     except errors.BrokerError:  # the run would wait for the brokers again, behind the start of Spark
         raise
     except errors.PenstockError:  # the run itself says so, in its own words
         return None
+
+
+def _job(call: IngestCall) -> Job:
+    return Job(call.src, call.dst, dict(call.source), dict(call.sink), call.checkpoint)
 
 
 @named
