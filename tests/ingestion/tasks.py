@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -55,3 +56,8 @@ def refuses(_: float) -> None:
 def either(call: Callable[..., Any], seconds: float) -> object:
     """Call a function: tasks of one `each` that are not alike."""
     return call(seconds)
+
+
+def is_imported(module: str) -> bool:
+    """Tell whether this process has imported the module."""
+    return module in sys.modules

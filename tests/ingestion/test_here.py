@@ -34,7 +34,7 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
-from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
+from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, is_imported, refuses, sleeps
 from tests.support.blocks import FEW_PAGES, new_pages, only_where_it_can_be_said
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -496,7 +496,7 @@ def test_one_of_several_processes_fails(
     began = time.monotonic()
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
-    with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
+    with Workers(2, threading.Event(), sleeps.__module__) as several, pytest.raises(error) as raised:
         several.each(either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
@@ -517,7 +517,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     try:
-        with Workers(2, threading.Event()) as several:
+        with Workers(2, threading.Event(), sleeps.__module__) as several:
             assert several.each(sleeps, [(0.5,), (0.4,)], processes=2) == [0.5, 0.4]
     finally:
         over.set()
@@ -547,7 +547,7 @@ def test_asked_to_end_while_processes_work() -> None:
     """Nobody waits for what counts for nothing any more."""
     ending = threading.Event()
     threading.Timer(1.0, ending.set).start()
-    with Workers(2, ending) as several, pytest.raises(WorkersEnded) as raised:
+    with Workers(2, ending, sleeps.__module__) as several, pytest.raises(WorkersEnded) as raised:
         several.each(sleeps, [(600.0,), (600.0,)], processes=2)
     assert not raised.value.killed
 
@@ -555,16 +555,24 @@ def test_asked_to_end_while_processes_work() -> None:
 @pytest.mark.slow
 def test_in_their_order_and_again_in_the_same_processes() -> None:
     """Results are those of the tasks, in their order, however long each took."""
-    with Workers(2, threading.Event()) as several:
+    with Workers(2, threading.Event(), sleeps.__module__) as several:
         assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
         assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["wave", "no_such.module"])
+def test_a_process_has_imported_what_its_tasks_need_before_the_first_arrives(module: str) -> None:
+    """It does so while the driver plans. A module that cannot be imported is left to the task that needs it."""
+    with Workers(1, threading.Event(), module) as one:
+        assert one.each(is_imported, [(module,)], processes=1) == [module == "wave"]
 
 
 @pytest.mark.slow
 @only_where_it_can_be_said
 def test_blocks_take_the_memory_of_those_before() -> None:
     """The next blocks of a task are put where the last ones were, and not into memory that the machine has to clear page by page."""
-    with Workers(1, threading.Event()) as one:
+    with Workers(1, threading.Event(), sleeps.__module__) as one:
         assert one.each(new_pages, [()], processes=1)[0] < FEW_PAGES
 
 

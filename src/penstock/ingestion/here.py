@@ -37,6 +37,7 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.ingestion.writing import open_ingest
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
 from penstock.query.entries import Entries
@@ -78,7 +79,7 @@ class QueryHere:
         Raises what planning, reading, writing and committing raise; `Fenced` where another driver goes on from the same checkpoint.
         """
         try:
-            with Workers(cores(), ending) as workers:
+            with Workers(cores(), ending, open_ingest.__module__) as workers:
                 self._take(workers, query, driver)
         except WorkersEnded as ended:
             # Where it was asked to end, a batch in flight stays planned, and the next run repeats it.
