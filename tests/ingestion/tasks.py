@@ -11,6 +11,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.errors import OptionError
 
 
@@ -61,3 +63,11 @@ def either(call: Callable[..., Any], seconds: float) -> object:
 def is_imported(module: str) -> bool:
     """Tell whether this process has imported the module."""
     return module in sys.modules
+
+
+def looks_for_pandas(values: list[int]) -> tuple[bool, list[int]]:
+    """Make an array, and a frame of pandas of it. Return whether the array had pandas imported, and the values of the frame."""
+    array = pa.array(values)
+    imported = "pandas" in sys.modules
+    frame = pa.record_batch({"value": array}).to_pandas()
+    return imported, frame["value"].tolist()

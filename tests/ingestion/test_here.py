@@ -34,7 +34,16 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
-from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, is_imported, refuses, sleeps
+from tests.ingestion.tasks import (
+    breaks,
+    dies,
+    dies_in_its_answer,
+    either,
+    is_imported,
+    looks_for_pandas,
+    refuses,
+    sleeps,
+)
 from tests.support.blocks import FEW_PAGES, new_pages, only_where_it_can_be_said
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -566,6 +575,32 @@ def test_a_process_has_imported_what_its_tasks_need_before_the_first_arrives(mod
     """It does so while the driver plans. A module that cannot be imported is left to the task that needs it."""
     with Workers(1, threading.Event(), module) as one:
         assert one.each(is_imported, [(module,)], processes=1) == [module == "wave"]
+
+
+@pytest.mark.slow
+def test_a_process_imports_no_pandas_for_its_arrays() -> None:
+    """pyarrow would import it for the first array of Python's values. What asks for pandas still gets it."""
+    pytest.importorskip("pandas")
+    with Workers(1, threading.Event(), sleeps.__module__) as one:
+        assert one.each(looks_for_pandas, [([1, 2],)], processes=1) == [(False, [1, 2])]
+
+
+@pytest.mark.slow
+def test_this_process_imports_no_pandas_for_the_arrays_of_its_tasks(tmp_path: Path) -> None:
+    """The sorting of rows into buckets makes arrays of NumPy's, for which pyarrow would look for pandas."""
+    pytest.importorskip("pandas")
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    (src / "a.csv").write_text("1,de\n2,fr\n")
+    source = {"format": "csv", "schema": "id int, country string"}
+    sink = {"format": "parquet", "bucketBy": "{country}"}
+    program = (
+        "import sys\nfrom penstock.ingestion.call import IngestCall\nfrom penstock.ingestion.ingest import carried_out, here\n"
+        f"done = carried_out(here(IngestCall({str(src)!r}, {str(dst)!r}, {source!r}, {sink!r})), None)\n"
+        "print(done.rows, 'pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["2", "False"], done.stderr
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from penstock import clock, errors
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.ingested import Ingested
+from penstock.processes import without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +145,7 @@ class RunHere(IngestRun):
 
     def _await(self, job: Job) -> None:  # noqa: ARG002 - it is the one that was given
         """Run it."""
+        without_pandas()
         try:
             query = self._here.begin()
             self._query = query.named()

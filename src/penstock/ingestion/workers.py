@@ -39,7 +39,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import debugging, unforeseen
-from penstock.processes import keep_blocks
+from penstock.processes import keep_blocks, without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -199,6 +199,7 @@ def serve(number: int, loads: str) -> None:
     keep_blocks()
     threading.Thread(target=_end_with_driver, name="penstock-driver", daemon=True).start()
     with suppress(Exception):  # the first task meets it, too, and its answer says so
+        without_pandas()
         import_module(loads)
     connection = Connection(number)
     with suppress(ConnectionError):  # the driver is gone
