@@ -1,6 +1,6 @@
-"""File systems behind one interface, `Storage`: the only code that opens, renames or removes files.
+"""One interface to all file systems, `Storage`; no other code opens, renames or removes files.
 
-**What lives here.* The verbs of a `Storage` with their promises (`_base`). One file for each back end: `_local`; `_hdfs`, with its
+*What lives here.* The verbs of a `Storage` with their promises (`_base`). One file for each back end: `_local`; `_hdfs`, with its
 library in `_hdfs_native`; `_objects`, for stores of objects, with their library in `_objects_native`, their addresses and keys in
 `_objects_place`, and their answers in `_objects_errors`. The way from a user's address to a back end (`_locate`). Trials of what a back end
 can do (`_probe`, `_contest`). And the few facts of this host that are kept in files (`_host`).

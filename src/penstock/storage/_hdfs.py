@@ -12,12 +12,12 @@ How each promise of `_base` is kept:
 - *extend* is append, to a file whose lease is taken from any other writer. Nothing there can be overwritten, and need not be:
   what a crash left after the valid length is the beginning of what is written now, so it is compared and skipped.
 
-**A lost reply.* A call may be done and still fail; hdfs-native even repeats it by itself when a connection breaks. Creating
+*A lost reply.* A call may be done and still fail; hdfs-native even repeats it by itself when a connection breaks. Creating
 under a unique name, deleting and making directories may be repeated. After a failed rename, the files decide: if the source is
 there, it was not done. If the source is gone, and the target has its length and modification time (for a put: its bytes), it
 was done. Only another driver that publishes the same record could move the same staged or temporary file.
 
-**A DataNode that is dead but not noticed yet.* The NameNode assigns it for ten minutes, and hdfs-native asks for no other: the
+*A DataNode that is dead but not noticed yet.* The NameNode assigns it for ten minutes, and hdfs-native asks for no other: the
 write fails, or the sync waits in vain. So while a file has less than `_AGAIN_BYTES`, and was never synced, its handle keeps all
 of it in memory. If a call fails, it is repeated on a new file with the same name, which gets other DataNodes. If there are
 no others, as with three DataNodes and three replicas, Hadoop's own client continues with those that answer. So the new file has one
@@ -28,7 +28,7 @@ handle returns. An error that does not come from a DataNode (space, permissions,
 handled in this way. For a longer file, and for a file that is extended, the error is raised, and Spark tries the task again. The same holds
 after a sync: making the file again first deletes it, and durable bytes would be lost if this process died at that moment.
 
-**Identity.* hdfs-native does not give the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
+*Identity.* hdfs-native does not give the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
 overwritten in place; another file under the same name has another modification time, to the millisecond.
 
 *Open files.* A file keeps the modification time of its creation while it is written, however long that takes. `stat`
