@@ -1,7 +1,8 @@
-"""Every number that is told, once: its name, whether it only grows, what it means, and its labels beside `pipeline` and `query`.
+"""The table of all metrics: name, whether it only grows, meaning, and the label in addition to `pipeline` and `query`.
 
-The same names hold for ingests, for pipelines and for queries of Spark's with our source or sink, in Prometheus and in OpenTelemetry.
-What a query does not have (a sink of another kind) is not told at all: 0 would be a statement.
+The same names hold for ingests, for pipelines and for queries of Spark with our source or sink, in Prometheus and in
+OpenTelemetry. A metric that a query does not have (because its sink is of another kind) is not exported at all, because 0 would
+be a statement.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ PREFIX = "penstock_"
 
 @dataclass(frozen=True)
 class Measure:
-    """A number: `grows` for a counter; `label`: what it is told apart by, beside the query. Times are seconds since the epoch."""
+    """A metric: `grows` for a counter; `label` is its own label in addition to pipeline and query. Times are seconds since the epoch."""
 
     name: str
     meaning: str
