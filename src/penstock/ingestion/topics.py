@@ -164,8 +164,10 @@ def counts_of(offset: Mapping[str, Any]) -> dict[str, int]:
 
 def behind_of(offset: Mapping[str, Any]) -> dict[str, int]:
     """Return the offsets that were left, by partition, for at most a hundred partitions with the most; empty for a query of files."""
-    behind = offset.get(OURS, {}).get("behind", {})
-    return {str(Partition(topic, number)): left for topic, each in behind.items() for number, left in each.items()}
+    left_offsets = offset.get(OURS, {}).get("behind", {})
+    return {
+        str(Partition(topic, number)): left for topic, each in left_offsets.items() for number, left in each.items()
+    }
 
 
 def topic_offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:

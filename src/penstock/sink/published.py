@@ -127,12 +127,12 @@ class Published:
         if self._planned is not None and self._planned[:2] == (start, end):
             events = self._planned[2]
         else:
-            before, behind = self._before(start, end), _positions(end)
-            self._all_there(behind)
+            before, after = self._before(start, end), _positions(end)
+            self._all_there(after)
             events = [
                 e
-                for sink in sorted(behind)
-                for e in self._log(sink).between(before.get(sink, EventPosition()), behind[sink])
+                for sink in sorted(after)
+                for e in self._log(sink).between(before.get(sink, EventPosition()), after[sink])
             ]
         return [event for event in events if event.is_shown]
 
