@@ -256,7 +256,7 @@ class _Adoption:
             with self._storage.open(f"{self._root}/{path}") as handle:
                 count = form.row_count(handle, size)
         except BadFile as error:
-            msg = f"{self._root}/{path}: {error.message}; restore it, or remove it: it is then told as missing"
+            msg = f"{self._root}/{path}: {error.message}; restore it, or remove it: it is then reported as missing"
             raise BadFile(msg) from error
         return UNKNOWN_ROWS if count is None else count
 
@@ -272,9 +272,9 @@ def _refuse(found: Adopted) -> None:
     shown = ", ".join(repr(path) for path in found.unlisted[:5])
     more = f" and {len(found.unlisted) - 5} more (--dry-run names all)" if len(found.unlisted) > 5 else ""  # noqa: PLR2004 - shown above
     msg = (
-        f"{found.path!r} has files that its {LOG} does not list: {shown}{more}. Spark's readers have not seen them: they are what killed "
-        "batches left, or somebody else's; without the log all readers would, rows of killed batches twice. Nothing was changed; say "
-        f"--unlisted aside to have them moved to {found.kept_unlisted}, or --unlisted keep to leave them where they are"
+        f"{found.path!r} has files that its {LOG} does not list: {shown}{more}. Spark's readers have not seen them: killed batches "
+        "left them, or they are somebody else's; without the log all readers would see them, and rows of killed batches twice. Nothing "
+        f"was changed; say --unlisted aside to move them to {found.kept_unlisted}, or --unlisted keep to leave them where they are"
     )
     raise UsageError(msg)
 

@@ -129,8 +129,8 @@ class Committer:
         """Raise `DamagedState`: the ledger is older than it was before, and no other driver was faster."""
         now = f"ends with record {head.n}" if head.n else "is gone"
         msg = (
-            f"the ledger of {self.name} {now}, which this driver has gone on from: the directory was removed, moved, or put back from an "
-            "older copy while it ran; put it back as it was and start again, what this batch wrote is written anew"
+            f"the ledger of {self.name} {now}, but this driver continued from a later record: the directory was removed, moved, or "
+            "restored from an older copy while it ran; put it back as it was and start again: this batch is then written again"
         )
         raise DamagedState(msg)
 

@@ -173,8 +173,8 @@ class EventLog:
             return start
         if fold.records is None:
             msg = (
-                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
-                f"{fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
+                f"record {number} of {self._place} was folded by an earlier version, which did not keep its files apart from those of "
+                f"records {fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
             )
             raise OptionError(msg)
         return start + sum(record.files + len(record.marks) for record in fold.records if record.n < number)
@@ -333,8 +333,8 @@ class EventHistory(EventLog):
         fold = None if name is None else self._ledger.fold(name)
         if fold is not None and fold.records is None:
             msg = (
-                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
-                f"{fold.first} to {fold.last}; expected {fold.last}, or a later one"
+                f"record {number} of {self._place} was folded by an earlier version, which did not keep its files apart from those of "
+                f"records {fold.first} to {fold.last}; expected {fold.last}, or a later one"
             )
             raise OptionError(msg)
         if number > view.head.n:
@@ -350,7 +350,7 @@ class EventHistory(EventLog):
         first = self._start(view, view.blocks[0]) if lost and view.blocks else 0
         events = list(self._between(view, first, end.number))
         if end.number > first and (not events or events[-1].behind != end):
-            msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was put back from a copy; load anew"
+            msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was restored from a copy; load again"
             raise EventsLost(msg)
         return events
 

@@ -195,7 +195,7 @@ class KeyedSink:
         head = self.sink.ledger.head(look)
         if head.n and head.owner != KEYED:
             msg = (
-                f"sinkId={self.sink.sink_id!r} in {self.sink.root!r} is that of a query; a batch is written with a ledger of its own: "
+                f"sinkId={self.sink.sink_id!r} in {self.sink.root!r} belongs to a query; a batch write needs a separate ledger: "
                 "leave sinkId out, or take another one"
             )
             raise OptionError(msg)

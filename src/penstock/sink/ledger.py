@@ -289,8 +289,8 @@ class Ledger:
         known, name = max(((int(match[1] or match[2]), match[0]) for match in evidence), default=(0, ""))
         if known > last and known > max(self.numbers(), default=0):  # unless a live query has put it after the look
             msg = (
-                f"{self._path(known)!r} is missing: {name!r} beside it tells that it was there; restore the ledger from a "
-                "copy, nothing was changed"
+                f"{self._path(known)!r} is missing: {name!r} beside it shows that it existed; restore the ledger from a "
+                "copy; nothing was changed"
             )
             raise DamagedState(msg)
         return self._whole(self.read(last, look)) if last else State(sink=self._sink)

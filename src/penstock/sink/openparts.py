@@ -183,7 +183,7 @@ class Change(NamedTuple):
         if not self.kept:
             return self.part
         if before is None or len(before.segments) < self.kept:
-            msg = f"a part in {self.part.bucket!r} keeps {self.kept} segments that it has not"
+            msg = f"a part in {self.part.bucket!r} keeps {self.kept} segments, but has fewer"
             raise ValueError(msg)
         return replace(self.part, segments=before.segments[: self.kept] + self.part.segments)
 

@@ -312,6 +312,6 @@ class Part(ABC, Generic[Payload]):
 def required(value: _T | None) -> _T:
     """Return a value that the part must have set by now; `RuntimeError`, a fault in our code, if it has not."""
     if value is None:
-        msg = "a part was asked for what it has not begun"
+        msg = "a part was asked for something that it has not begun yet"
         raise RuntimeError(msg)
     return value

@@ -280,12 +280,12 @@ def _not_ours(target: str, growth: Growth) -> str:
     more = growth.after - growth.before
     if not growth.before:
         return (
-            f"{target!r} was begun by somebody else, and {more} bytes that were committed belong there: nothing was written over; move it "
-            "away and run the same command again"
+            f"{target!r} was begun by somebody else, and {more} committed bytes belong there: nothing was overwritten; move it away "
+            "and run the same command again"
         )
     return (
-        f"{target!r} has bytes of somebody else behind byte {growth.before}, where {more} bytes belong that were committed: nothing was "
-        f"written over; keep a copy of them, cut it to {growth.before} bytes and run the same command again"
+        f"{target!r} has bytes of somebody else after byte {growth.before}, where {more} committed bytes belong: nothing was "
+        f"overwritten; keep a copy of them, cut it to {growth.before} bytes and run the same command again"
     )
 
 

@@ -485,7 +485,7 @@ class Sink:
 def _check_taken_over(sink: Sink, head: State) -> None:
     """Raise `OptionError` for a ledger of batch writes, or for one with open parts if files are to grow."""
     if head.owner == KEYED:
-        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} is that of batch writes; a query has a ledger of its own: take another sinkId"
+        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} belongs to batch writes; a query needs a separate ledger: take another sinkId"
         raise OptionError(msg)
     if sink.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
         msg = (

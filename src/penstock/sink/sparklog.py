@@ -87,7 +87,7 @@ def _check_whole(directory: str, compacted: int | None, numbers: list[int]) -> N
     first = compacted + 1 if compacted is not None else (numbers[0] if numbers else 0)
     if numbers and numbers != list(range(first, numbers[-1] + 1)):
         missing = sorted(set(range(first, numbers[-1] + 1)) - set(numbers))
-        msg = f"{directory!r} lacks batch {missing[0]}, so which files count cannot be told; restore it from a copy, nothing was changed"
+        msg = f"{directory!r} lacks batch {missing[0]}, so it is unknown which files count; restore it from a copy; nothing was changed"
         raise DamagedState(msg)
 
 

@@ -188,7 +188,7 @@ class Staging:
         except WrongKey as error:
             msg = (
                 f"{where!r}, {segment.rows} rows that are committed and open, is encrypted to {segment.key}, and {self._keys.where} has "
-                "another key; put the former key behind the new one there, on a line of its own"
+                "another key; put the former key after the new one there, on a separate line"
             )
             raise WrongKey(msg) from error
         except BadFile as error:  # although its digest is right

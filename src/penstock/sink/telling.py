@@ -96,8 +96,8 @@ class Telling:
         except (Exception, SystemExit) as error:  # whatever a user's function raises must not end our process
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
-                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "
-                "which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
+                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; it was given {len(facts)} events from {first!r} "
+                "on, which are published: mend the function and start again, and it gets them again; or leave onPublish out"
             )
             raise CallbackFailed(msg) from error
         names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
@@ -105,7 +105,7 @@ class Telling:
 
     def _log(self) -> EventLog:
         remedy = (
-            f"restore the ledger from a copy, or remove '{self._sink.state}/told-*.json', and the next start tells onPublish of what is "
+            f"restore the ledger from a copy, or remove '{self._sink.state}/told-*.json', and the next start gives onPublish what is "
             "published from then on"
         )
         return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}", remedy)
@@ -125,7 +125,7 @@ class Telling:
         path = self._path(notes[-1])
         record = checked_at(self._sink.storage, path)
         if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
-            msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
+            msg = f"{path!r} is not the note of the last event that onPublish was given: it was moved here; restore it from a copy"
             raise DamagedState(msg)
         return EventPosition(notes[-1], str(record["mark"]))
 
