@@ -56,10 +56,10 @@ def contest(storage: Storage, path: str) -> str | None:
                 storage.delete(f"{directory}/{name}")
     several = sum(winners > 1 for winners, _ in outcomes)
     if several:
-        return f"in {several} of {_ROUNDS} rounds more than one of {_PROCESSES * _THREADS} that put one key at one time was told yes"
+        return f"in {several} of {_ROUNDS} rounds more than one of {_PROCESSES * _THREADS} simultaneous puts of one key succeeded"
     lost = sum(winners == 0 or not is_theirs for winners, is_theirs in outcomes)
     if lost:
-        return f"in {lost} of {_ROUNDS} rounds what the one that was told yes had put was not there"
+        return f"in {lost} of {_ROUNDS} rounds the content of the put that succeeded was not there"
     return None
 
 

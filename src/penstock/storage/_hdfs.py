@@ -396,7 +396,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
 
     def behind(self, path: str, after: str) -> NoReturn:
         """Refuse: HDFS lists each directory separately."""
-        msg = f"cannot list what is behind {after!r} below {path!r}: HDFS lists directories, each by itself"
+        msg = f"cannot list the files after {after!r} below {path!r}: HDFS lists directories, each by itself"
         raise NotSupported(msg)
 
     def stat(self, path: str) -> Entry:

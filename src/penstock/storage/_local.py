@@ -381,7 +381,7 @@ class LocalStorage(ShownInListings):
 
     def behind(self, path: str, after: str) -> NoReturn:
         """Refuse: a disk lists each directory separately."""
-        msg = f"cannot list what is behind {after!r} below {path!r}: a disk lists directories, each by itself"
+        msg = f"cannot list the files after {after!r} below {path!r}: a disk lists directories, each by itself"
         raise NotSupported(msg)
 
     def watch(self, path: str) -> LocalWatch | None:

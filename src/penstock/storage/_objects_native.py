@@ -70,7 +70,7 @@ def _check_not_forked(bucket: str) -> None:
     if _used_by - {os.getpid()}:
         msg = (
             f"{bucket}: this process was forked from one that had used a store, and would wait for its threads for ever; start "
-            "processes anew (multiprocessing: spawn), or fork before anything is read or written"
+            "new processes (multiprocessing: spawn), or fork before anything is read or written"
         )
         raise StorageError(msg)
 
