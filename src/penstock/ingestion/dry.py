@@ -151,7 +151,7 @@ class Preview:
             standing = planner.standing()
             left_out = _left_out(standing, {split.file.path for split in splits})
             if standing.scan.selected and not standing.scan.has_files():
-                self.notes.append("no file is one that SRC names: what comes to be one is read from then on")
+                self.notes.append("SRC names no file that is there: such files are read once they come")
             self._check_late(standing)
         except PenstockError as error:
             self.problem = error

@@ -95,8 +95,8 @@ class Earlier:
         place = where(parse(SOURCE, self.source, what="source"))
         if self._was_made_of_dst(place):
             msg = (
-                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would come round, and be read there again; "
-                "name first what is read, and then what is written, or choose another DST"
+                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would be read there again; "
+                "name the input first and the output second, or choose another DST"
             )
             raise OptionError(msg)
 
@@ -134,15 +134,15 @@ class Earlier:
         path = self.source["path"]
         if is_topics(source["path"]) != (self.input is None):
             msg = (
-                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, and {path!r} is of another "
-                "kind: give it a checkpoint of its own, --checkpoint DIR, or another DST"
+                f"the checkpoint {self.checkpoint.location!r} belongs to an ingest from {source['path']!r}, and {path!r} is of another "
+                "kind: give it a separate checkpoint, --checkpoint DIR, or another DST"
             )
             raise CheckpointMismatch(msg)
         if self.input is not None and self._is_other(self.input, source):
             msg = (
-                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
-                f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
-                "its own, or another DST"
+                f"the checkpoint {self.checkpoint.location!r} belongs to an ingest from {source['path']!r}, which is still "
+                f"there: files of {path!r} could be mistaken for files of it that were read; give this input a separate "
+                "checkpoint, or another DST"
             )
             raise CheckpointMismatch(msg)
 

@@ -49,9 +49,9 @@ def check_no_loop(sink: Sink, batch: Batch) -> None:
     if own_event := next(_published(sink, batch), None):
         _refuse(
             sink,
-            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its "
-            "own output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
-            "option sinkId name the sink whose events are meant",
+            f"{sink.root + '/' + own_event!r} belongs to this query, which is about to read the event of it: the query reads the events of "
+            "its own output, so each row would be read and written for ever; begin anew with another output, and a new checkpoint; or "
+            "name the sink whose events you want with the source option sinkId",
         )
     planned = set(_planned_below(sink, batch))
     if not planned:
@@ -62,8 +62,8 @@ def check_no_loop(sink: Sink, batch: Batch) -> None:
         _refuse(
             sink,
             f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, "
-            "so each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
-            "pathGlobFilter or pattern leave its files out",
+            "so each row would be read and written for ever; begin anew with an output outside of the source's path, and a new checkpoint; "
+            "or exclude its files by pathGlobFilter or pattern",
         )
 
 

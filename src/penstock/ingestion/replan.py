@@ -125,8 +125,8 @@ class _Flight:
     def _unknown_output(self, sinks: Sequence[Sink] | None) -> OptionError:
         place = "is not known" if sinks is None else f"is not {_named(sinks)}, which has had no batch of it"
         return OptionError(
-            f"where the query of the checkpoint {self.checkpoint.location!r} writes to {place}, so whether batch {self.number} is "
-            "written cannot be told: rows could then be there twice, or be passed over by a sink that takes the batch for done; "
+            f"where the query of the checkpoint {self.checkpoint.location!r} writes to {place}, so it is unknown whether batch "
+            f"{self.number} is written: rows could then be there twice, or a sink that takes the batch for done could skip them; "
             "name the output directory as DST if penstock writes it; else see that the query has ended and that nothing of "
             f"batch {self.number} is in its output, and say --nothing-written"
         )
@@ -171,8 +171,8 @@ def check_ended(sink: Sink, driver: str, word: str = "--nothing-written") -> Non
         raise Locked(msg)
     if host not in {None, socket.gethostname()}:
         msg = (
-            f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
-            f"here; run this there, or see that it has ended and say {word}"
+            f"the application that last wrote {sink.root!r} ran on the host {host!r}, and this host cannot find out whether it "
+            f"has ended; run this there, or see that it has ended and say {word}"
         )
         raise OptionError(msg)
 

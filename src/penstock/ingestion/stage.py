@@ -162,7 +162,7 @@ class Stage:
         except OptionError:
             raise
         except Exception as error:  # a user's function may raise anything
-            msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
+            msg = f"transform {transform!r} fails on an empty batch, which shows its columns: {_told(error)}; make it accept one"
             raise OptionError(msg) from error
         form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
         if names is not None:

@@ -72,7 +72,7 @@ def _kernel(source: pa.DataType, kind: pa.DataType, zone: str, at: int, *, lenie
         if lenient and whole[1]:
             refuse(
                 at,
-                "try_cast between numbers is not taken; leave those that do not fit to a condition in front of it: case when",
+                "try_cast between numbers is not supported; exclude the values that do not fit by a condition before it: case when",
             )
         return whole
     if types.is_date(kind) and types.is_timestamp(source):
@@ -194,7 +194,7 @@ def _read_float(text: pa.Array, kind: pa.DataType) -> pa.Array:
     for name, shown in _FLOAT_NAMES.items():
         plain = pc.if_else(pc.equal(lower, name), shown, plain) if pc.any(named).as_py() else plain
     if pc.any(pc.match_substring_regex(lower, r"^[+-]?0x[0-9a-f.]+p")).as_py():
-        msg = "a number in base 16, which is not taken; leave it out by a condition in front of it"
+        msg = "a number in base 16, which is not supported; exclude it by a condition before it"
         raise pa.ArrowInvalid(msg)
     valid = pc.or_(named, pc.match_substring_regex(plain, _FLOAT))
     exact = pc.if_else(valid, pc.replace_substring_regex(plain, r"^\+", ""), pa.scalar(None, pa.string()))

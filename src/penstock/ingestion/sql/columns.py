@@ -42,7 +42,7 @@ def column(name: Name, schema: pa.Schema, alias: str) -> Expression:
     members = []
     for part in parts[1:]:
         if not types.is_struct(kind):
-            refuse(name.at, f"{'.'.join(parts)}: {part!r} would be a member, and what is in front of it is no struct")
+            refuse(name.at, f"{'.'.join(parts)}: {part!r} would be a member, but what is before it is no struct")
         place = place_of(part, list(kind), name.at, ".".join(parts[:-1]))
         members.append(place)
         kind = kind.field(place).type

@@ -79,8 +79,8 @@ def applied(
             if not rows.batch.num_rows:
                 refuse(at, f"{name} fails whatever the rows are: {reason}")
             msg = (
-                f"the SQL fails on a row: {name}, character {at + 1}: {reason}; leave such rows out by a condition in "
-                "front of it (case when, where), or write try_cast for cast; nothing of this batch is visible"
+                f"the SQL fails on a row: {name}, character {at + 1}: {reason}; exclude such rows by a condition "
+                "before it (case when, where), or write try_cast for cast; nothing of this batch is visible"
             )
             raise PenstockError(msg) from error
 

@@ -61,7 +61,7 @@ def _like_pieces(pattern: str, escape: str, at: int) -> list[str]:
             if following is None or following not in {"%", "_", escape}:
                 refuse(
                     at,
-                    f"like {pattern!r}: {escape!r} stands in front of {following!r}, expected %, _ or itself there, as Spark does",
+                    f"like {pattern!r}: {escape!r} is followed by {following!r}, expected %, _ or itself there, as Spark does",
                 )
             pieces.append(following)
         else:

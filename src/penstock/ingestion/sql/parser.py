@@ -307,7 +307,7 @@ class _ValueReader:
             refuse(
                 token.at,
                 CLAUSES.get(
-                    word, f"found {token.shown}, expected a value; a column of that name stands in `backquotes`"
+                    word, f"found {token.shown}, expected a value; write a column of that name in `backquotes`"
                 ),
             )
         return self._column()
@@ -331,7 +331,7 @@ class _ValueReader:
             if self._tokens.next.is_mark("*"):
                 refuse(
                     self._tokens.next.at,
-                    "found '*' behind a name; write * for all columns, and the members that you want by name",
+                    "found '*' after a name; write * for all columns, and the members that you want by name",
                 )
             parts.append(self._tokens.name())
         return Name(tuple(parts), at)

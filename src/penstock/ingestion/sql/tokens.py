@@ -54,10 +54,10 @@ def _tokens(text: str) -> Iterator[SqlToken]:
         if match is None:
             at = len(text) - len(text[at:].lstrip())
             if text.startswith("/*+", at):
-                refuse(at, "hints are for joins and partitions, which an ingest has not; leave it out")
+                refuse(at, "hints are for joins and partitions, which an ingest does not have; leave it out")
             refuse(
                 at,
-                f"found {text[at : at + 1]!r}, which begins nothing; a name with other than letters, digits and _ stands in `backquotes`",
+                f"found {text[at : at + 1]!r}, which begins nothing; write a name with other than letters, digits and _ in `backquotes`",
             )
         kind = "number" if match.lastgroup == "suffix" else str(match.lastgroup)
         yield SqlToken(kind, _value(kind, match[kind]), match.start(kind))
