@@ -197,7 +197,7 @@ def _check_case(file: TableFile, known: Iterable[str]) -> None:
     for name in (*file.schema.names, *file.partition):
         other = by_lower.setdefault(name.lower(), name)
         if other != name:
-            raise Unfit(file, f"has the column {name!r}, which Delta does not tell from {other!r}")
+            raise Unfit(file, f"has the column {name!r}, which is the same as {other!r} for Delta")
 
 
 def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON

@@ -76,7 +76,7 @@ def _footer(file: SeekableFile, place: str) -> tuple[pa.Schema, Any]:
         return parquet_footer(file)
     except BadFile as error:
         msg = (
-            f"{place!r} is no Parquet file that can be read as it stands, which tables are made of ({error.message}); have the output "
+            f"{place!r} is no Parquet file that readers of a table can read ({error.message}); have the output "
             "written with format=parquet and without encryptTo, or follow another one (--sink)"
         )
         raise CatalogError(msg) from error

@@ -60,5 +60,5 @@ def check_required(file: TableFile, name: str, in_file: str | None) -> None:
 def check_start(table: Table, sink: str, start: EventPosition) -> None:
     """Raise `Overtaken` unless a table, at its last look, is at the position of a sink that its follower saw."""
     if table.position(sink) != start:
-        msg = f"the files of {sink!r} behind event {start.number} were brought in by another follower"
+        msg = f"the files of {sink!r} after event {start.number} were brought in by another follower"
         raise Overtaken(msg)

@@ -233,7 +233,7 @@ class _Comparison:
         """Raise `CannotTellError` if files are encrypted and no key was given."""
         locked = sum(view.encrypted for view in views if view.keys is None)
         if locked:
-            msg = f"{locked} files are encrypted, and what they hold cannot be told without a key: {KEY_OPTION} env:NAME or file:/path"
+            msg = f"{locked} files are encrypted, and their content cannot be read without a key: {KEY_OPTION} env:NAME or file:/path"
             raise CannotTellError(msg)
 
     def _of_source(self) -> list[SinkView]:
@@ -312,7 +312,7 @@ class _Comparison:
                 )
             return None
         if stage.sql is not None:
-            msg = f"--transform {self.transform!r}: the ingest noted SQL, {stage.sql!r}, which is repeated as it is; leave --transform out"
+            msg = f"--transform {self.transform!r}: the ingest noted SQL, {stage.sql!r}, which is repeated as noted; leave --transform out"
             raise OptionError(msg)
         if stage.transform is None and not stage.opaque:
             msg = f"--transform {self.transform!r}: what was written here has noted none; leave it out"
@@ -326,7 +326,7 @@ class _Comparison:
         if not format_named(view.sink.options["format"]).as_lines:
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
-        self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")
+        self.notes.append("this was no ingest: lines of text are assumed to pass unchanged")
         place = where(parse(SOURCE, {"path": self.source}, what="source"))
         cleaned = cleaning_noted(place.storage, place.root)
         return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()} | cleaned, _TEXT, _TEXT)

@@ -361,9 +361,7 @@ class _Check:
         visible = size or 0
         if growth is not None and growth.before < visible <= length and not self._goes_on(view, growth):
             more = f"{length - growth.before} bytes belong that are committed and not visible yet"
-            self._report(
-                "altered", path, f"bytes of somebody else behind byte {growth.before}, where {more} (it grows)"
-            )
+            self._report("altered", path, f"bytes of somebody else after byte {growth.before}, where {more} (it grows)")
             return True
         if visible == length:
             return False

@@ -158,7 +158,7 @@ class _Retry:
     @staticmethod
     def _refuse_transform(noted: NotedStage, transform: str | None) -> None:
         if noted.sql is not None:
-            msg = f"--transform {transform!r}: the ingest noted SQL, {noted.sql!r}, which is repeated as it is; leave --transform out"
+            msg = f"--transform {transform!r}: the ingest noted SQL, {noted.sql!r}, which is repeated as noted; leave --transform out"
             raise OptionError(msg)
         wanted = noted.transform or ("a function without a name" if noted.opaque else "none")
         msg = (

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from penstock.verify.files import SinkView
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
-_FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
+_FORGOTTEN = (
+    "too many files came or went since, so it is unknown which files before the cursor were read: all count as read"
+)
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def _followed(
     if standing is None:
         count = offset["follow"]["closed"]["splits"]
         notes.append(
-            f"{count} files that stand still are noted beside the checkpoint, which is not there: they were not compared"
+            f"{count} files that do not grow any more are listed beside the checkpoint, and that list is missing: they were not compared"
         )
     lost_files, lost_bytes = offset["follow"].get("lost", (0, 0))
     if lost_files:
