@@ -1,10 +1,11 @@
-"""The JVM that a process works for, the garbage that it need not look for, and the memory that it need not give back."""
+"""The JVM that a process works for, the garbage and the library that it need not look for, and the memory that it need not give back."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -60,3 +61,29 @@ def keep_blocks() -> None:
     if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         setting(_OWN_MAP, _OWN_MAP_BYTES)
         setting(_KEPT_FREE, _KEPT_FREE_BYTES)
+
+
+class _NoPandas:
+    """Finds no pandas, wherever it is installed; other modules are found as ever."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Return `None`: the next finder is to look. Raises `ModuleNotFoundError` for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def without_pandas() -> None:
+    """Have pyarrow not import pandas in this process, which runs no function of a user's. Called before its first task.
+
+    pyarrow imports pandas, where it is installed, for the first array or scalar that is made of a Python value, to tell whether the value
+    is one of pandas. That takes 0.3 to 0.6 s of a processor. It looks once, so it is made to look here and find none. An import of pandas
+    after this call succeeds, and so does a conversion to it.
+    """
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(_NoPandas)

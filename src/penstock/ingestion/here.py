@@ -15,9 +15,9 @@ A driver that dies between two steps leaves the same state as Spark's driver wou
 flight.
 
 Failure: *two drivers of one checkpoint.*
-  1. Two ingests start at the same time, and each plans batch 0. 2. One writes its plan and commits, then the other: two plans
-  with one number. Rule: the entry of a batch is put only if there is none, so one driver has it. The other is `Fenced`, and has
-  written nothing.
+  1. Two ingests start at the same time, and each plans batch 0.
+  2. One writes its plan and commits, then the other: two plans with one number.
+  Rule: the entry of a batch is put only if there is none, so one driver has it. The other is `Fenced`, and has written nothing.
 
 Failure: *a plan that another driver has replaced.*
   1. A plans a batch, and stalls before it begins the batch in the sink. So the ledger names no living driver.
@@ -40,6 +40,7 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.ingestion.writing import open_ingest
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
 from penstock.query.entries import Entries
@@ -81,7 +82,7 @@ class QueryHere:
         Raises what planning, reading, writing and committing raise; `Fenced` if another driver uses the same checkpoint.
         """
         try:
-            with Workers(cores(), ending) as workers:
+            with Workers(cores(), ending, open_ingest.__module__) as workers:
                 self._take(workers, query, driver)
         except WorkersEnded as ended:
             # If the run was asked to end, a batch in flight stays planned, and the next run repeats it.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from penstock.ingestion.call import IngestCall
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.run import IngestRun
@@ -115,23 +116,15 @@ def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> 
     return done
 
 
-def here(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> IngestRun | None:
+def here(call: IngestCall) -> IngestRun | None:
     """Return a run of this ingest without Spark, which reads what is there and ends; `None` if the ingest needs Spark.
 
     Raises errors in the call, as `ingest` would.
     """
-    if not is_known(source.get("schema")):
+    if not is_known(call.source.get("schema")):
         return None
-    job = JobHere(src, dst, {"sessionTimeZone": ZONE} | dict(source), dict(sink), checkpoint)
-    job.describe(transform, tasks=cores())
+    job = JobHere(call.src, call.dst, {"sessionTimeZone": ZONE} | dict(call.source), dict(call.sink), call.checkpoint)
+    job.describe(call.transform, tasks=cores())
     return RunHere(job) if job.may_run() else None
 
 
@@ -176,49 +169,36 @@ def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the use
     return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
-def check(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-    make: bool = True,
-) -> None:
+def check(call: IngestCall, *, make: bool = True) -> None:
     """Raise what `ingest` would raise, as far as it is known without Spark; `make`: make the directories of output and checkpoint."""
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
-    if is_known(source.get("schema")):
-        job.describe(transform, tasks=1)
+    job = _job(call)
+    if is_known(call.source.get("schema")):
+        job.describe(call.transform, tasks=1)
     job.prepare(make=make)
 
 
-def idle(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> Ingested | None:
+def idle(call: IngestCall) -> Ingested | None:
     """Return the state of an ingest that has nothing to do, without Spark; `None` if it has work, or if only Spark can tell.
 
     Most runs of a schedule have nothing to do, and the start of Spark is nearly all of their cost. A first run always has work,
     so nothing is looked at. Raises `BrokerError`, because a run would wait for the brokers as long again.
     """
-    if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
+    if not is_known(call.source.get("schema")) or any(name.lower() == "files" for name in call.source):
         return None
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
+    job = _job(call)
     try:
         if job.state().batch < 0:
             return None
-        job.describe(transform, tasks=1)
+        job.describe(call.transform, tasks=1)
         return job.state() if job.preview().is_idle() else None
     except errors.BrokerError:  # the run would wait for the brokers again, after the start of Spark
         raise
     except errors.PenstockError:  # the run itself reports the error
         return None
+
+
+def _job(call: IngestCall) -> Job:
+    return Job(call.src, call.dst, dict(call.source), dict(call.sink), call.checkpoint)
 
 
 @named

@@ -7,12 +7,14 @@ Failure: *an answer that is taken for another's.*
   1. The caller waits for an answer of the JVM, and is interrupted: by Ctrl-C, a time-out of its own, any signal that raises.
   2. The answer comes, and nobody reads it. The next call on the connection takes it for its own answer, and so do all later
      calls.
-  3. The call that stops the query fails in this way: the query runs on, or the session is unusable. Rule: a thread of the ingest,
-  which nothing interrupts, makes all calls into the JVM. The caller's thread waits for it, reports, and asks it to end.
+  3. The call that stops the query fails in this way: the query runs on, or the session is unusable.
+  Rule: a thread of the ingest, which nothing interrupts, makes all calls into the JVM. The caller's thread waits for it, reports,
+  and asks it to end.
 
 Failure: *a query without a handle.*
-  1. The caller is interrupted while the query is started, which takes seconds. 2. The query starts, and nobody can stop it. Rule:
-  the thread that starts it checks whether it should end, before anything else.
+  1. The caller is interrupted while the query is started, which takes seconds.
+  2. The query starts, and nobody can stop it.
+  Rule: the thread that starts it checks whether it should end, before anything else.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING
 from penstock import clock, errors
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.ingested import Ingested
+from penstock.processes import without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +147,7 @@ class RunHere(IngestRun):
 
     def _await(self, job: Job) -> None:  # noqa: ARG002 - it is the one that was given
         """Run it."""
+        without_pandas()
         try:
             query = self._here.begin()
             self._query = query.named()
