@@ -1,4 +1,4 @@
-"""What a caller asks of one ingest, before any of it is checked. Needs neither Spark nor Arrow to be imported."""
+"""The unchecked parameters of one call of an ingest. The import needs neither Spark nor Arrow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IngestCall:
-    """One call of an ingest: the path that it reads, the path that it writes, and the options of either side.
+    """One call of an ingest: the input path, the output path, and the options of source and sink.
 
     `source` and `sink` hold options by name, as the user spelled them. `transform` is what `penstock.ingest` takes, or a `Sql`.
-    `checkpoint` is `None` where the user named none; it lies below `dst` then.
+    `checkpoint` is `None` if the user named none; the checkpoint is then below `dst`.
     """
 
     src: str

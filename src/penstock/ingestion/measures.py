@@ -1,4 +1,4 @@
-"""What offsets and ledgers say of a query, as the measures that monitors know. Pure; needs no Spark.
+"""The measures of a query that its offsets and ledgers hold, by the names that monitors know. Pure; needs no Spark.
 
 Called by the listener that measures queries, for each batch that ends.
 """
@@ -25,16 +25,16 @@ _PARTITIONS = 100  # of one query, at most
 
 
 def offsets_in(ends: Iterable[object]) -> Iterator[dict[str, Any]]:
-    """Yield the offsets that are objects, of where the sources of a query ended: objects, or JSON as Spark reports it."""
+    """Yield the offsets at which the sources of a query ended, given as objects or as JSON from Spark's reports; skip all others."""
     for end in ends:
         with suppress(ValueError, TypeError):
-            offset = end if isinstance(end, dict) else json.loads(end)  # type: ignore[arg-type]  # what is no text raises
+            offset = end if isinstance(end, dict) else json.loads(end)  # type: ignore[arg-type]  # raises for anything but text
             if isinstance(offset, dict):
                 yield offset
 
 
 def left_by_partition(ends: Iterable[object]) -> dict[str, float]:
-    """Return how many offsets are left in each partition, over all sources of a query; the largest hundred of them."""
+    """Return how many offsets are left in each partition, over all sources of a query, for the hundred partitions with the most."""
     left = Counter[str]()
     for offset in offsets_in(ends):
         left.update(behind_of(offset))
@@ -42,7 +42,7 @@ def left_by_partition(ends: Iterable[object]) -> dict[str, float]:
 
 
 def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset says of the input, nothing for one of a source that is not ours."""
+    """Return the measures of the input that an offset holds; empty if the offset is not from one of our sources."""
     if {"read", "left", "sum"} <= offset.keys():
         return _of_files(offset)
     if {"v", "log", "position", "cuts"} <= offset.keys():
@@ -54,7 +54,7 @@ def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _of_files(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset of a source of files says of the input, by measure."""
+    """Return the measures of the input that the offset of a source of files holds."""
     (files, size), (left_files, left_size) = offset["read"], offset["left"]
     oldest_ns = offset.get("oldest")
     return {
@@ -68,7 +68,7 @@ def _of_files(offset: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def of_ledger(head: State) -> dict[str, float | None]:
-    """Return what the last record of a ledger says of the output, by measure."""
+    """Return the measures of the output that the last record of a ledger holds."""
     parts = [part for part in head.open if not part.is_aside]
     opened_ns = min((part.opened_ns for part in parts), default=None)
     return {
