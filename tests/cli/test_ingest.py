@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pyarrow as pa
+
     from tests.cli.conftest import Pipeline
     from tests.support.interpreter import Interpreter
 
@@ -502,3 +504,17 @@ def test_errors_of_penstock_pass_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     error = PenstockError("as it is")
     with pytest.raises(PenstockError, match="as it is"), process.session(None):
         raise error
+
+
+def test_a_transform_that_exits_on_rows_has_failed(pipeline: Callable[..., Pipeline]) -> None:
+    """`sys.exit` in a worker is the error of a transform as any other is: it is told as one, and the batch is not taken for done."""
+
+    def leaves(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            sys.exit(0)
+        return batch
+
+    broken = pipeline(transform=leaves)
+    broken.put("a", "1")
+    with pytest.raises(PenstockError, match="the transform failed on a batch of 1 rows: SystemExit: 0"):
+        broken.run()

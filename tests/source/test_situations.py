@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from penstock.errors import BadFile, FileChanged
+from penstock.errors import BadFile, FileChanged, OptionError, StorageError
 from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.source import configured
@@ -220,3 +220,36 @@ def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> 
         (archive / name).rename(folder.path / name)
     folder.at = older
     assert folder.run(2, **options) == [["b", "c", "d"], []]
+
+
+@pytest.mark.parametrize(("directories", "name"), [(19, "f" * 255), (21, "f")], ids=["file", "directory"])
+def test_what_lies_too_deep_for_a_path_is_told(folder: Folder, directories: int, name: str) -> None:
+    """Who makes directories step by step, as `cd` and `tar` do, gets deeper than a path can say: that is not passed over in silence."""
+    at = os.open(folder.path, os.O_RDONLY)
+    for _ in range(directories):
+        os.mkdir("d" * 200, dir_fd=at)
+        above, at = at, os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(above)
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes, and 4095 are the most"):
+        folder.run(recursiveFileLookup="true")
+
+
+def test_a_link_to_a_name_that_no_file_can_have_leads_nowhere(folder: Folder) -> None:
+    """Such a link is one that leads nowhere: what lies beside it is read."""
+    folder.put("a", b"1\n")
+    (folder.path / "link").symlink_to("x" * 300)
+    assert folder.run(followSymlinks="true") == [["1"]]
+
+
+@pytest.mark.parametrize("others", [[], ["a"]])
+def test_a_pipe_or_device_that_is_named_itself_is_refused(folder: Folder, others: list[str]) -> None:
+    """`ingest <(zcat a.gz)` names a pipe. It is no empty file, of which nothing would be read with success."""
+    folder.put("a", b"1\n")
+    os.mkfifo(folder.path / "pipe")
+    paths = json.dumps([str(folder.path / name) for name in others])
+    for path in (str(folder.path / "pipe"), "/dev/null"):
+        with pytest.raises(OptionError, match="is a pipe, a socket or a device"):
+            Folder(Path(path)).run(**({"paths": paths} if others else {}))
+    assert Folder(folder.path / "pipe").run(strictMode="false") == [[]]

@@ -123,7 +123,7 @@ def load_transform(text: str, *, name: str) -> None:
     importable_by_workers()
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # importing a user's module may raise anything
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         msg = f"{name} {text!r} cannot be loaded: {type(error).__name__}: {error}"
         raise OptionError(msg) from error
     if not callable(function) and not hasattr(function, "stream"):

@@ -153,13 +153,13 @@ class Stage:
             function = _function(packed, options)
         except OptionError:
             raise
-        except Exception as error:  # what the user's function holds may fail to travel in any way
+        except (Exception, SystemExit) as error:  # what the user's function holds may fail to travel in any way
             raise _not_loaded(transform, error) from error
         try:
             out = to_spark(_output_schema(function, empty))
         except OptionError:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
             raise OptionError(msg) from error
         form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
@@ -335,7 +335,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         return function(batch)
     except PenstockError:
         raise
-    except Exception as error:  # a user's function may raise anything
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         msg = (
             f"the transform failed on a batch of {batch.num_rows} rows: {_told(error)}; mend it, and run the same command "
             "again, nothing of this batch is visible"
@@ -343,7 +343,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         raise PenstockError(msg) from error
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -388,11 +388,11 @@ def named(transform: str) -> Applied:
     module, _, name = transform.partition(":")
     try:
         return _applicable(getattr(importlib.import_module(module), name))
-    except Exception as error:  # importing a user's module may raise anything
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         raise _not_loaded(transform, error) from error
 
 
-def _not_loaded(transform: object, error: Exception) -> OptionError:
+def _not_loaded(transform: object, error: BaseException) -> OptionError:
     return OptionError(
         f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
     )

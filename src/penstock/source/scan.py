@@ -380,7 +380,8 @@ class Scan:
         if "" not in self._directories or "" not in self._directories[""].files:
             for folder in list(self._directories):
                 self._leave(folder)
-        self._note("", self._directories.setdefault("", _Directory(arrived_ns=_NEVER)), "", entry)
+        known = self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
+        self._note("", known, "", entry if entry.is_file else None)  # a pipe has no bytes that can be read again
 
     def _tree(self, root: Entry, *, everything: bool) -> None:
         if "" in self._directories and "" in self._directories[""].files:
