@@ -30,10 +30,11 @@ def locate(
     """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
 
     A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
-    unquoted: all as Hadoop does. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message. Raises
-    `OptionError` for an empty location, one that no file can have, a scheme that this version does not know, and, unless it is
-    `literal` (of data: nobody has typed it), for what a shell would have to expand and blanks at its ends; asks no server. On a
-    `storage` that is given the location is a path of it, and taken as it is.
+    unquoted, as Python and Spark's `input_file_name` quote them. (Hadoop does not unquote the places that it is given, see
+    `options.parsers.place_of_spark`.) On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the
+    message. Raises `OptionError` for an empty location, one that no file can have, a scheme that this version does not know, and,
+    unless it is `literal` (of data: nobody has typed it), for what a shell would have to expand and blanks at its ends; asks no
+    server. On a `storage` that is given the location is a path of it, and taken as it is.
     """
     location = _text(location, name)
     _check_path(location, name)
