@@ -158,10 +158,11 @@ def changed_between(options: Options) -> tuple[int, int]:
         _instant(options["modifiedBefore"], zone, ALWAYS[1]),
     )
     if after >= before:
-        msg = (
-            f"modifiedAfter={options.given['modifiedAfter']!r} is not before modifiedBefore={options.given['modifiedBefore']!r}: no file "
-            "would be read"
-        )
+        given = [
+            f"{name}={options.given[name]!r}" for name in ("modifiedAfter", "modifiedBefore") if name in options.given
+        ]
+        told = " is not before ".join(given) if len(given) > 1 else f"{given[0]} is a time that no file has"
+        msg = f"{told}: no file would be read"
         raise OptionError(msg)
     return after, before
 
