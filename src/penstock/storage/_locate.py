@@ -149,8 +149,8 @@ def _text(location: object, name: str) -> str:
 
 
 def _of_this_host(location: str, name: str) -> str:
-    """Return the path of what is behind `file:`; `OptionError` if it is another host's."""
-    if not location.startswith("//"):
+    """Return the path of what is behind `file:`; `OptionError` if it is another host's, or there is none."""
+    if location and not location.startswith("//"):
         return location
     host, slash, path = location[2:].partition("/")
     if host.lower() not in {"", "localhost"}:
