@@ -436,6 +436,7 @@ def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
         ({"sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
         ({"retention": "1h"}, "cleanSource is off"),
         ({"cleanSource": "delete", "emit": "files"}, "emit=files would take files away"),
+        ({"cleanSource": "delete", "badFiles": "quarantine"}, "remove files of which badFiles=quarantine takes no row"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}/done"}, "would be read again"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}"}, "could be read again"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}/.."}, "could be read again"),

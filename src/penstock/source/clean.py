@@ -90,6 +90,12 @@ def check_options(options: Options, storage: Storage, root: str) -> None:
     if mode == "off" and options["retention"]:
         msg = "retention is how long files stay before they are cleaned, and cleanSource is off; set it to archive or delete"
         raise OptionError(msg)
+    if mode == "delete" and options["badFiles"] == "quarantine":
+        msg = (
+            "cleanSource=delete would remove files of which badFiles=quarantine takes no row, so that nobody could mend them; set "
+            "cleanSource=archive, or badFiles=fail"
+        )
+        raise OptionError(msg)
     if mode != "off" and options["emit"] == "files":
         msg = (
             "cleanSource with emit=files would take files away whose names were emitted and which are read later; leave it out, "
