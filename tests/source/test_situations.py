@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import os
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,13 @@ from penstock.options import SOURCE, parse
 from penstock.source import configured
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of zstd that holds no data
+# A block of bgzip: gzip with an extra field in its header.
+BGZIP_BLOCK = (
+    bytes.fromhex("1f8b08040000000000ff0600424302001c00")
+    + zlib.compress(b"1\n", wbits=-15)
+    + zlib.crc32(b"1\n").to_bytes(4, "little")
+    + b"\2\0\0\0"
+)
 ODD_NAMES = [
     *(
         b"sp ace",
@@ -232,7 +240,7 @@ def test_what_lies_too_deep_for_a_path_is_told(folder: Folder, directories: int,
         os.close(above)
     os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=at))
     os.close(at)
-    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes, and 4095 are the most"):
+    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes there, and [0-9]{4} are the most"):
         folder.run(recursiveFileLookup="true")
 
 
@@ -253,3 +261,53 @@ def test_a_pipe_or_device_that_is_named_itself_is_refused(folder: Folder, others
         with pytest.raises(OptionError, match="is a pipe, a socket or a device"):
             Folder(Path(path)).run(**({"paths": paths} if others else {}))
     assert Folder(folder.path / "pipe").run(strictMode="false") == [[]]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("bgzip.gz", BGZIP_BLOCK + BGZIP_BLOCK, ["1", "1"]),
+        ("gz", b"1\n", ["1"]),
+        ("a.gz.txt", b"1\n", ["1"]),
+        ("a.gz ", b"1\n", ["1"]),
+        ("padded.xz", lzma.compress(b"1\n") + bytes(8) + lzma.compress(b"2\n"), ["1", "2"]),
+        ("none.xz", lzma.compress(b"1\n", check=lzma.CHECK_NONE), ["1"]),
+        ("delta.xz", lzma.compress(b"1\n", filters=[{"id": lzma.FILTER_DELTA}, {"id": lzma.FILTER_LZMA2}]), ["1"]),
+        ("two.deflate", zlib.compress(b"1\n") + zlib.compress(b"2\n"), ["1", "2"]),
+        ("no size.zst", zstandard.ZstdCompressor(write_content_size=False).compress(b"1\n"), ["1"]),
+        ("nothing.zst", SKIPPABLE, []),
+    ],
+)
+def test_what_compressors_make_under_options_of_theirs(
+    folder: Folder, name: str, data: bytes, expected: list[str]
+) -> None:
+    """Fields in the header of gzip, padding between streams of xz, filters, frames without a size: and endings that are none."""
+    folder.put(name, data)
+    assert folder.run() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("old.xz", lzma.compress(b"1\n", format=lzma.FORMAT_ALONE)),
+        ("raw.deflate", zlib.compress(b"1\n")[2:-4]),
+        ("half a frame.zst", zstandard.compress(b"1\n") + SKIPPABLE[:-1]),
+        ("legacy.lz4", b"\x02\x21\x4c\x18" + b"\x03\0\0\0\x201\n"),
+        ("framed.snappy", b"\xff\x06\0\0sNaPpY"),
+        ("behind.bz2", bz2.compress(b"1\n") + bytes(2)),
+    ],
+)
+def test_what_only_looks_like_its_ending_is_a_bad_file(folder: Folder, name: str, data: bytes) -> None:
+    """Other forms of the same codec have other endings, or none here: nothing is read of them, and each is named."""
+    folder.put(name, data)
+    with pytest.raises(BadFile, match=f"{name}': not a whole"):
+        folder.run()
+
+
+@pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31, 2**33, 15_032_385_535])
+def test_the_first_and_the_last_times_that_disks_have(folder: Folder, seconds: int) -> None:
+    """From 1901 to 2446: what has a time before now is read, in its order, and what has a later one hides nothing."""
+    path = folder.put("odd", b"odd\n")
+    os.utime(path, (seconds, seconds))
+    folder.put("now", b"now\n")
+    assert folder.run(2) == [["odd", "now"] if seconds < 0 else ["now"], []]

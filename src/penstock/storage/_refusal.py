@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import NoReturn
 
 from penstock.errors import AlreadyThere, NoSpace, NotThere, StorageError
-from penstock.storage._base import PATH_BYTES_MAX
 
 _KINDS: dict[int, type[StorageError]] = {
     errno.EEXIST: AlreadyThere,
@@ -25,7 +23,6 @@ _REMEDY = {
 }
 _RIGHT = "give this user the right to it, or run as one who has it"
 _ELSEWHERE = "name a place on another file system, or have this one mounted so that it can do that"
-_TOO_DEEP = "its path has {} bytes, and {} are the most; give the directories on the way shorter names, or move it up"
 _REMEDY_OF = {
     errno.EACCES: _RIGHT,
     errno.EPERM: _RIGHT,
@@ -42,14 +39,9 @@ _REMEDY_OF = {
 
 
 def refuse(error: OSError, doing: str, path: str) -> NoReturn:
-    """Raise the kind of `StorageError` that `error` means.
-
-    No file has a name that is too long. Below directories that were entered one by one there may well be a file whose path is too long.
-    """
+    """Raise the kind of `StorageError` that `error` means."""
     kind = _KINDS.get(error.errno or 0, StorageError)
     remedy = _REMEDY_OF.get(error.errno or 0) or _REMEDY.get(kind)
-    if error.errno == errno.ENAMETOOLONG and (size := len(os.fsencode(path))) > PATH_BYTES_MAX:
-        kind, remedy = StorageError, _TOO_DEEP.format(size, PATH_BYTES_MAX)
     msg = f"cannot {doing} {path!r}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
     raise kind(msg) from error
 
