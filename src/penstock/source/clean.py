@@ -90,6 +90,12 @@ def check_options(options: Options, storage: Storage, root: str) -> None:
     if mode == "off" and options["retention"]:
         msg = "retention is how long files stay before they are cleaned, and cleanSource is off; set it to archive or delete"
         raise OptionError(msg)
+    _check_needed(options)
+
+
+def _check_needed(options: Options) -> None:
+    """Raise `OptionError` if files would be cleaned that are needed: none of whose rows was taken, or whose names are emitted."""
+    mode = options["cleanSource"]
     if mode == "delete" and options["badFiles"] == "quarantine":
         msg = (
             "cleanSource=delete would remove files of which badFiles=quarantine takes no row, so that nobody could mend them; set "

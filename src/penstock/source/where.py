@@ -161,8 +161,8 @@ def changed_between(options: Options) -> tuple[int, int]:
         given = [
             f"{name}={options.given[name]!r}" for name in ("modifiedAfter", "modifiedBefore") if name in options.given
         ]
-        told = " is not before ".join(given) if len(given) > 1 else f"{given[0]} is a time that no file has"
-        msg = f"{told}: no file would be read"
+        trouble = " is not before ".join(given) if len(given) > 1 else f"{given[0]} is a time that no file has"
+        msg = f"{trouble}: no file would be read"
         raise OptionError(msg)
     return after, before
 
