@@ -306,3 +306,30 @@ def test_the_first_and_the_last_times_that_disks_have(folder: Folder, seconds: i
     os.utime(path, (seconds, seconds))
     folder.put("now", b"now\n")
     assert folder.run(2) == [["odd", "now"] if seconds < 0 else ["now"], []]
+
+
+@pytest.mark.parametrize(
+    ("data", "ddl", "options"),
+    [
+        (
+            b"x\n",
+            "m struct<path: string, modified: timestamp, size: bigint, offset: bigint>, value string",
+            {"metadataColumn": "m"},
+        ),
+        (b'{"b":1}\n', "r string, a bigint", {"format": "json", "rescuedDataColumn": "r"}),
+        (
+            b"x\n",
+            "_bad struct<path: string, offset: bigint, record: binary, reason: string>, a bigint",
+            {"format": "json", "badRecords": "quarantine", "badRecordColumn": "_bad"},
+        ),
+        (b"x\n", "path string, modified timestamp, size bigint, identity string", {"emit": "files"}),
+    ],
+    ids=["metadata", "rescued", "bad", "files"],
+)
+def test_a_name_that_is_no_text_is_told_as_text_in_each_column(
+    folder: Folder, data: bytes, ddl: str, options: dict[str, str]
+) -> None:
+    """Strings of Spark are UTF-8: what a name has otherwise is U+FFFD there, and the rest says which file it is."""
+    folder.put(b"non\xffutf", data)
+    ((told,),) = [folder.planned(ddl, **options)()]
+    assert f"{folder.path}/non\ufffdutf" in str(told)
