@@ -44,6 +44,22 @@ def test_bytes_that_are_no_text_are_refused(name: str) -> None:
     assert parse(SOURCE, {"path": "/x", name: "\u00a7"}, what="source")[name] == "\u00a7"
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/a%20b", "/a%20b"),
+        ("file:/a%20b", "/a%20b"),
+        ("FILE:///a%20b/c\nd", "/a%20b/c\nd"),
+        ("file:relative", "file:relative"),
+        ("file://host/a", "file://host/a"),
+        ("hdfs://host/a%20b", "hdfs://host/a%20b"),
+    ],
+)
+def test_a_checkpoint_is_where_spark_puts_it(given: str, path: str) -> None:
+    """Hadoop does not unquote what it is given; what it would refuse, or is on another storage, stays as it is."""
+    assert parse(SINK, {"path": "/x", "checkpointLocation": given}, what="sink")["checkpointLocation"] == path
+
+
 def test_an_option_by_two_names_is_refused() -> None:
     """Which of the two counts would be a guess."""
     with pytest.raises(

@@ -142,6 +142,11 @@ def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
         ({"path": "/x", "basePath": "/y"}, "do not all lie in basePath='/y'"),
         ({"path": "/x", "modifiedAfter": "yesterday"}, "expected a time"),
         ({"path": "/x", "modifiedAfter": "2026-02-01", "modifiedBefore": "2026-01-01"}, "no file would be read"),
+        (
+            {"path": "/x", "modifiedAfter": "9999-12-31"},
+            "'9999-12-31' is a time that no file has: no file would be read",
+        ),
+        ({"path": "/x", "modifiedBefore": "0001-01-01"}, "'0001-01-01' is a time that no file has"),
     ],
 )
 def test_bad_places_are_refused(options: dict[str, str], says: str) -> None:

@@ -155,13 +155,13 @@ class Stage:
             function = _function(packed, options)
         except OptionError:
             raise
-        except Exception as error:  # pickling a user's function may raise anything
+        except (Exception, SystemExit) as error:  # pickling a user's function may raise anything
             raise _not_loaded(transform, error) from error
         try:
             out = to_spark(_output_schema(function, empty))
         except OptionError:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             msg = f"transform {transform!r} fails on an empty batch, which shows its columns: {_told(error)}; make it accept one"
             raise OptionError(msg) from error
         form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
@@ -337,7 +337,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         return function(batch)
     except PenstockError:
         raise
-    except Exception as error:  # a user's function may raise anything
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         msg = (
             f"the transform failed on a batch of {batch.num_rows} rows: {_told(error)}; mend it, and run the same command "
             "again, nothing of this batch is visible"
@@ -345,7 +345,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         raise PenstockError(msg) from error
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an error's type and words on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -390,11 +390,11 @@ def named(transform: str) -> Applied:
     module, _, name = transform.partition(":")
     try:
         return _applicable(getattr(importlib.import_module(module), name))
-    except Exception as error:  # importing a user's module may raise anything
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         raise _not_loaded(transform, error) from error
 
 
-def _not_loaded(transform: object, error: Exception) -> OptionError:
+def _not_loaded(transform: object, error: BaseException) -> OptionError:
     return OptionError(
         f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.options.option import Option
-from penstock.options.parsers import choice, flag, identifier, names_of, reference, text
+from penstock.options.parsers import choice, flag, identifier, names_of, place_of_spark, reference, text
 
 DATABASE = (
     Option("url", None, text, "sqlite:///path or postgresql://user@host/database; without a password"),
@@ -18,6 +18,6 @@ DATABASE = (
     Option("batchTable", "penstock_batches", text, "the table of the last batch of each sink"),
     Option("badRows", "fail", choice("fail", "quarantine"), "a row that the database refuses"),
     Option("stagingLocation", None, text, "directory that tasks and driver share; unset: in the checkpoint"),
-    Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
+    Option("checkpointLocation", None, place_of_spark, "Spark's checkpoint of the query"),
     Option("queryName", None, text, "Spark's name of the query, which it hands on"),
 )

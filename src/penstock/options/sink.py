@@ -16,6 +16,7 @@ from penstock.options.parsers import (
     identifier,
     key_or_clear,
     level,
+    place_of_spark,
     recipients,
     size,
     text,
@@ -61,7 +62,7 @@ SINK = (
     Option("growing", "false", flag, "one file, one a bucket or one a name, that grows under its readers"),
     Option("onPublish", None, function_name, "module:function that is told what was published, at least once"),
     Option("quarantineLocation", None, text, "where an ingest tells what it sets aside, as its source's options say"),
-    Option("checkpointLocation", None, text, "Spark's checkpoint of the query"),
+    Option("checkpointLocation", None, place_of_spark, "Spark's checkpoint of the query"),
     Option("queryName", None, text, "Spark's name of the query, which it hands on"),
     Option("mergeBelow", None, size, "tasks leave smaller parts for the driver to merge; unset: half of rollSize"),
 )

@@ -32,7 +32,7 @@ def named(text: str, option: str) -> Callable[..., Any]:
     module, _, name = text.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # importing a user's module may raise anything
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         msg = (
             f"{option}={text!r} cannot be loaded: {type(error).__name__}: {error}; expected module:function, of a module that the driver's "
             "Python can import"
