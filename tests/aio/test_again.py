@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import dataclasses
 from datetime import datetime, timedelta, timezone
 from email.message import Message
@@ -173,6 +174,17 @@ def test_retry_after_is_found_in_errors_of_urllib() -> None:
     message = Message()
     message["retry-after"] = "17"
     assert retry_after(delay=1.0)(1, HTTPError("http://x", 429, "busy", message, None)) == 17.0
+
+
+@pytest.mark.skipif(not hasattr(builtins, "ExceptionGroup"), reason="Python 3.10 has no groups of errors")
+def test_retry_after_of_a_group_is_the_longest() -> None:
+    """Of several requests at a time each may have been refused; an error that is caused by a group is looked into, too."""
+    made: Any = vars(builtins)["ExceptionGroup"]
+    group = made(
+        "two", [ClientError({"Retry-After": "3"}), made("one", [wrapped(HttpError({"Retry-After": "17"}))]), KeyError()]
+    )
+    assert retry_after(delay=1.0)(1, group) == retry_after(delay=1.0)(1, wrapped(group)) == 17.0
+    assert retry_after(delay=1.0)(1, made("none", [KeyError()])) == 1.0
 
 
 def test_retry_after_may_be_a_date() -> None:

@@ -450,7 +450,7 @@ def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
 
 
 def test_texts_in_arrays_of_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
-    """An array of strings goes into one of uuid, jsonb, an enum, a time, each as PostgreSQL reads it; so does a string that is a whole array."""
+    """An array of strings goes into one of uuid, jsonb, an enum, a time, as PostgreSQL reads them; so does a string that is an array."""
     place = at(postgres.url)
     place.query(f"CREATE TYPE {place.table}_kind AS ENUM ('a', 'b')")
     names = ("ids", "docs", "kinds", "times", "bits", "one")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.outcome import RowOutcome
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Hashable
 
     from penstock.aio.function import Call
@@ -68,5 +69,16 @@ class Slot:
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
         self.cancelled = False
-        while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
+        while self.task is not None and cancels(self.task):
             self.task.uncancel()  # type: ignore[attr-defined]  # - Python 3.10 does not have it either
+
+    async def shed(self) -> None:
+        """Be rid of a cancellation that is not ours: a function has cancelled its task, and ended before it came."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        self.revive()
+
+
+def cancels(task: asyncio.Task[None]) -> bool:
+    """Tell whether a task was cancelled and has not been told to go on since; Python 3.10 does not count that."""
+    return bool(getattr(task, "cancelling", int)())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
+_DESCRIBED = 3  # errors of a group at most
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,18 @@ class FallbackError(Exception):
 
 
 def described(error: BaseException) -> str:
-    """Return an error's class and message."""
-    return f"{type(error).__name__}: {message_of(error)}"
+    """Return an error's class and message; of a group, which only counts its errors, also those of the first of them."""
+    text = f"{type(error).__name__}: {message_of(error)}"
+    errors = leaves_of(error)
+    return text if errors == [error] else "; ".join([text, *map(described, errors[:_DESCRIBED])])
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group, as `asyncio.TaskGroup` raises one, and of those inside it; of any other error itself."""
+    inner = getattr(error, "exceptions", None)  # Python 3.10 has no such class, but others' of that kind
+    if not isinstance(inner, tuple) or not all(isinstance(each, BaseException) for each in inner):
+        return [error]
+    return [leaf for each in inner for leaf in leaves_of(each)]
 
 
 def message_of(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.deadlines import Deadlines
-from penstock.aio.element import Slot
+from penstock.aio.element import Slot, cancels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -120,6 +120,8 @@ class Slots:
                     if left:
                         left = await self._paused(slot, left)
                 self._freed(slot)
+                if slot.task is not None and cancels(slot.task):
+                    await slot.shed()
         finally:
             self._slots.discard(slot)
 
