@@ -304,6 +304,15 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"timeout": "2h"}, "expected 1ms to 1h"),
         (good | {"kafka.group.id": ""}, "kafka.group.id is empty"),
         (good | {"kafka.bootstrap.servers": " , "}, "needs brokers"),
+        (
+            good | {"kafka.bootstrap.servers": "a:9092, SSL://b:9093"},
+            "SSL:// is not what kafka.security.protocol says, which is plaintext",
+        ),
+        (good | {"kafka.bootstrap.servers": "http://a:9092", "kafka.security.protocol": "ssl"}, "which is ssl"),
+        (good | {"startingOffsets": '{"a": "first"}'}, "one of these words for a topic"),
+        (good | {"startingOffsets": '{"a": "earliest", "a": {"0": 1}}'}, "each once"),
+        (good | {"startingOffsets": '{"a": {"0": "earliest"}}'}, "with an offset of at least -2"),
+        (good | {"startingOffsets": '{"a": -1}'}, "with an offset of at least -2"),
     ):
         with pytest.raises(OptionError) as refused:
             parse_topics(given_options, stream=True)
@@ -311,7 +320,13 @@ def test_options_that_lose_records_are_refused() -> None:
         assert "Hush" not in refused.value.message
     with pytest.raises(OptionError, match=r"startingOffsets=latest \(or -1\)"):
         parse_topics(good | {"startingOffsets": '{"a": {"0": -1}}'}, stream=False)
+    with pytest.raises(OptionError, match=r"startingOffsets=latest \(or -1\)"):
+        parse_topics(good | {"startingOffsets": '{"a": "Latest"}'}, stream=False)
+    with pytest.raises(OptionError, match=r"endingOffsets=.*expected latest, or JSON"):
+        parse_topics(good | {"endingOffsets": '{"a": "earliest"}'}, stream=False)
     assert parse_topics(good | {"startingOffsets": " Earliest "}, stream=True)["startingOffsets"] == "earliest"
+    for servers in ("PLAINTEXT://a:9092,b:9092", "a", "[::1]:9092"):
+        parse_topics(good | {"kafka.bootstrap.servers": servers}, stream=True)
     with pytest.raises(OptionError, match=r"^(?!.*Nonsense7).*\*\*\*"):
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):

@@ -249,6 +249,17 @@ def test_where_a_query_begins(kafka: Kafka) -> None:
     for wrong in ({topic: {"0": 1}}, {topic: {"0": 1, "1": 1, "2": 1}}):
         with pytest.raises(OptionError, match=f"mend {topic}-[12]"):
             begins(wrong)
+    other = kafka.topic(partitions=2)
+    kafka.send(other, b"e")
+    both = {"subscribe": f"{topic},{other}"}
+    assert begins({topic: "LATEST", other: {"0": 1, "1": -2}}, **both) == {
+        topic: {"0": 3, "1": 1},
+        other: {"0": 1, "1": 0},
+    }
+    assert begins({topic: "earliest"}, assign=json.dumps({topic: [1]})) == {topic: {"1": 0}}
+    for missing in ({topic: "earliest"}, {topic: "earliest", other: "latest", "none": "latest"}):
+        with pytest.raises(OptionError, match=rf"mend ({other}-0|none-0)"):
+            begins(missing, **both)
 
 
 def test_where_a_query_begins_by_time(kafka: Kafka) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
 _TOLD_MISTAKES = 10
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _TIME = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 _TIMES = {"startingOffsets": "startingOffsetsByTimestamp", "endingOffsets": "endingOffsetsByTimestamp"}
 _log = logging.getLogger("penstock.kafka")
@@ -255,7 +256,13 @@ class TopicPlanner:
 
 def _named(option: str, form: Mapping[str, Any], partitions: set[Partition]) -> dict[Partition, int]:
     """Return what an option says of each partition; `OptionError` unless these are all that are read."""
-    given = {Partition(topic, int(number)): at for topic, numbers in form.items() for number, at in numbers.items()}
+    given: dict[Partition, int] = {}
+    for topic, offsets in form.items():
+        if isinstance(offsets, str):  # for all of it; of a topic that is not read it stands for a partition too many
+            of_topic = [partition for partition in partitions if partition.topic == topic] or [Partition(topic, 0)]
+            given |= dict.fromkeys(of_topic, _WORDS[offsets])
+        else:
+            given |= {Partition(topic, int(number)): at for number, at in offsets.items()}
     if set(given) != partitions:
         wrong = sorted(partitions ^ set(given))
         names = ", ".join(map(str, wrong[:_TOLD_MISTAKES]))
