@@ -44,6 +44,13 @@ class Silent(Exception):
         raise RuntimeError
 
 
+class Exits(Exception):
+    """Ends whoever asks for its message."""
+
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 def messages(told: Told) -> dict[int, str]:
     return {one.index: one.failure.message for one in told.outcomes if one.failure}
 
@@ -59,6 +66,7 @@ def messages(told: Told) -> dict[int, str]:
         (StopAsyncIteration(), "StopAsyncIteration: "),
         (MemoryError(), "MemoryError: "),
         (Silent(), "Silent: (its message cannot be had: RuntimeError)"),
+        (Exits(), "Exits: (its message cannot be had: SystemExit)"),
         (OSError("a\udcffb"), "OSError: a\\udcffb"),
     ],
 )
