@@ -69,7 +69,7 @@ class Slot:
     def revive(self) -> None:
         """Go on after a cancellation, as if there had been none: the next call may use `asyncio.timeout`."""
         self.cancelled = False
-        while self.task is not None and cancels(self.task):
+        while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
             self.task.uncancel()  # type: ignore[attr-defined]  # - Python 3.10 does not have it either
 
     async def shed(self) -> None:
@@ -77,8 +77,3 @@ class Slot:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         self.revive()
-
-
-def cancels(task: asyncio.Task[None]) -> bool:
-    """Tell whether a task was cancelled and has not been told to go on since; Python 3.10 does not count that."""
-    return bool(getattr(task, "cancelling", int)())

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.deadlines import Deadlines
-from penstock.aio.element import Slot, cancels
+from penstock.aio.element import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -92,6 +92,7 @@ class Slots:
             self._settling,
             self._deadlines,
         )
+        cancelling = getattr(slot.task, "cancelling", int)  # Python 3.10 does not count
         try:
             while not state.closed and state.failure is None:
                 flight = intake.next()
@@ -120,7 +121,7 @@ class Slots:
                     if left:
                         left = await self._paused(slot, left)
                 self._freed(slot)
-                if slot.task is not None and cancels(slot.task):
+                if cancelling():
                     await slot.shed()
         finally:
             self._slots.discard(slot)

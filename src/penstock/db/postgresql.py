@@ -68,6 +68,7 @@ class PostgreSQL(Database):
         "no pg_hba.conf entry",
         "permission denied",
         "no password",
+        "definition of service",
         "URI",
         "invalid ",
     )
