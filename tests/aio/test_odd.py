@@ -508,6 +508,7 @@ LOST = [
     (pa.float32(), 1e300, "a number that is too large"),
     (pa.list_(pa.float32()), [1.0, np.float64(-1e39)], "a number that is too large"),
     (pa.list_(LONG), [Half.WHOLE, Half.HALF], "a fraction"),
+    (AB, Point(1, threading.Lock()), "expected struct"),  # which cannot be copied, and so gives no fields
     (pa.list_(pa.string()), "text", "a str, which is no list"),
     (pa.list_(LONG), b"text", "a bytes, which is no list"),
     (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is no list"),

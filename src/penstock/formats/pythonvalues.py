@@ -42,8 +42,8 @@ def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        plain = list(map(_plain, values))
-        if any(one is not other for one, other in zip(plain, values, strict=True)):
+        plain = _plainer(values)
+        if plain is not None:
             return of_values(plain, field)
         msg = f"column {field.name!r}: expected {spark_name(field.type)}: {error}"
         raise OptionError(msg) from error
@@ -61,6 +61,15 @@ def is_model(value: object) -> bool:
 def fields_of(model: Any) -> Any:  # noqa: ANN401 - a model of the user's
     """Return the fields of a model, and of those inside it, as a mapping; what a `RootModel` of pydantic has in its place."""
     return model.model_dump() if hasattr(type(model), "model_dump") else asdict(model)
+
+
+def _plainer(values: Sequence[Any]) -> list[Any] | None:
+    """Return values that Arrow may know; None if there is nothing to replace, or a model of the user's that does not give its fields."""
+    try:
+        plain = list(map(_plain, values))
+    except Exception:  # noqa: BLE001 - the user's class; that Arrow does not know it is what is told
+        return None
+    return None if all(map(operator.is_, plain, values)) else plain
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the user's
@@ -93,17 +102,23 @@ def _may_lose(kind: pa.DataType) -> bool:
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
     """Return what Arrow would cut off of a value, without a word; None if nothing."""
-    if types.is_integer(kind) or types.is_temporal(kind):
-        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
-        is_moment = types.is_date(kind) and isinstance(value, datetime)
-        return "a fraction" if cut else "a time of day" if is_moment else None
-    if types.is_float32(kind):
-        return "a number that is too large" if _overflows(value) else None
+    if not types.is_nested(kind):
+        return _lost_of_plain(value, kind)
     if types.is_struct(kind):
         return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
     if types.is_map(kind):
         return _lost_inside(_entries_of(value, kind))
     return _lost_of_list(value, kind) if types.is_list(kind) else None
+
+
+def _lost_of_plain(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
+    """Return what of a value has no place in a column of numbers or times."""
+    if types.is_date(kind) and isinstance(value, datetime):
+        return "a time of day"
+    if types.is_integer(kind) or types.is_temporal(kind):
+        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
+        return "a fraction" if cut else None
+    return "a number that is too large" if types.is_float32(kind) and _overflows(value) else None
 
 
 def _overflows(value: Any) -> bool:  # noqa: ANN401 - the user's

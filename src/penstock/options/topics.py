@@ -114,8 +114,8 @@ def _check_mode(options: Options, *, stream: bool | None) -> None:
         msg = f"{ending} is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
     starting = options["startingOffsets"]
-    each = starting.values() if isinstance(starting, dict) else [starting]
-    latest = any(at == "latest" or (isinstance(at, dict) and LATEST in at.values()) for at in each)
+    begins = starting.values() if isinstance(starting, dict) else [starting]
+    latest = any(at == "latest" or (isinstance(at, dict) and LATEST in at.values()) for at in begins)
     if stream is False and (latest or options["maxOffsetsPerTrigger"] is not None):
         msg = f"startingOffsets=latest (or {LATEST}) and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
         raise OptionError(msg)
