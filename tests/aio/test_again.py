@@ -444,6 +444,31 @@ def test_an_asynchronous_timed_out_may_complete_the_call() -> None:
     assert told.ended < 6.0
 
 
+@pytest.mark.parametrize("then", ["returns", "raises"])
+@pytest.mark.parametrize("first", ["collect", "fail"])
+def test_what_timed_out_says_first_counts(first: str, then: str) -> None:
+    """As of a call itself: it completes the call, and what it returns or raises behind that is late."""
+
+    class Twice(Callback):
+        async def timed_out(self, row: int, call: Call) -> Any:  # type: ignore[override]
+            self.complete(call, row)
+            if then == "raises":
+                raise ValueError(row)
+            return {"out": -1}
+
+    complete = {
+        "collect": lambda call, row: call.collect({"out": row}),
+        "fail": lambda call, _: call.fail(KeyError("gone")),
+    }
+    told = drive(Twice(complete[first]), [4], timeout=5.0, on_error="column")
+    assert told.counts.late == 1
+    if first == "collect":
+        assert told.outs == [4]
+    else:
+        assert told.outcomes[0].failure is not None
+        assert told.outcomes[0].failure.message == "timed_out: KeyError: 'gone'"
+
+
 def test_public_names_are_there() -> None:
     """What a user's function is annotated with, and what its query raises."""
     assert penstock.Call is Call

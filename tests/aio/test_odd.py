@@ -577,18 +577,20 @@ def test_rows_travel_to_other_processes() -> None:
 
 
 def test_keys_are_equal_where_sql_says_so() -> None:
-    """One zero, one NaN; and two instants of the hour that a clock goes through twice."""
+    """One zero, one NaN, also inside of arrays and structs; and two instants of the hour that a clock goes through twice."""
     zone = pa.timestamp("us", tz="America/New_York")
     first = 1730611800_000000
     batch = pa.record_batch(
         {
             "x": [0.0, -0.0, float("nan"), float("nan"), None],
             "at": pa.array([first, first + 3600_000000, first, first, None], pa.int64()).cast(zone),
+            "xs": [[0.0], [-0.0], [float("nan")], [float("nan")], None],
+            "s": [{"x": [-0.0]}, {"x": [0.0]}, {"x": [float("nan")]}, {"x": [float("nan")]}, {"x": None}],
         }
     )
     columns = Columns(batch)
     assert columns["at"][0] == columns["at"][1]
-    assert [len(set(columns.comparable(name))) for name in ("x", "at")] == [3, 3]
+    assert [len(set(columns.comparable(name))) for name in ("x", "at", "xs", "s")] == [3] * 4
 
 
 @pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 2, 1, 3], [3, 1], [1, 1, 3], [2, 0, 2], []])
