@@ -218,9 +218,9 @@ class Settling:
         completion.cancel()  # what comes for it now is late
         if failure is None:
             return result, None
-        told = FallbackError(f"timed_out: {described(failure)}")
-        told.__cause__ = failure
-        return None, told
+        error = FallbackError(f"timed_out: {described(failure)}")
+        error.__cause__ = failure
+        return None, error
 
     @staticmethod
     async def _completed(completion: asyncio.Future[Any]) -> tuple[Any, BaseException | None]:
