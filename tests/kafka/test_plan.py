@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost
+from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost, TopicNotThere
 from penstock.ingestion.topics import behind_of
 from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
@@ -191,7 +191,36 @@ def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
     start = planner.initial()
     del said.known["b"]
     planner.prepare_available_now()
-    assert plain(planner.latest(start)) == {"a": {"0": 5}}
+    end = planner.latest(start)
+    assert [(each.partition.topic, each.begin, each.end) for each in ranges(start, end)] == [("a", 0, 5)]
+    assert planner.latest(end) == end
+
+
+def test_topic_that_is_gone_stays_known(caplog: pytest.LogCaptureFixture) -> None:
+    """Who accepts losses goes on for good, told once; where the topic comes back goes on where it was, where it is another one, anew."""
+    partition = Partition("b", 0)
+    said = Said({"a": Topic("1", (0,)), "b": Topic("2", (0,))}, {Partition("a", 0): 5, partition: 9})
+    given = options(SERVERS, subscribe="a,b", failOnDataLoss="false")
+    planner = TopicPlanner(given, said)
+    at = planner.latest(planner.initial())
+    del said.known["b"]
+    for last in (6, 7):
+        said.last[Partition("a", 0)] = last
+        before, at = at, planner.latest(at)
+        assert [(each.partition.topic, each.begin, each.end) for each in ranges(before, at)] == [("a", last - 1, last)]
+    assert planner.latest(at) == TopicPlanner(given, said).latest(at) == at
+    assert (
+        sum("partition 0 of topic 'b' is gone" in record.getMessage() for record in caplog.records) == 2
+    )  # by each planner
+    said.last[partition] = 10
+    for topic, begin in ((Topic("2", (0,)), 9), (Topic("3", (0,)), 0)):
+        said.known["b"] = topic
+        (piece,) = ranges(at, planner.latest(at))
+        assert (piece.partition, piece.begin, piece.end, piece.id) == (partition, begin, 10, topic.id)
+    strict = TopicPlanner(options(SERVERS, subscribe="a,b"), said)
+    del said.known["b"]
+    with pytest.raises(TopicNotThere, match="partition 0 of topic 'b' is gone"):
+        strict.latest(at)
 
 
 def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:

@@ -627,3 +627,21 @@ def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> N
         assert caught.value.code == "PST-900"
         assert "Hush" not in caught.value.message
     assert stream.rest(start)[0] == [b"a"]
+
+
+def test_topic_deleted_under_a_query_that_accepts_losses(kafka: Kafka) -> None:
+    """It goes on without it as long as that is gone, and reads the one that comes in its place; the others lose nothing meanwhile."""
+    kept, gone = kafka.topic(), kafka.topic(partitions=2)
+    stream = Stream(kafka, subscribe=f"{kept},{gone}", failOnDataLoss="false")
+    kafka.send(kept, b"a")
+    kafka.send(gone, b"b", partition=1)
+    read_until, at = stream.rest(stream.initial())
+    assert sorted(read_until) == [b"a", b"b"]
+    kafka.delete(gone)
+    for value in (b"c", b"d"):
+        kafka.send(kept, value)
+        values, at = stream.rest(at)
+        assert values == [value]
+    kafka.topic(gone)
+    kafka.send(gone, b"e")
+    assert stream.rest(at)[0] == [b"e"]

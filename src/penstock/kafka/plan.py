@@ -51,6 +51,7 @@ class TopicPlanner:
         self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, tuple[str, End]] | None = None  # with the ids of topics
         self._resting = Resting(options["kafka"]["bootstrap.servers"])
+        self._missing: set[Partition] = set()  # that are gone, and were told
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
@@ -89,7 +90,9 @@ class TopicPlanner:
         """
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
-        at, begun = self._going_on(before, topics, partitions)
+        replaced_topics = self._replaced(before, topics)
+        gone = self._check_gone(before, partitions, replaced_topics)
+        at, begun = self._going_on(before, partitions, replaced_topics)
         begun = dict(at) if before.begins else begun
         ends = self._ends(at, topics)
         self._check_ends(at, ends)
@@ -97,20 +100,19 @@ class TopicPlanner:
             self._resting.see(at, ends, self._cluster)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
-        ids = {name: topic.id for name, topic in topics.items()}
-        if upto == before.next and _are_alike(before.ids, ids) and not before.begins:
+        ids = {partition.topic: before.ids.get(partition.topic, "") for partition in gone}
+        ids |= {name: topic.id for name, topic in topics.items()}
+        if upto | gone == before.next and _are_alike(before.ids, ids) and not before.begins:
             return start
         epochs = _epochs(ends) | _still_known(before, at, upto, begun)
-        planned = Positions(upto, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
+        planned = Positions(upto | gone, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
         return (replace(planned, zone=self._zone, sealed=True) if self._seals else planned).form()
 
     def _going_on(
-        self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]
+        self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return what is next in each partition, and where that is not what an offset says by itself."""
-        replaced = self._replaced(before, topics)
-        self._check_gone(before, partitions, replaced)
-        known = {partition.topic for partition in before.next} - replaced
+        known = {partition.topic for partition in before.next} - replaced_topics
         comes = self._options["assign"] is None  # else a partition that is new here was there, and not asked for
         firsts = self._cluster.firsts(partitions)
         at, begun = {}, {}
@@ -162,10 +164,16 @@ class TopicPlanner:
             self._lost(replaced(name, before.ids[name], topics[name].id))
         return names
 
-    def _check_gone(self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]) -> None:
-        """Look for partitions that were read and are no longer there, or are no longer asked for."""
+    def _check_gone(
+        self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
+    ) -> dict[Partition, int]:
+        """Look for partitions that were read and are no longer there, or are no longer asked for.
+
+        Return where those stand that are gone and still named, which is told once: a topic may come back.
+        """
         gone = sorted(set(before.next) - set(partitions))
         still = self._cluster.topics({partition.topic for partition in gone})
+        missing: dict[Partition, int] = {}
         for partition in gone:
             topic = still.get(partition.topic)
             if topic is not None and partition.number in topic.partitions:
@@ -175,12 +183,17 @@ class TopicPlanner:
                     before.next[partition],
                 )
             elif partition.topic not in replaced_topics:
-                msg = (
-                    f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
-                    f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
-                    f"checkpoint, {_HOW}"
-                )
-                self._lost(TopicNotThere(msg))
+                missing[partition] = before.next[partition]
+        for partition in sorted(set(missing) - self._missing):
+            msg = (
+                f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
+                f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
+                f"checkpoint, {_HOW}"
+            )
+            self._lost(TopicNotThere(msg))
+        self._missing = set(missing)
+        named = self._options["subscribe"] or self._options["assign"] or ()
+        return {partition: at for partition, at in missing.items() if partition.topic in named}
 
     def _lost(self, error: BrokerError) -> None:
         """Raise an error of data that is lost, or tell it."""
