@@ -636,7 +636,7 @@ def test_topic_deleted_under_a_query_that_accepts_losses(kafka: Kafka) -> None:
     kafka.send(kept, b"a")
     kafka.send(gone, b"b", partition=1)
     read_until, at = stream.rest(stream.initial())
-    assert sorted(read_until) == [b"a", b"b"]
+    assert set(read_until) == {b"a", b"b"}
     kafka.delete(gone)
     for value in (b"c", b"d"):
         kafka.send(kept, value)

@@ -100,8 +100,7 @@ class TopicPlanner:
             self._resting.see(at, ends, self._cluster)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
-        ids = {partition.topic: before.ids.get(partition.topic, "") for partition in gone}
-        ids |= {name: topic.id for name, topic in topics.items()}
+        ids = _ids(topics, before, gone)
         if upto | gone == before.next and _are_alike(before.ids, ids) and not before.begins:
             return start
         epochs = _epochs(ends) | _still_known(before, at, upto, begun)
@@ -293,6 +292,12 @@ def _counted(
     left = {partition: end - upto[partition] for partition, end in whole.items()}
     most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
     return OffsetCounts(read, sum(left.values()), {partition: left[partition] for partition in most})
+
+
+def _ids(topics: Mapping[str, Topic], before: Positions, gone: Collection[Partition]) -> dict[str, str]:
+    """Return the ids of topics, and those that topics had which are gone."""
+    of_gone = {partition.topic: before.ids.get(partition.topic, "") for partition in gone}
+    return of_gone | {name: topic.id for name, topic in topics.items()}
 
 
 def _are_alike(known: Mapping[str, str], ids: Mapping[str, str]) -> bool:
