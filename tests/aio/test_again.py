@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import dataclasses
 from datetime import datetime, timedelta, timezone
 from email.message import Message
@@ -173,6 +174,17 @@ def test_retry_after_is_found_in_errors_of_urllib() -> None:
     message = Message()
     message["retry-after"] = "17"
     assert retry_after(delay=1.0)(1, HTTPError("http://x", 429, "busy", message, None)) == 17.0
+
+
+@pytest.mark.skipif(not hasattr(builtins, "ExceptionGroup"), reason="Python 3.10 has no groups of errors")
+def test_retry_after_of_a_group_is_the_longest() -> None:
+    """Of several requests at a time each may have been refused; an error that is caused by a group is looked into, too."""
+    made: Any = vars(builtins)["ExceptionGroup"]
+    group = made(
+        "two", [ClientError({"Retry-After": "3"}), made("one", [wrapped(HttpError({"Retry-After": "17"}))]), KeyError()]
+    )
+    assert retry_after(delay=1.0)(1, group) == retry_after(delay=1.0)(1, wrapped(group)) == 17.0
+    assert retry_after(delay=1.0)(1, made("none", [KeyError()])) == 1.0
 
 
 def test_retry_after_may_be_a_date() -> None:
@@ -430,6 +442,31 @@ def test_an_asynchronous_timed_out_may_complete_the_call() -> None:
     assert told.outcomes[0].failure is not None
     assert "returned None" in told.outcomes[0].failure.message
     assert told.ended < 6.0
+
+
+@pytest.mark.parametrize("then", ["returns", "raises"])
+@pytest.mark.parametrize("first", ["collect", "fail"])
+def test_what_timed_out_says_first_counts(first: str, then: str) -> None:
+    """As of a call itself: it completes the call, and what it returns or raises behind that is late."""
+
+    class Twice(Callback):
+        async def timed_out(self, row: int, call: Call) -> Any:  # type: ignore[override]
+            self.complete(call, row)
+            if then == "raises":
+                raise ValueError(row)
+            return {"out": -1}
+
+    complete = {
+        "collect": lambda call, row: call.collect({"out": row}),
+        "fail": lambda call, _: call.fail(KeyError("gone")),
+    }
+    told = drive(Twice(complete[first]), [4], timeout=5.0, on_error="column")
+    assert told.counts.late == 1
+    if first == "collect":
+        assert told.outs == [4]
+    else:
+        assert told.outcomes[0].failure is not None
+        assert told.outcomes[0].failure.message == "timed_out: KeyError: 'gone'"
 
 
 def test_public_names_are_there() -> None:

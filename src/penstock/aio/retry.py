@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
 from penstock import clock
+from penstock.aio.outcome import leaves_of
 from penstock.arguments import check_arguments, check_done, is_number, named, whole
 from penstock.errors import OptionError
 
@@ -42,7 +43,8 @@ class Retry:
     - `delay` may be a function of the number of the attempt and its error (None if `on_result` did not want its result). The seconds
       that it returns are waited as they are. `retry_after` makes such a function, which waits as long as the service asks for.
     - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and an attempt that
-      timed out. `on_result` says which results are: a function of the list of outputs. When no attempt is left, the last result stands.
+      timed out. A group of errors, as `asyncio.TaskGroup` raises one, is of a type if all in it are. `on_result` says which results are: a
+      function of the list of outputs. When no attempt is left, the last result stands.
     - `budget` limits how many more calls a service gets while it is down: at most that fraction of the calls of a worker process are made
       again, besides ten that always are; up to a hundred are saved up while all goes well. Once it is spent, a call that fails has failed
       as if that had been its last attempt.
@@ -105,7 +107,7 @@ class Retry:
         if self.is_last(attempts):
             return False
         if isinstance(self.on, (type, tuple)):
-            return isinstance(error, self.on)
+            return isinstance(error, self.on) or all(isinstance(each, self.on) for each in leaves_of(error))
         return _answer("retry: on", self.on(error))
 
     def after_result(self, attempts: int, outputs: list[Any]) -> bool:
@@ -175,11 +177,17 @@ def _backed_off(delay: float, backoff: float, attempts: int, most: float) -> flo
 
 
 def _asked_for(error: BaseException) -> float | None:
-    """Return the seconds that a `Retry-After` of the error, or of what caused it, asks for; None if there is none."""
+    """Return the seconds that a `Retry-After` of the error, or of what caused it, asks for; None if there is none.
+
+    Of a group of errors the longest one counts.
+    """
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return None
+        leaves = leaves_of(cause)
+        if leaves != [cause]:
+            return max((seconds for seconds in map(_asked_for, leaves) if seconds is not None), default=None)
         for headers in _headers_of(cause):
             text = next((value for name, value in headers if str(name).lower() == "retry-after"), None)
             seconds = None if text is None else _seconds(str(text).strip())
