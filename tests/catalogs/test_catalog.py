@@ -521,6 +521,8 @@ def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]
     assert "expected one kind of table" in penstock("catalog", output.root).err
     assert "--interval is for --watch" in penstock("catalog", output.root, *table.flags, "--interval", "1s").err
     assert "is not there" in penstock("catalog", output.root / "no", *table.flags).err
+    assert "there are: s" in penstock("catalog", output.root, *table.flags, "--sink", "S").err, "it may be misspelt"
+    assert "sink='../s': expected" in penstock("catalog", output.root, *table.flags, "--sink", "../s").err
 
 
 @pytest.mark.slow

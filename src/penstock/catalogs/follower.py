@@ -32,6 +32,7 @@ from penstock.arguments import named
 from penstock.catalogs.footers import TableFile, table_file
 from penstock.catalogs.table import Overtaken, Unfit
 from penstock.errors import CatalogError, DependencyError, NotThere, OptionError, PenstockError, without_credentials
+from penstock.options.parsers import identifier
 from penstock.sink.events import PUBLISHED, EventLog, EventPosition
 from penstock.sink.existing import sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
@@ -279,10 +280,14 @@ def follower(
     if delta and catalog is not None:
         msg = "catalog is for iceberg: a table of Delta is where the output is; leave it out"
         raise OptionError(msg)
+    if sink is not None:
+        identifier(sink, "sink")
     storage, root = locate(dst, name="DST")
     entry = entry_at(storage, root)
     if entry is None or not entry.is_directory:
-        msg = f"path={root!r} is not there; expected the directory of an output"
+        msg = (
+            f"path={root!r} is {'not there' if entry is None else 'no directory'}; expected the directory of an output"
+        )
         raise OptionError(msg)
     return Follower(storage, root, _table(storage, root, iceberg, catalog), only=sink, skip=skip)
 

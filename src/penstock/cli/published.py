@@ -12,7 +12,7 @@ from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.cli.process import Stop, check_read, stop_signals
 from penstock.errors import OptionError
-from penstock.options.parsers import event_starting
+from penstock.options.parsers import event_starting, identifier
 from penstock.sink import eventrows
 from penstock.sink.published import Published
 from penstock.storage import locate
@@ -37,8 +37,9 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
     """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well, or nobody reads them."""
     storage, root = locate(dst, name="DST")
-    published = Published(storage, root, sink, remedy=_REMEDY)
+    published = Published(storage, root, sink if sink is None else identifier(sink, "--sink"), remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"), name="--from")
+    warn_of_absent(dst, sink)
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:
@@ -52,6 +53,17 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
                 at, printed = after, printed + 1
             at = _reached(at, behind, stop)
     return Answer({"ok": True, "path": root, "events": printed, "after": published.place(at)})
+
+
+def warn_of_absent(dst: str, sink: str | None) -> None:
+    """Say on stderr that a sink that is waited for has not written to DST yet: its name may be misspelt."""
+    storage, root = locate(dst, name="DST")
+    sinks = Published(storage, root).sinks()
+    if sink is not None and sink not in sinks:
+        there = ", ".join(sinks) or "none"
+        typer.echo(
+            f"warning: --sink {sink!r} is not in {root!r} yet, and nothing is known of it; there are: {there}", err=True
+        )
 
 
 def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
