@@ -204,7 +204,7 @@ def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
     from penstock.sink.sink import Sink  # looking for a keeper needs none of it, and it takes its time
 
-    options = parse(SINK, state["options"], what="sink")
+    options = parse(SINK, state["options"], what="sink", noted=True)
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, state["sink"])
     try:

@@ -139,7 +139,7 @@ class Sink:
         state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         note = noted(storage, state)
         try:
-            options = parse(SINK, {**note.options, "path": root}, what="sink")
+            options = parse(SINK, {**note.options, "path": root}, what="sink", noted=True)
             return Sink(storage, root, options, sink_id, note)
         except UsageError as error:  # the user of a command has not given them
             msg = (
