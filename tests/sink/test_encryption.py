@@ -94,7 +94,7 @@ def test_rows_wait_in_clear_only_by_their_users_word(output: Output) -> None:
     """`encryptTo` alone is refused, and says both ways; `encryptionKey=none` leaves staged files clear, and finished ones never."""
     with pytest.raises(OptionError, match="encryptionKey=none leaves them clear"):
         output.sink(encryptTo=READER)
-    with pytest.raises(OptionError, match="set encryptTo, too"):
+    with pytest.raises(OptionError, match="encryptionKey is for encryptTo"):
         output.sink(encryptionKey="none")
     sink = output.sink(**CLEAR)
     output.batch(sink, 0, {0: [SECRET]})

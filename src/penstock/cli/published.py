@@ -60,9 +60,9 @@ def warn_of_absent(dst: str, sink: str | None) -> None:
     storage, root = locate(dst, name="DST")
     sinks = Published(storage, root).sinks()
     if sink is not None and sink not in sinks:
-        there = ", ".join(sinks) or "none"
+        names = ", ".join(sinks) or "none"
         typer.echo(
-            f"warning: --sink {sink!r} is not in {root!r} yet, and nothing is known of it; there are: {there}", err=True
+            f"warning: --sink {sink!r} is not in {root!r} yet, and nothing is known of it; there are: {names}", err=True
         )
 
 

@@ -93,10 +93,8 @@ def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], writ
         if not any(_is_met(need, values, defaults) for need in needs):
             *others, last = needs
             either = f"{', '.join(others)} or {last}" if others else last
-            one = "one of them" if others else "it"
-            msg = (
-                f"{option.name} is for {either}, and means nothing without; set {one}, too, or leave {option.name} out"
-            )
+            which = "one of them" if others else "it"
+            msg = f"{option.name} is for {either}, and means nothing without; set {which}, too, or leave {option.name} out"
             raise OptionError(msg)
 
 
