@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(  # how the warnings of ours begin
     r"not read: |\d+ files lie in the future |Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: "
-    r"|onPublish=\S+ has not returned "
+    r"|onPublish=\S+ has not returned |partitionReady was set "
 )
 # What says nothing of why Spark does not start.
 _ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
