@@ -394,7 +394,7 @@ def test_what_waits_is_forgotten_when_the_option_is_left_out(days: Output) -> No
 
 
 def test_a_run_that_announces_nothing_any_more_says_so(days: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """Its rows come into a complete day, beside a `_SUCCESS` that readers go by; a run with the option, and one that never had it, are silent."""
+    """Its rows come into a complete day, beside a `_SUCCESS` that readers go by; a run with the option, or that never had it, is silent."""
     plain = {name: value for name, value in READY.items() if not name.startswith("partition")}
     run(days, days.sink(sink_id="other", **plain), 0, "30T10:00", "31T10:00")
     run(days, days.sink(**READY), 0, "30T10:00", "31T10:00")

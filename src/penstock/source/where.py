@@ -107,7 +107,7 @@ class Where:
         return b"\0".join(os.fsencode(text) for text in (self.root, *paths))
 
     def check(self, name: str) -> None:
-        """Raise `OptionError` if a path without wildcards is not there, or is no file, or one with some is the very name of what is there."""
+        """Raise `OptionError` for a path without wildcards that leads to nothing to read, and for one with some that is a name itself."""
         for rest in self.rests:
             names = [glob.literal for glob in rest]
             if None in names:
@@ -132,8 +132,8 @@ def check_repeatable(name: str, path: str, entry: Entry) -> None:
     """Raise `OptionError` for what is neither a directory nor a file, and would be passed over without a word if it lay in a directory."""
     if not entry.is_directory and not entry.is_file:
         msg = (
-            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read again after a "
-            "crash; write it to a file first"
+            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read "
+            "again after a crash; write it to a file first"
         )
         raise OptionError(msg)
 

@@ -32,8 +32,8 @@ def secret(reference: str, name: str) -> str:
         try:
             if not storage.stat(path).is_file:
                 msg = (
-                    f"{name}={reference!r}: there is a directory, a pipe or a device, and each process that needs it reads it anew; expected a "
-                    "file, or env:NAME of a variable"
+                    f"{name}={reference!r}: there is a directory, a pipe or a device, and each process that needs it reads it anew; "
+                    "expected a file, or env:NAME of a variable"
                 )
                 raise OptionError(msg)
             word = storage.read(path).rstrip(b"\r\n")
