@@ -10,7 +10,7 @@ import unicodedata
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from tests.support.keys import READER_KEY, encrypted
 from tests.support.storage_contract import put
 from tests.support.stores import Relay
 
+Form: TypeAlias = Literal["NFC", "NFD"]
 TEXT = pa.schema([("value", pa.string())])
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 BAD_FIELD = pa.field(
@@ -271,7 +272,7 @@ def test_what_names_no_file(names: Names, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(("written", "named"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_a_name_that_only_looks_like_that_of_a_file(names: Names, written: str, named: str) -> None:
+def test_a_name_that_only_looks_like_that_of_a_file(names: Names, written: Form, named: Form) -> None:
     """What macOS writes as two characters most others write as one: which of both there is, is told in letters that differ."""
     there, other = (unicodedata.normalize(form, "Z\u00fcrich.log") for form in (written, named))
     names.put(there, b"x\n")

@@ -72,7 +72,7 @@ def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str
 
 
 def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:
-    typer.echo(json.dumps(facts | {"after": after}) if as_json else printable(_line(facts)))
+    typer.echo(json.dumps(facts | {"after": after}) if as_json else "\t".join(map(printable, _cells(facts))))
 
 
 def as_facts(known: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +81,9 @@ def as_facts(known: dict[str, Any]) -> dict[str, Any]:
     return known | {"time": None if time_ns is None else moment(time_ns)}
 
 
-def _line(facts: Mapping[str, Any]) -> str:
+def _cells(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    time, event = facts["time"] or "-", facts["event"]
     if facts["path"] is None:
-        return f"{facts['time']}\t{facts['event']}\t{facts['bucket']}"
+        return time, event, facts["bucket"]
     rows = "rows unknown" if facts["rows"] is None else counted(facts["rows"], "row")
-    return f"{facts['time'] or '-'}\t{facts['event']}\t{facts['path']}\t{rows}\t{format_size(facts['size'])}"
+    return time, event, facts["path"], rows, format_size(facts["size"])
