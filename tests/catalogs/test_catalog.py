@@ -541,7 +541,7 @@ def test_watching(output: Output) -> None:
     assert (process.returncode, facts["ok"], facts["files"], facts["rows"]) == (0, True, 3, 3)
 
 
-def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_catalogues_that_are_none(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no table's name, no catalogue, or for the other kind, is told before anything is written."""
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
     output.root.mkdir()
@@ -551,6 +551,11 @@ def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.
         catalog(output.root, iceberg=TABLE, catalog="nobody")
     with pytest.raises(OptionError, match="expected a whole path"):
         catalog(output.root, iceberg=TABLE, catalog="sqlite:///catalog.db")
+    (tmp_path / "catalog.db").write_bytes(b"no database, " * 100)
+    with pytest.raises(
+        CatalogError, match=f"the catalogue of the table '{TABLE}' cannot be read .*not a database; see to that"
+    ):
+        catalog(output.root, iceberg=TABLE, catalog=f"sqlite:///{tmp_path}/catalog.db")
     with pytest.raises(OptionError, match="leave it out"):
         catalog(output.root, delta=True, catalog="x")
     monkeypatch.setattr(follower, "_LIBRARIES", {"delta": ("no_such_library",)})

@@ -221,11 +221,7 @@ class Follower:
             raise self._refusal(error) from error
 
     def _refusal(self, error: Exception) -> CatalogError:
-        msg = (
-            f"the table {self._table.name!r} cannot be read or written: {type(error).__name__}: {_first_line(error)}; see to that, and run "
-            "this again: what is in the table is not brought in twice"
-        )
-        return CatalogError(msg)
+        return _refused(f"table {self._table.name!r}", error)
 
     def _log(self, sink: str) -> EventLog:
         if sink not in self._logs:
@@ -233,6 +229,15 @@ class Follower:
             place = f"the ledger {directory!r}, which the table {self._table.name!r} follows,"
             self._logs[sink] = EventLog(Ledger(self._storage, directory, sink), sink, place, _REMEDY)
         return self._logs[sink]
+
+
+def _refused(what: str, error: Exception) -> CatalogError:
+    """Return as an error of ours what a library raises about a table, or the catalogue that it is in."""
+    msg = (
+        f"the {what} cannot be read or written: {type(error).__name__}: {_first_line(error)}; see to that, and run this again: what is in "
+        "the table is not brought in twice"
+    )
+    return CatalogError(msg)
 
 
 def _first_line(error: Exception) -> str:
@@ -301,7 +306,13 @@ def _table(storage: Storage, root: str, iceberg: str | None, catalog: Any) -> Ta
     from penstock.catalogs.iceberg import Iceberg, check_name, opened
 
     name = check_name(iceberg)
-    return Iceberg(opened(catalog, storage, root), name)
+    try:
+        return Iceberg(opened(catalog, storage, root), name)
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever a catalogue raises that is not there, or is damaged
+        what = f"catalogue of the table {name!r}"
+        raise _refused(what, error) from error
 
 
 def _check_libraries(extra: str) -> None:
