@@ -311,8 +311,8 @@ def _table(storage: Storage, root: str, iceberg: str | None, catalog: Any) -> Ta
     except PenstockError:
         raise
     except Exception as error:  # whatever a catalogue raises that is not there, or is damaged
-        what = f"catalogue of the table {name!r}"
-        raise _refused(what, error) from error
+        place = f"catalogue of the table {name!r}"
+        raise _refused(place, error) from error
 
 
 def _check_libraries(extra: str) -> None:
