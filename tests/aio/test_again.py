@@ -188,11 +188,23 @@ def test_retry_after_of_a_group_is_the_longest() -> None:
 
 
 def test_retry_after_may_be_a_date() -> None:
-    """It is waited until then, by our clock; a date that has passed is no wait."""
+    """Where the answer does not say when it was made, it is waited until then by our clock; a date that has passed is no wait."""
     now = datetime.fromtimestamp(clock.now_ns() / 1e9, timezone.utc)
     for away, least, most in ((30, 25.0, 31.0), (-30, 0.0, 0.0)):
         date = format_datetime(now + timedelta(seconds=away), usegmt=True)
         assert least <= retry_after()(1, HttpError({"Retry-After": date})) <= most
+
+
+@pytest.mark.parametrize("made", [HttpError, ClientError, Boto])
+@pytest.mark.parametrize("apart", [timedelta(hours=1), timedelta(hours=-1)])
+def test_a_date_of_a_service_whose_clock_is_another(made: Any, apart: timedelta) -> None:
+    """Both dates of an answer are of one clock: the wait is what lies between them, however wrong ours is."""
+    theirs = datetime.fromtimestamp(clock.now_ns() / 1e9, timezone.utc) + apart
+    dates = [format_datetime(theirs + timedelta(seconds=later), usegmt=True) for later in (0, 20, -20)]
+    says = retry_after()
+    assert says(1, made({"date": dates[0], "Retry-After": dates[1]})) == 20.0
+    assert says(1, made({"Date": dates[0], "Retry-After": dates[2]})) == 0.0
+    assert says(1, made({"Date": dates[0], "Retry-After": "7"})) == 7.0
 
 
 NO_YEAR = "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"

@@ -914,7 +914,7 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
         ({"mode": "merge", "keyColumns": "k,K"}, "compared with regard to case: 'k' is one"),
         ({"mode": "upsert", "keyColumns": "k,"}, 'each once, separated by commas.* "a,b" in double quotes'),
         ({"mode": "merge", "keyColumns": "k"}, "column 'v' is not a number"),
-        ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
+        ({"keyColumns": "k"}, "for mode=upsert or mode=merge"),
         ({"badRows": "ignore"}, "fail, quarantine"),
         ({"table": "x", "batchTable": '"x"'}, "is where rows of table='x' go"),
         ({"table": "x", "batchTable": "x_rejected", "badRows": "quarantine"}, "is where rows of table='x' go"),

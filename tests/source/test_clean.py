@@ -434,7 +434,7 @@ def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
         ({"cleanSource": "archive"}, "needs a sourceArchiveDir"),
         ({"cleanSource": "delete", "sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
         ({"sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
-        ({"retention": "1h"}, "cleanSource is off"),
+        ({"retention": "1h"}, "retention is for cleanSource=archive or cleanSource=delete"),
         ({"cleanSource": "delete", "emit": "files"}, "emit=files would take files away"),
         ({"cleanSource": "delete", "badFiles": "quarantine"}, "remove files of which badFiles=quarantine takes no row"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}/done"}, "would be read again"),

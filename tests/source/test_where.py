@@ -166,6 +166,16 @@ def test_paths_alone_are_enough(tree: Tree) -> None:
         tree.planner("a", "nope")
 
 
+def test_what_is_no_file_is_refused_where_a_path_names_it(tree: Tree) -> None:
+    """A pipe, as of `<(...)`, was read as an empty file, and the run ended well; among the files of a directory it is left out as ever."""
+    tree.put("a.txt")
+    os.mkfifo(tree.root / "pipe")
+    for paths in (("pipe",), ("a.txt", "pipe")):
+        with pytest.raises(OptionError, match="pipe' is a pipe, a socket or a device.*write it to a file first"):
+            tree.planner(*paths)
+    assert tree.read("") == ["a.txt"]
+
+
 @pytest.mark.parametrize(
     ("paths", "root"),
     [

@@ -141,7 +141,8 @@ def retry_after(
 ) -> Callable[[int, BaseException | None], float]:
     """Return a `delay` for `Retry` that waits as long as the service asks for in `Retry-After`, in seconds or as a date.
 
-    The header is looked for in the error and those that caused it, as httpx, requests, aiohttp and botocore have it; `longest` is
+    The header is looked for in the error and those that caused it, as httpx, requests, aiohttp and botocore have it. A date in it is
+    compared with the `Date` of the same answer, so the clock of this machine need not be right. `longest` is
     the most that is waited for it, whatever it says. Without one the wait is `delay`, times `backoff` for each further attempt, at
     most `max_delay`.
     """
@@ -189,8 +190,8 @@ def _asked_for(error: BaseException) -> float | None:
         if leaves != [cause]:
             return max((seconds for seconds in map(_asked_for, leaves) if seconds is not None), default=None)
         for headers in _headers_of(cause):
-            text = next((value for name, value in headers if str(name).lower() == "retry-after"), None)
-            seconds = None if text is None else _seconds(str(text).strip())
+            text = _first(headers, "retry-after")
+            seconds = None if text is None else _seconds(text, _first(headers, "date"))
             if seconds is not None:
                 return seconds
         cause = cause.__cause__ or cause.__context__
@@ -217,15 +218,32 @@ def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
         return None
 
 
-def _seconds(text: str) -> float | None:
-    """Return what the value of a `Retry-After` means from now on; None for what is none."""
+def _first(headers: list[tuple[Any, Any]], wanted: str) -> str | None:
+    """Return the value of the first header of this name, in small letters; None if there is none."""
+    return next((str(value).strip() for name, value in headers if str(name).lower() == wanted), None)
+
+
+def _seconds(text: str, date: str | None) -> float | None:
+    """Return what the value of a `Retry-After` means from now on; None for what is none.
+
+    A date is one of the service's clock, which may differ from ours: it is counted from the `date` of the same answer, where that has one.
+    """
     if _SECONDS.fullmatch(text):
         return float(text)
+    at = _since_1970(text)
+    if at is None:
+        return None
+    answered = None if date is None else _since_1970(date)
+    return max(at - (clock.now_ns() / 1e9 if answered is None else answered), 0.0)
+
+
+def _since_1970(date: str) -> float | None:
+    """Return the seconds since 1970 of a date of HTTP; None for what is none."""
     try:
-        at = parsedate_to_datetime(text)
+        at = parsedate_to_datetime(date)
     except (TypeError, ValueError, OverflowError):
         return None
-    return max(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp() - clock.now_ns() / 1e9, 0.0)
+    return at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp()
 
 
 def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a predicate returned

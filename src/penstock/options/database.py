@@ -12,7 +12,13 @@ DATABASE = (
     Option(
         "mode", "append", choice("append", "upsert", "merge"), "append; upsert by key; merge: add numbers up by key"
     ),
-    Option("keyColumns", None, names_of, "what tells rows apart in upsert and merge: names, separated by commas"),
+    Option(
+        "keyColumns",
+        None,
+        names_of,
+        "what tells rows apart in upsert and merge: names, separated by commas",
+        needs=("mode=upsert", "mode=merge"),
+    ),
     Option("createTable", "true", flag, "create the table from the schema when there is none"),
     Option("sinkId", None, identifier, "who writes: the key in batchTable; unset: the query id"),
     Option("batchTable", "penstock_batches", text, "the table of the last batch of each sink"),

@@ -84,12 +84,6 @@ def check_options(options: Options, storage: Storage, root: str) -> None:
             "cleanSource=archive needs a sourceArchiveDir: expected a directory outside of path, such as /data/archive"
         )
         raise OptionError(msg)
-    if mode != "archive" and directory:
-        msg = f"sourceArchiveDir={directory!r} is for cleanSource=archive, found cleanSource={mode}; leave one of them out"
-        raise OptionError(msg)
-    if mode == "off" and options["retention"]:
-        msg = "retention is how long files stay before they are cleaned, and cleanSource is off; set it to archive or delete"
-        raise OptionError(msg)
     _check_needed(options)
 
 

@@ -143,11 +143,6 @@ def check_plain(options: Options) -> None:
             f"`_bad` {schemas.BAD}; an ingest needs no column"
         )
         raise OptionError(msg)
-    if column is not None and not asked:
-        msg = (
-            f"badRecordColumn={column!r} has nothing to hold: set badRecords=quarantine, badFiles or changedFiles, too"
-        )
-        raise OptionError(msg)
     if options["quarantineLocation"] is not None:
         msg = "quarantineLocation is for an ingest: a query of your own takes what is set aside along, in its badRecordColumn"
         raise OptionError(msg)

@@ -113,9 +113,14 @@ class Where:
         """
         for rest in self.rests:
             names = [glob.literal for glob in rest]
+            if None in names:
+                continue
             path = "/".join([self.root, *(name for name in names if name is not None)])
-            if None not in names:
-                _check_kind(name, path, entry_at(self.storage, path))
+            entry = entry_at(self.storage, path)
+            if entry is None:
+                msg = f"{name}: {path!r} does not exist; expected a directory or a file to read"
+                raise OptionError(msg)
+            check_repeatable(name, path, entry)
         for text in self.literal:
             storage, path = locate(text)
             if entry_at(storage, path) is not None:
@@ -126,15 +131,12 @@ class Where:
                 raise OptionError(msg)
 
 
-def _check_kind(name: str, path: str, entry: Entry | None) -> None:
-    """Raise `OptionError` for what is no directory and no file; a stream's end is no end of a file, which could be read again."""
-    if entry is None:
-        msg = f"{name}: {path!r} does not exist; expected a directory or a file to read"
-        raise OptionError(msg)
+def check_repeatable(name: str, path: str, entry: Entry) -> None:
+    """Raise `OptionError` for a pipe, a socket or a device, which no replay can read again; inside a directory it would be skipped."""
     if not entry.is_directory and not entry.is_file:
         msg = (
-            f"{name}: {path!r} is a pipe, a socket or a device; expected a directory or a file to read, which a replay can read again: "
-            "write what comes out of it to a file first"
+            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read "
+            "again after a crash; write it to a file first"
         )
         raise OptionError(msg)
 
