@@ -504,11 +504,29 @@ def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.network().state == "problem"
 
 
-def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt TZ stands for UTC without a word; rules as POSIX has them are zones."""
-    for name, state in {"Europe/Berlin": "ok", "CET-1CEST,M3.5.0,M10.5.0/3": "ok", "Mars/Olympus": "note"}.items():
-        monkeypatch.setenv("TZ", name)
+@pytest.mark.parametrize(
+    ("named", "state"),
+    [
+        *(
+            (zone, "ok")
+            for zone in ("Europe/Berlin", "UTC", "GMT0", "EST5EDT", "<+03>-3", "CET-1CEST,M3.5.0,M10.5.0/3")
+        ),
+        *((zone, "note") for zone in ("Mars/Olympus", "utc", "PST", "Berlin", "+03:00", "Europe/Berlin ", " ")),
+        *((zone, "note") for zone in ("../../../etc/passwd", "/etc/passwd", "/etc", "/nowhere", "\udce9")),
+    ],
+)
+def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch, named: str, state: str) -> None:
+    """A misspelt TZ stands for UTC without a word, as does whatever else is no zone to the system; rules as POSIX has them are zones."""
+    for text in (named, f":{named}"):
+        monkeypatch.setenv("TZ", text)
         assert host.time_zone().state == state
+
+
+def test_time_zone_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a file of zones is a zone, as the C library has it."""
+    (tmp_path / "zone").write_bytes(b"TZif2" + b"\0" * 40)
+    monkeypatch.setenv("TZ", f":{tmp_path}/zone")
+    assert host.time_zone().state == "ok"
 
 
 def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
