@@ -265,6 +265,7 @@ def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
     for transform, message in (
         ("no.such:thing", "cannot be loaded"),
         ("", "cannot be loaded"),
+        ("__main__:upper", "cannot be loaded: .* put it in a module of its own"),
         (lambda batch: 7, "expected a pyarrow.RecordBatch"),
         (lambda batch: pa.Table.from_batches([batch]), "returned Table; expected a pyarrow.RecordBatch"),
         (lambda batch: batch.nothing, "fails on an empty batch.*AttributeError"),

@@ -12,7 +12,6 @@ Nothing here makes the one of the other.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -385,9 +384,8 @@ def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
 
 def named(transform: str) -> Applied:
     """Return the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
-    module, _, name = transform.partition(":")
     try:
-        return _applicable(getattr(importlib.import_module(module), name))
+        return _applicable(functions.loaded(transform))
     except Exception as error:  # importing a user's module may raise anything
         raise _not_loaded(transform, error) from error
 

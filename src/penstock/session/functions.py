@@ -29,9 +29,8 @@ def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
 
 def named(text: str, option: str) -> Callable[..., Any]:
     """Return the function that a live caller has named as `module:function` by an option. `OptionError` if there is none."""
-    module, _, name = text.partition(":")
     try:
-        function: Any = getattr(importlib.import_module(module), name)
+        function = loaded(text)
     except Exception as error:  # importing a user's module may raise anything
         msg = (
             f"{option}={text!r} cannot be loaded: {type(error).__name__}: {error}; expected module:function, of a module that the driver's "
@@ -43,6 +42,15 @@ def named(text: str, option: str) -> Callable[..., Any]:
         raise OptionError(msg)
     called: Callable[..., Any] = function
     return called
+
+
+def loaded(text: str) -> Any:  # noqa: ANN401 - what users gave
+    """Return what `module:name` is; raises whatever the import does, and `ImportError` for what processes of Spark's could not import."""
+    module, _, name = text.partition(":")
+    if module == "__main__":
+        msg = "what a notebook or a script defines itself cannot be imported by the processes of Spark; put it in a module of its own"
+        raise ImportError(msg)
+    return getattr(importlib.import_module(module), name)
 
 
 def told(text: str) -> Callable[[list[dict[str, Any]]], object]:
