@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 from itertools import cycle, islice
@@ -212,7 +213,11 @@ def test_what_asks_for_pandas_is_refused_without_it(spark: SparkSession, monkeyp
     async def call(row: Any) -> Any:
         return row
 
-    for make in (lambda: penstock.read_files(frame), lambda: penstock.async_map(frame, call, schema="a string")):
+    made: list[Callable[[], DataFrame]] = [
+        lambda: penstock.read_files(frame),
+        lambda: penstock.async_map(frame, call, schema="a string"),
+    ]
+    for make in made:
         with pytest.raises(DependencyError, match=r"only where there is pandas \(.*\); pip install 'pandas>="):
             make()
 
