@@ -21,10 +21,17 @@ def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
 
 
 def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
-    """Return what was packed."""
+    """Return what was packed; `OptionError` if it is of a module that this process cannot import, as workers may not."""
     from pyspark import cloudpickle
 
-    return cloudpickle.loads(base64.b64decode(text))
+    try:
+        return cloudpickle.loads(base64.b64decode(text))
+    except ModuleNotFoundError as error:
+        msg = (
+            f"a function that was given needs {error.name!r}, which Spark's workers cannot import: they look in what is installed, in the "
+            "current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before Spark is started"
+        )
+        raise OptionError(msg) from error
 
 
 def named(text: str, option: str) -> Callable[..., Any]:
