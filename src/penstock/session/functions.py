@@ -28,8 +28,9 @@ def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
         return cloudpickle.loads(base64.b64decode(text))
     except ModuleNotFoundError as error:
         msg = (
-            f"a function that was given needs {error.name!r}, which Spark's workers cannot import: they look in what is installed, in the "
-            "current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before Spark is started"
+            f"a function that was given needs {error.name!r}, which Spark's workers cannot import: they look in what is installed, in "
+            "the current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before Spark "
+            "is started"
         )
         raise OptionError(msg) from error
 
