@@ -29,8 +29,8 @@ def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
     except ModuleNotFoundError as error:
         msg = (
             f"a function that was given needs {error.name!r}, which Spark's workers cannot import: they look in what is installed, in "
-            "the current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before Spark "
-            "is started"
+            "the current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before "
+            "Spark is started"
         )
         raise OptionError(msg) from error
 
