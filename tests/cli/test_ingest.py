@@ -376,7 +376,7 @@ def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str], monke
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device here is always full")
 def test_a_log_that_is_full_does_not_stop_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning that could not be passed on ended what empties the JVM's pipe: at 64 KiB more the JVM stood still, and the watch with it."""
+    """A warning that could not be passed on ended what empties the JVM's pipe: 64 KiB later the JVM stood still, and the watch, too."""
     monkeypatch.setattr(process, "_said", said := process._Said())
     stderr = os.dup(2)
     try:
