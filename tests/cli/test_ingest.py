@@ -379,6 +379,23 @@ def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str], monke
     assert seen == "warning: not read: x (1 file): too late\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device here is always full")
+def test_a_log_that_is_full_does_not_stop_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that could not be passed on ended what empties the JVM's pipe: 64 KiB later the JVM stood still, and the watch, too."""
+    monkeypatch.setattr(process, "_said", said := process._Said())
+    stderr = os.dup(2)
+    try:
+        with open("/dev/full", "wb") as full:
+            os.dup2(full.fileno(), 2)
+        writing = said.pipe()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    with open(writing, "wb") as pipe:
+        pipe.write(b"not read: x (1 file): too late\nand more\n")
+    assert said.whole() == ["not read: x (1 file): too late", "and more"]
+
+
 def test_last_words_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure of a busy machine: a JVM had said why it did not start, and nobody had read it yet."""
     monkeypatch.setattr(process, "_said", said := process._Said())

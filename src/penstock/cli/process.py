@@ -245,7 +245,10 @@ def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
             text = line.decode("utf-8", "replace")
             last_lines.append(text)
             if _OURS.match(text):
-                _write(errors, f"warning: {text}")
+                with contextlib.suppress(
+                    OSError
+                ):  # of a log that is full: the JVM would stand still if nobody emptied the pipe
+                    _write(errors, f"warning: {text}")
 
 
 @contextlib.contextmanager

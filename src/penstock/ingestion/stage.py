@@ -12,7 +12,6 @@ here turns one into the other.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -386,10 +385,9 @@ def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
 
 
 def named(transform: str) -> Applied:
-    """Load the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
-    module, _, name = transform.partition(":")
+    """Return the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
     try:
-        return _applicable(getattr(importlib.import_module(module), name))
+        return _applicable(functions.loaded(transform))
     except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         raise _not_loaded(transform, error) from error
 
