@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TemplateError
+from penstock.formats.schema import UTC_MICROS
+from penstock.formats.zones import UTC, local_times, rules
 from penstock.sink.names import directives
 from penstock.sink.ready import ZONES_AHEAD_US, Progress
 
@@ -34,6 +36,7 @@ _SPANS = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LOCAL_BEHIND_US = 12 * 3_600_000_000  # a local time may be that far behind UTC
 
 
@@ -87,19 +90,18 @@ class TimeBuckets:
         local = self._local(time_us)
         smaller = _UNITS[_UNITS.index(self.unit) + 1 :]
         begin = reduce(_floored, smaller, local.replace(microsecond=0))
+        clock = timezone.utc if self.zone is None else rules(self.zone)
         try:
             end = _next(begin, self.unit)
+            moments = [end.replace(tzinfo=clock, fold=fold).astimezone(timezone.utc) for fold in (0, 1)]
         except (OverflowError, ValueError):
             return None
-        moment = pa.scalar(end, pa.timestamp("us"))
-        if self.zone is not None:
-            moment = pc.assume_timezone(moment, self.zone, ambiguous="latest", nonexistent="latest")
-        return int(moment.value) + self.behind_us
+        return (max(moments) - _EPOCH) // timedelta(microseconds=1) + self.behind_us
 
     def _local(self, time_us: int) -> datetime:
-        """Return a time as its zone's clocks show it, by the library that names buckets: Arrow's has no summer behind 2037."""
-        moment = pa.scalar(time_us, pa.timestamp("us", tz=self.zone))
-        local: datetime = (moment if self.zone is None else pc.local_timestamp(moment)).as_py()
+        """Return a time as its zone's clocks show it, by the same rules as buckets are named."""
+        moment = pa.array([time_us], UTC_MICROS)
+        local: datetime = local_times(moment, self.zone or UTC)[0].as_py()
         return local
 
 
