@@ -110,7 +110,7 @@ def test_types_of_others(case: str) -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("digits", [10, 18, 25, 38])
 def test_decimals_of_more_digits_than_the_file_says(digits: int, *, inside: bool) -> None:
-    """A writer that keeps to no precision: such a file is bad, as for Spark, whose reader wraps those of more than 64 bits; at any depth."""
+    """A writer that keeps to no precision: such a file is bad, at any depth. Spark refuses it, too, or wraps what has more than 64 bits."""
     kind: Any = logical("bytes", "decimal", precision=9, scale=2)
     wanted: pa.DataType = pa.decimal128(9, 2)
     value: Any = (10 ** (digits - 1)).to_bytes(17, "big", signed=True)

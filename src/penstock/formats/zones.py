@@ -105,9 +105,9 @@ def local_times(moments: pa.Array, zone: str) -> pa.Array:
 
 def _ruled(seconds: Seconds, clock: tzinfo) -> Seconds:
     """Return the offset of each instant in microseconds, by the rules of a zone, which are asked once for each second that there is."""
-    each, places = np.unique(seconds, return_inverse=True)
-    beyond = -(-np.maximum(each - _LATEST, 0) // _CYCLE) * _CYCLE  # rules are the same in each cycle
-    asked = np.maximum(each - beyond, _EARLIEST).tolist()
+    distinct, places = np.unique(seconds, return_inverse=True)
+    beyond = -(-np.maximum(distinct - _LATEST, 0) // _CYCLE) * _CYCLE  # rules are the same in each cycle
+    asked = np.maximum(distinct - beyond, _EARLIEST).tolist()
     offsets = [(_EPOCH + timedelta(seconds=second)).astimezone(clock).utcoffset() for second in asked]
     return np.array([round((offset or timedelta()).total_seconds()) for offset in offsets], np.int64)[places] * _MICROS
 

@@ -125,7 +125,6 @@ class _Comparison:
         sides = self._sides(feeds, views, [(feeds[0].read_by(way), read_so) for way, read_so in ways.items()], progress)
         self.notes += [note for view in views for note in view.head.account.told()]
         set_aside = self._set_aside(views)
-        rows = sum(view.head.total_rows for view in views)
         changed = ", ".join(sorted(_ROWS.intersection(name for view in views for name in view.sink.note.changed)))
         otherwise = f"an earlier run had another {changed}: such runs need a DST each for --source"
         try:
@@ -134,11 +133,8 @@ class _Comparison:
             if not changed:
                 raise
             _refuse(f"records were not compared: {error.message.partition('; ')[0]}; {otherwise}")
-        if feeds[0].as_lines and of_output.records - set_aside > rows:
-            lines = f"{of_output.records - set_aside:,} lines of {rows:,} rows"
-            self.notes.append(
-                f"text was compared line by line, and counted so: {lines}, some of which have line breaks in them"
-            )
+        if feeds[0].as_lines:
+            self._note_lines(of_output.records - set_aside, views)
         proved = of_source == of_output
         reason = "the output does not hold exactly the records that were read" + (f"; {otherwise}" if changed else "")
         return SourceCheck(
@@ -154,6 +150,14 @@ class _Comparison:
             examples=() if proved else tuple(examples(sides)),
             set_aside=set_aside,
         )
+
+    def _note_lines(self, lines: int, views: list[SinkView]) -> None:
+        """Note that there are more lines than rows, as where rows have line breaks in them."""
+        rows = sum(view.head.total_rows for view in views)
+        if lines > rows:
+            self.notes.append(
+                f"text was compared line by line, and counted so: {lines:,} lines of {rows:,} rows, some of which have line breaks in them"
+            )
 
     def _note_places(self, feeds: list[Feed], views: list[SinkView]) -> None:
         """Have the feeds know, and note, whether it can be compared where rows lie."""
