@@ -57,7 +57,7 @@ takes a note along (`leave`), which Python prints on a line of its own behind th
 
 ::
 
-    penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected one JSON object on a line
+    penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected a record that is one JSON object
     (penstock {"code": "PST-201", "length": 83, "fields": {"path": "/data/a.json", "offset": 8}})
 
 `of` looks for the last such line that is right: the `length` characters in front of it are the message, whatever they are,

@@ -196,10 +196,10 @@ class Stage:
 
     @property
     def plain_text(self) -> bool:
-        """Tell whether lines pass unchanged."""
-        if self.carrier is not None and not self.carrier.passes_lines:
-            return False
+        """Tell whether lines pass unchanged. They do not if another separator ends a record, which may then have several lines."""
         fmt = self.reading.format
+        if fmt.line_sep not in {None, b"\n"} or (self.carrier is not None and not self.carrier.passes_lines):
+            return False
         one_column = len(fmt.schema) == 1  # further columns are those that directories name
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
