@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _OURS = re.compile(  # how the warnings of ours begin; what comes first may be a path
     r"not read: |\d+ files lie (in the future|further behind the cursor) |\d+ files of .+ that were read stay, "
-    r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned |partitionReady was set "
+    r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned "
+    r"|partitionReady was set "
     r"|sink '.+' of .+ names its files as sink "
     r"|['\"].+['\"](: its first \d+ bytes were read | was read and cannot be cleaned| was (replaced|cut|removed) | has a _spark_metadata)"
     r"|['\"].+['\"] is (not there; it is waited for|there, and is read)"
