@@ -1,8 +1,7 @@
-"""What stands here for options that people know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
+"""What replaces options that users know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
 
-An option that is unknown here and known there is refused with what is here instead, or why there is nothing. The nearest
-name among ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours goes from
-here.
+An option that is unknown here and known there is refused with what replaces it, or the reason why nothing does. The nearest name among
+ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours is removed from here.
 """
 
 from __future__ import annotations
@@ -190,7 +189,7 @@ _KAFKA = {
     "maxRecordsPerPartition": "minPartitions cuts a batch in more tasks",
 }
 
-# By the word for what is being set up, as in `options.parse`.
+# The keys are the words for what is being set up, as in `options.parse`.
 KNOWN_ELSEWHERE = {
     "source": _READ | {f"cloudFiles.{name}": instead for name, instead in _AUTO_LOADER.items()},
     "sink": _WRITTEN,
@@ -199,11 +198,11 @@ KNOWN_ELSEWHERE = {
 }
 _PREFIX = "cloudfiles."
 _OTHER_SIDE = {"source": ("sink", _WRITING), "sink": ("source", _READING)}
-_AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
+_AS = {"batch read": "source", "batch write": "sink"}  # batches get the answers of these
 
 
 def advice(name: str, what: str) -> tuple[str, str] | None:
-    """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
+    """Return how an option is written elsewhere, and what replaces it here; None if it is not known there either."""
     side = _AS.get(what, what)
     known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(side, {}).items()}
     if what == "source" and name.lower().startswith(_PREFIX) and name.lower() not in known:

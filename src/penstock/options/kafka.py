@@ -1,6 +1,6 @@
-"""The options of topics of Kafka, `format("penstock-kafka")`: those of Spark's own connector, but for what would lose records in silence.
+"""The options of topics of Kafka, `format("penstock-kafka")`: those of Spark's own connector, except those that silently lose records.
 
-What else is said of topics, their address and what is for the client, is in `options.topics`.
+Everything else that users say about topics, their address and the options of the client, is in `options.topics`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from penstock.options.parsers import choice, count, duration_ns, flag, text
 
 LATEST, EARLIEST = -1, -2  # in place of an offset
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")  # one way to write each number: of two of a partition one would be lost
+# Only one way to write each number: of two entries for one partition one would be lost.
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
 _MOMENT = re.compile(r"[0-9]{1,15}")
 _OFFSET_MAX = (1 << 63) - 1
-_LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds of a question's time
+_LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds for the timeout of a request
 
 
 def names_of_topics(value: str, name: str) -> tuple[str, ...]:
-    """Return the names of topics, each once, in order."""
+    """Return the names of topics, each once, sorted."""
     names = tuple(part.strip() for part in value.split(","))
     for topic in names:
         if not _NAME.fullmatch(topic):
@@ -51,12 +52,12 @@ def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
 
 
 def starting_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `earliest`, `latest`, or the form of JSON with an offset for each partition; -2 is earliest, -1 latest."""
+    """Return `earliest`, `latest`, or the JSON object with an offset for each partition; -2 is earliest, -1 latest."""
     return _offsets(value, name, ("earliest", "latest"), EARLIEST)
 
 
 def ending_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `latest`, or the form of JSON with an offset for each partition; -1 is latest."""
+    """Return `latest`, or the JSON object with an offset for each partition; -1 is latest."""
     return _offsets(value, name, ("latest",), LATEST)
 
 
@@ -83,7 +84,7 @@ def moment(value: str, name: str) -> int:
 
 
 def moments(value: str, name: str) -> dict[str, Any]:
-    """Return the form of JSON with a time for each partition, in milliseconds since 1970."""
+    """Return the JSON object with a time for each partition, in milliseconds since 1970."""
     form = _json(value)
     if not isinstance(form, dict) or not form or not all(_is_offsets_of_partitions(item, 0) for item in form.items()):
         msg = (
@@ -95,7 +96,7 @@ def moments(value: str, name: str) -> dict[str, Any]:
 
 
 def patience_ns(value: str, name: str) -> int:
-    """Return for how long brokers may be silent, in nanoseconds."""
+    """Return how long brokers may be silent, in nanoseconds."""
     nanoseconds = duration_ns(value, name)
     if not _LEAST_NS <= nanoseconds <= _MOST_NS:
         msg = f"{name}={value!r}: expected 1ms to 1h, such as 2m"
@@ -111,7 +112,7 @@ def _json(value: str) -> Any:  # noqa: ANN401 - whatever was written
 
 
 def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; `ValueError` if it says something twice, of which one would be lost."""
+    """Return an object of JSON; `ValueError` if a key occurs twice, because one of its values would be lost."""
     form = dict(members)
     if len(form) < len(members):
         raise ValueError
