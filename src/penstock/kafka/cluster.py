@@ -125,7 +125,7 @@ class Cluster:
         return {name: end.offset for name, end in ends.items()}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
-        """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the last one."""
+        """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the offset after its last record."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))

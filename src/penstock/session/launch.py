@@ -210,7 +210,7 @@ def _set(variables: dict[str, str | None]) -> None:
 def _gateway() -> Any:  # noqa: ANN401 - py4j's
     from pyspark import SparkContext
 
-    return SparkContext._gateway  # noqa: SLF001 - the only way to know of a JVM
+    return SparkContext._gateway  # noqa: SLF001 - the only way to find out whether there is a JVM
 
 
 def _has_jvm() -> bool:

@@ -169,7 +169,7 @@ def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> tuple[dict[str,
 
 
 def _checkpoint_files() -> dict[str, str]:
-    """Return the setting for checkpoint files, for the Spark whose classes are known."""
+    """Return the setting for checkpoint files, for Spark versions whose class names are known."""
     import pyspark
 
     package = "org.apache.spark.sql.execution.streaming.checkpointing"

@@ -77,7 +77,7 @@ _ALONE = {
 
 
 def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str) -> None:
-    """Raise `OptionError` for what cannot be followed."""
+    """Raise `OptionError` if files cannot be followed with these options, in this format, or on this storage."""
     if not options["follow"]:
         if "closeAfter" in options.given:
             msg = "closeAfter is for follow=true, found follow=false; set it, or leave closeAfter out"

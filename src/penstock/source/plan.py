@@ -88,7 +88,7 @@ class BatchLimits:
     size: int | None
 
     def allow(self, files: int, room: int | None) -> bool:
-        """Tell whether a batch of so many files that has `room` bytes left may have another split."""
+        """Tell whether a batch that has `files` files already, and room for `room` more bytes, may have another split."""
         return (self.files is None or files < self.files) and (room is None or room > 0)
 
 

@@ -108,7 +108,7 @@ class CrashDisk:
         self._next_descriptor = 3
         self.calls = 0
 
-    # -- what os has -----------------------------------------------------------------------------------------------
+    # -- functions of os -------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         """Open or create."""

@@ -37,7 +37,7 @@ _MS = 1_000_000
 
 @dataclass(frozen=True)
 class Inode:
-    """A file (`data`) or a directory (None). `synced` bytes are durable; `open` while somebody, perhaps dead, has its lease."""
+    """A file (`data`) or a directory (None). `synced` bytes are durable; `open` while a process, perhaps a dead one, has its lease."""
 
     data: bytes | None = field(repr=False)
     modified_ms: int
@@ -80,7 +80,7 @@ class CrashHdfs:
         """Return a storage on this HDFS, of the class for real ones."""
         return HdfsStorage(system=self)
 
-    # -- what an HDFS has --------------------------------------------------------------------------------------------
+    # -- calls of an HDFS --------------------------------------------------------------------------------------------
 
     def create(self, path: str, mode: int, replicas: int = 0) -> _BlockWriter:  # noqa: ARG002 - permissions and replicas are not simulated
         """Create the file, open."""
@@ -172,7 +172,7 @@ class CrashHdfs:
         """Set the permissions, which nothing in this HDFS checks."""
         self.stat(path)
 
-    # -- what its writers ask for ------------------------------------------------------------------------------------
+    # -- calls of its writers ----------------------------------------------------------------------------------------
 
     def append_to(self, writer: _BlockWriter, data: bytes) -> int:
         """Append to the writer's file."""

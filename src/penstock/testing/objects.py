@@ -86,7 +86,7 @@ class ObjectStore:
         """Return a storage on this store, of the class for real ones."""
         return ObjectStorage(system=self)
 
-    # -- what a store has --------------------------------------------------------------------------------------------
+    # -- calls of a store --------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, token: str) -> None:
         """Store the object whole if the key is free."""

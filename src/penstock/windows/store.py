@@ -66,7 +66,7 @@ class WindowStore:
         self._writer = Writer(self._directory, segment_size=segment_size, whole=whole, storage=self._storage)
         try:
             self._find()
-        except BaseException:  # whatever it is, the lock must not outlive it
+        except BaseException:  # whatever the error is, the lock must not outlive it
             self._writer.close()
             raise
 
