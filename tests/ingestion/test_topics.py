@@ -146,7 +146,7 @@ def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_
 )
 def test_address_that_is_none(src: str, tmp_path: Path) -> None:
     """An address without brokers, with a password, or with what is no topic is told, and the password is not."""
-    with pytest.raises(OptionError, match="kafka://broker:9092/topic|no name of a topic") as raised:
+    with pytest.raises(OptionError, match="kafka://broker:9092/topic|is not a topic name") as raised:
         check(src, str(tmp_path / "out"), source={}, sink={"format": "parquet"})
     assert "u:p" not in str(raised.value)
 

@@ -38,7 +38,7 @@ _TOLD_MISTAKES = 10
 _TIME = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 _TIMES = {"startingOffsets": "startingOffsetsByTimestamp", "endingOffsets": "endingOffsetsByTimestamp"}
 _log = logging.getLogger("penstock.kafka")
-_HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
+_HOW = "or set failOnDataLoss=false, which continues with what is there and says what was skipped"
 
 
 class TopicPlanner:
@@ -70,7 +70,7 @@ class TopicPlanner:
             if begin.next.get(partition, 0) > at:
                 msg = (
                     f"the batch would begin at offset {begin.next[partition]} of {partition}, and end at {at}; expected startingOffsets "
-                    "that are not behind endingOffsets, nor behind what there is"
+                    "that are not after endingOffsets, nor after the end of the partition"
                 )
                 raise OptionError(msg)
         return begin.form(), replace(positions, epochs=_epochs(ends)).form()
@@ -322,10 +322,10 @@ def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
 def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
     """Return the error for records that replaced others, before `at`."""
     msg = (
-        f"partition {partition.number} of topic {partition.topic!r} has records in front of offset {at} that are later than epoch {epoch}, "
+        f"partition {partition.number} of topic {partition.topic!r} has records before offset {at} that are later than epoch {epoch}, "
         f"expected those that were there when {at} was planned: the partition was cut when its leader changed (an unclean election, or a "
-        "broker that came back without its data), and others stand in their place; give the query a new checkpoint, with startingOffsets "
-        f"in front of the cut, {_HOW}"
+        "broker that came back without its data), and others are in their place; give the query a new checkpoint, with startingOffsets "
+        f"before the cut, {_HOW}"
     )
     return RecordsReplaced(msg, topic=partition.topic, partition=partition.number, offset=at, epoch=epoch)
 
@@ -334,9 +334,9 @@ def undecided(partition: Partition, end: int, stable: int, seconds: float, given
     """Return the error for a range that cannot be read because a transaction is open from offset `stable` on."""
     msg = (
         f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open from offset {stable} on, and was for "
-        f"{seconds:g} s; expected it to end, because what is behind it, up to {end}, was planned and cannot be read before that: wait for "
-        "its producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
-        f"timeout; {whose(partition, stable, given['bootstrap.servers'])}"
+        f"{seconds:g} s; expected it to end, because what comes after it, up to {end}, was planned and cannot be read before that: "
+        "wait for its producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or "
+        f"set a larger timeout; {whose(partition, stable, given['bootstrap.servers'])}"
     )
     return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)
 

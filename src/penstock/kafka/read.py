@@ -173,7 +173,7 @@ def _headers(messages: list[Message], unheld: _UnheldValues) -> list[Any]:
                 raise
             unheld.tell(
                 messages[len(headers)],
-                "found a header whose name is no UTF-8, which the client cannot give; expected text",
+                "found a header whose name is not UTF-8, which the client cannot give; expected text",
             )
             headers.append(None)
     return headers
@@ -438,7 +438,7 @@ def _check_order(at: int, reached: Any, wanted: Range) -> None:  # noqa: ANN401 
     """Raise `BrokerError` for records before `at`, or not in rising order: they came before, or the topic is not what it was."""
     if reached[0] < at or not (np.diff(reached) > 0).all():
         msg = (
-            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or one behind it out of "
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or a later one out of "
             f"order, expected rising ones from {at} on; start the query again, which reads the range anew"
         )
         raise BrokerError(msg)

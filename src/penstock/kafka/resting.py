@@ -65,7 +65,7 @@ class Resting:
     def _words(self, partition: Partition, offset: int, written: int, seconds: float) -> str:
         return (
             f"transaction open: partition {partition.number} of topic {partition.topic!r} has been read up to offset {offset} for "
-            f"{seconds:.0f} s; what is written behind it, up to offset {written}, waits for a transaction to end, and the query with it; "
+            f"{seconds:.0f} s; what is written after it, up to offset {written}, waits for a transaction to end, and the query with it; "
             f"{whose(partition, offset, self._servers)}"
         )
 

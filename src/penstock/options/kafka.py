@@ -27,7 +27,7 @@ def names_of_topics(value: str, name: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in value.split(","))
     for topic in names:
         if not _NAME.fullmatch(topic):
-            msg = f"{name}={value!r}: {topic!r} is no name of a topic; expected letters, digits, '.', '_' or '-', such as orders,payments"
+            msg = f"{name}={value!r}: {topic!r} is not a topic name; expected letters, digits, '.', '_' or '-', such as orders,payments"
             raise OptionError(msg)
     return tuple(sorted(set(names)))
 
@@ -37,7 +37,7 @@ def pattern_of_topics(value: str, name: str) -> str:
     try:
         re.compile(text(value, name))
     except re.error as error:
-        msg = f"{name}={value!r} is no regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
+        msg = f"{name}={value!r} is not a regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
         raise OptionError(msg) from error
     return value
 
@@ -144,13 +144,16 @@ KAFKA = (
     Option("startingTimestamp", None, moment, "a new query begins with the first records of this time or later"),
     Option("startingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
     Option(
-        "startingOffsetsByTimestampStrategy", "error", choice("error", "latest"), "of a partition without such a record"
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        choice("error", "latest"),
+        "for a partition without such a record",
     ),
-    Option("endingTimestamp", None, moment, "a batch ends in front of the first records of this time or later"),
+    Option("endingTimestamp", None, moment, "a batch ends before the first records of this time or later"),
     Option("endingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
     Option("maxOffsetsPerTrigger", None, count, "at most that many offsets a batch, over all partitions"),
     Option("minPartitions", None, count, "tasks of a batch at least, as far as it has that many offsets"),
-    Option("failOnDataLoss", "true", flag, "fail where records are gone, or go on behind them with a warning"),
+    Option("failOnDataLoss", "true", flag, "fail if records are gone, or continue after them with a warning"),
     Option("includeHeaders", "false", flag, "a column with the headers"),
     Option("timeout", "2m", patience_ns, "how long brokers may give no answer before that fails"),
 )

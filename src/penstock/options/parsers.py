@@ -33,7 +33,7 @@ def any_text(value: str, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        msg = f"{name}={value!r} is no text: expected characters in UTF-8, whatever the encoding of the files"
+        msg = f"{name}={value!r} is not text: expected characters in UTF-8, whatever the encoding of the files"
         raise OptionError(msg) from error
     return value
 
@@ -160,7 +160,7 @@ def encoding(value: str, name: str) -> str:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
     if codec.name in _NOT_OF_FILES or codec.incrementaldecoder is None:
-        msg = f"{name}={value!r} is no encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
+        msg = f"{name}={value!r} is not an encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
         raise OptionError(msg)
     return codec.name
 
@@ -370,7 +370,7 @@ def recipients(value: str, name: str) -> str | tuple[str, ...]:
         # The entry is not shown: it may be a secret that was written in the wrong place.
         if not _RECIPIENT.fullmatch(word):
             msg = (
-                f"{name}: entry {place} of {len(words)} is no recipient of age; expected age1..., ssh-ed25519 or ssh-rsa, several with "
+                f"{name}: entry {place} of {len(words)} is not a recipient of age; expected age1..., ssh-ed25519 or ssh-rsa, several with "
                 "commas between, or file:/path/of/a/file with one a line"
             )
             raise OptionError(msg)

@@ -33,11 +33,11 @@ _SELECTING = ("subscribe", "subscribePattern", "assign")
 
 # The options that this source sets itself, and why.
 _OURS = {
-    "auto.offset.reset": "what is missing is told, never skipped; startingOffsets says where a new query begins, failOnDataLoss what "
+    "auto.offset.reset": "missing records are reported, never skipped; startingOffsets says where a new query begins, failOnDataLoss what "
     "a loss is",
     "enable.auto.commit": "Spark's checkpoint has the offsets; no group of Kafka's is asked",
     "enable.auto.offset.store": "Spark's checkpoint has the offsets; no group of Kafka's is asked",
-    "enable.partition.eof": "it tells where a range ends",
+    "enable.partition.eof": "it shows where a range ends",
     "key.deserializer": "keys are binary; cast them in the query",
     "value.deserializer": "values are binary; cast them in the query",
     "interceptor.classes": "there is no Java here",

@@ -198,10 +198,10 @@ def time_zone() -> Finding:
         text = f"the clock says {now // clock.SECOND_NS} s since 1970, a time before this program"
         return Finding("time", "note", text, "set the clock: parts roll by it, and new files are told from old ones")
     if not named:
-        text = "the machine's zone, which a session of Spark takes, too, unless it is told another"
+        text = "the machine's zone, which a session of Spark takes, too, unless another one is set"
         return Finding("time", "ok", text)
     if re.fullmatch(r":?[A-Z][A-Za-z_]+/[A-Za-z_/+-]+", named) and not _is_zone(named.removeprefix(":")):
-        text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"
+        text = f"TZ={named!r} is not a zone that this machine knows, and counts as UTC"
         return Finding("time", "note", text, "name another, or install tzdata")
     return Finding("time", "ok", f"TZ={named!r}")
 

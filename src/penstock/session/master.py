@@ -21,7 +21,7 @@ def check_master(master: str) -> None:
     if re.fullmatch(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", master) is None:
         near = difflib.get_close_matches(master, _MASTERS, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ";"
-        msg = f"master={master!r} is none of Spark's{hint} expected one such as {', '.join(_MASTERS)}"
+        msg = f"master={master!r} is not one of Spark's{hint} expected one such as {', '.join(_MASTERS)}"
         raise OptionError(msg)
     if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         msg = "master='yarn': which cluster that is, a configuration says; set HADOOP_CONF_DIR to the directory that has yarn-site.xml"

@@ -105,7 +105,7 @@ def workers() -> Finding:
 def _why_no_worker(other: interpreter.Interpreter | None) -> str | None:
     """Say why a Python cannot run workers, None if it can."""
     if other is None:
-        return "is no Python that runs here"
+        return "is not a Python that runs here"
     if other.version[:2] != sys.version_info[:2]:
         versions = f"Python {_dotted(other.version[:2])}, this is {_dotted(sys.version_info[:2])}"
         return f"is {versions}: Spark takes no two of them"

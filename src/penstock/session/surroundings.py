@@ -160,5 +160,5 @@ def hadoop_files() -> Finding:
             continue
         except ParseError as error:
             advice = "mend it, or unset HADOOP_CONF_DIR: Spark does not start with it"
-            return Finding("hadoop", "problem", f"{path!r} is no XML ({error})", advice)
+            return Finding("hadoop", "problem", f"{path!r} is not XML ({error})", advice)
     return Finding("hadoop", "ok", "what there is of Hadoop's configuration can be read")

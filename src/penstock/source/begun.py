@@ -67,7 +67,7 @@ class BegunFiles:
             msg = f"{begun}; it is gone, and with it the rest of {cut.size - at} bytes; {choice}"
             raise FileChanged(msg)
         if cursor.digest is None or now.size < at or self.digest(now, at) != cursor.digest:
-            msg = f"{begun}; what is there now does not begin with the same bytes, so where the rest is cannot be told; {choice}"
+            msg = f"{begun}; what is there now does not begin with the same bytes, so nobody can tell where the rest is; {choice}"
             raise FileChanged(msg)
         return begun
 
@@ -86,7 +86,7 @@ class BegunFiles:
             return
         msg = (
             f"{self._begun(cut, cursor.at)}; under the present options, or because it was rewritten with its old size and time, its rest "
-            "does not begin with the record behind these: some would be left out, or read twice; set format, encoding, lineSep and "
+            "does not begin with the record after these: records would be left out, or read twice; set format, encoding, lineSep and "
             f"blockSize as they were until the file is read to its end, or {_GIVE_UP}"
         )
         raise OptionError(msg)

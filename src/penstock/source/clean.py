@@ -290,8 +290,8 @@ class Cleaner:
                 self._remove_directory(home)
                 own, others_mode = (_mode(form["archive"]) for form in (self._form, other.form))
                 msg = (
-                    f"{self._root!r} is cleaned by another source, with {others_mode}, found {own}: whoever came last would decide; set "
-                    f"them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
+                    f"{self._root!r} is cleaned by another source, with {others_mode}, found {own}: the source that came last would "
+                    f"decide; set them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
                 )
                 raise OptionError(msg)
 

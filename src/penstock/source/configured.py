@@ -146,7 +146,7 @@ def check_plain(options: Options) -> None:
         )
         raise OptionError(msg)
     if options["quarantineLocation"] is not None:
-        msg = "quarantineLocation is for an ingest: a query of your own takes what is set aside along, in its badRecordColumn"
+        msg = "quarantineLocation is for an ingest: a query of your own has what is set aside in its badRecordColumn"
         raise OptionError(msg)
     for name in ("maxBadRecords", "maxBadFraction"):
         if options[name] is not None:
@@ -413,7 +413,7 @@ def _check_value(fmt: ReadFormat, *, partitions: bool) -> None:
 def _check_distinct(names: list[str]) -> None:
     twice = next((name for name, number in Counter(names).items() if number > 1), None)
     if twice is not None:
-        msg = f"the schema has the column {twice!r} twice; expected a name of its own for each, such as 'id bigint, name string'"
+        msg = f"the schema has the column {twice!r} twice; expected a different name for each, such as 'id bigint, name string'"
         raise OptionError(msg)
 
 
@@ -423,7 +423,7 @@ def _check_binary_lines(fmt: ReadFormat) -> None:
     if isinstance(form, RecordFormat) and not form.in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
         msg = (
-            f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "
-            f"encoding={fmt.encoding}{sep}; expected a column of type string, which is decoded"
+            f"a binary value is the bytes of a line as the file has them, and with encoding={fmt.encoding}{sep} the bytes do not show "
+            "where a line ends; expected a column of type string, which is decoded"
         )
         raise OptionError(msg)

@@ -101,8 +101,8 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
         raise OptionError(msg)
     if not form.in_bytes(fmt):
         msg = (
-            f"encoding={fmt.encoding} cannot be followed with this format and lineSep: where a record ends cannot be told from "
-            "the bytes of a file; expected an encoding such as UTF-8, UTF-16 or ISO-8859-1"
+            f"encoding={fmt.encoding} cannot be followed with this format and lineSep: the bytes of a file do not show where a "
+            "record ends; expected an encoding such as UTF-8, UTF-16 or ISO-8859-1"
         )
         raise OptionError(msg)
 

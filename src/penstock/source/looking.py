@@ -233,7 +233,7 @@ class _Looking:
         """Return where a row's path leads: a root, and the path below it. Raises `BadFile` if it leads nowhere, or out of `basePath`."""
         written = path
         if not path or "\0" in path:
-            raise self._no_file(path, "is no path", "expected the name of a file")
+            raise self._no_file(path, "is not a path", "expected the name of a file")
         if not _URL.match(path) and not path.startswith("/"):
             if self._base is None:
                 raise self._no_file(

@@ -28,7 +28,7 @@ LATE = (
     "them to have them read as new; unless they were read before and were only away"
 )
 UNSURE = (
-    "appeared behind the cursor, or were read and were away or touched: which, cannot be told; look for them in the output "
+    "appeared behind the cursor, or were read and were away or touched: nobody can tell which; look for them in the output "
     "(`penstock verify DST --source SRC` for an ingest), have those that are missing read (`penstock late SRC DST --accept`, or "
     "touch them), and run once with tooLate=report"
 )
@@ -65,8 +65,8 @@ class Notices:
         """Report how many files count as read although nobody can say whether they came while no query ran."""
         if files:
             self._log.warning(
-                "%d files lie further behind the cursor than lateness, and whether any of them came while no query ran cannot "
-                "be told: more came or went than the offset can tell apart, and the storage does not say when; all count as read",
+                "%d files lie further behind the cursor than lateness, and nobody can tell whether any of them came while no "
+                "query ran: more came or went than the offset can distinguish, and the storage does not say when; all count as read",
                 len(files),
             )
 
@@ -75,7 +75,7 @@ class Notices:
         self.log_of_spark(scan)
         if scan.selected and not scan.has_files() and self._untold({_NOTHING}):
             self._log.warning(
-                "nothing is read of %r: no file there is one that path, paths and the times of files choose", self._root
+                "nothing is read of %r: no file there matches path, paths and the times of files", self._root
             )
         inside = self._untold(scan.passed_over)
         if inside:

@@ -411,7 +411,7 @@ class Planner:
                 raise
             # The rest of the old version is planned: the task that reads it notices the change, and sets it aside.
             return
-        _log.warning("%s; it has changed behind them, and is read on from there", begun)
+        _log.warning("%s; it has changed after them, and reading continues from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)
 

@@ -69,7 +69,7 @@ class GrowingFiles:
             known = self._losses.back(file, self.beside)
             if known is not None:
                 self.files.append(known)
-                _log.info("%r is back, and goes on from byte %d", file.path or self._root, known.at)
+                _log.info("%r is back, and continues at byte %d", file.path or self._root, known.at)
             elif not self._waits_as_copy(file):
                 self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
 
@@ -197,7 +197,7 @@ class GrowingFiles:
         if copy.size < at:
             at, digest = copy.size, self.beside.seen(copy, copy.size) or ""
         self.files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path or self._root, at)
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
 
     def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Follow a file that was cut from its beginning, and its copy from where the file was; return the rest of the new files."""
@@ -216,7 +216,7 @@ class GrowingFiles:
             self.files.append(
                 Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
             )
-            _log.info("what was %r goes on as %r from byte %d", file.path or self._root, lies[0], file.at)
+            _log.info("what was %r continues as %r at byte %d", file.path or self._root, lies[0], file.at)
         else:
             self._losses.cut(file, now, file.unread, "its beginning")
         return new
@@ -262,8 +262,8 @@ class Losses:
         """Log that a file was cut, and count the bytes of it that were seen and are gone unread."""
         self._count(size)
         _log.warning(
-            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; what was written "
-            "behind that byte before is in no file here",
+            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; bytes that "
+            "were written after that byte before are in no file here",
             file.path or self._root,
             file.at,
             now.size,
@@ -276,7 +276,7 @@ class Losses:
         if file.unread:
             self._count(file.unread)
             _log.warning(
-                "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
+                "%r was removed before it was read to its end: %d bytes of it are lost, after byte %d",
                 file.path or self._root,
                 file.unread,
                 file.at,

@@ -230,7 +230,7 @@ def _check_globs(text: str, rest: list[NameGlob]) -> None:
     """Raise `OptionError` for names that are not allowed after the first wildcard of a path."""
     for name in rest:
         if name.text == "..":
-            msg = f"path={text!r}: '..' behind a wildcard leads anywhere; write the path without it"
+            msg = f"path={text!r}: '..' after a wildcard could lead anywhere; write the path without it"
             raise OptionError(msg)
         name.matches("")  # raises an error if it is not a glob
 

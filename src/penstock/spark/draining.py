@@ -60,7 +60,9 @@ class Draining:
             return
         self._decided.add(run)
         if query._jsq.streamingQuery().trigger().toString() == _AVAILABLE_NOW:  # noqa: SLF001 - Python has no name for it
-            _log.info("query %s: all that was there has come out behind batch %d", progress.id, progress.batchId)
+            _log.info(
+                "query %s: everything that was there has been emitted after batch %d", progress.id, progress.batchId
+            )
             _end(spark, query)
 
     def forget(self, run: str) -> None:

@@ -90,7 +90,7 @@ def _check_watermarks(df: DataFrame) -> None:
     if late:
         msg = (
             f"drain: column {late[0]!r} has a watermark, which moves on while rows are carried over: what ends windows by it "
-            "would drop them as late; leave drain out, or call withWatermark behind async_map with a delay above `timeout`"
+            "would drop them as late; leave drain out, or call withWatermark after async_map with a delay above `timeout`"
         )
         raise OptionError(msg)
 

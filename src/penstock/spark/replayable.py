@@ -78,7 +78,7 @@ def replayable(
         functions_given["acknowledge"] = acknowledge, "table"
     for name, (given, parameter) in functions_given.items():
         if not callable(given):
-            msg = f"{name}={given!r} is no function: expected one of a table"
+            msg = f"{name}={given!r} is not a function: expected a function of a table"
             raise OptionError(msg)
         (check_plain if name == "read" else check_doing)(name, given, parameter)
     session: Any = spark or SparkSession.getActiveSession()

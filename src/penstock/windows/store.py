@@ -85,7 +85,7 @@ class WindowStore:
             return
         if window <= max(last, self._first - 1):
             msg = (
-                f"window {window} of owner {owner} cannot be saved in {self._directory!r}: expected one behind "
+                f"window {window} of owner {owner} cannot be saved in {self._directory!r}: expected one after "
                 f"{max(last, self._first - 1)}, the last that was saved or forgotten; load it instead"
             )
             raise UsageError(msg)
@@ -162,7 +162,7 @@ class WindowStore:
         kind, window, owner, first = _FRAME.unpack_from(record) if len(record) >= _FRAME.size else 4 * (-1,)
         if kind != _KIND:
             msg = (
-                f"{self._directory!r} has a record at {at} that is no window: found {record[:1]!r}, "
+                f"{self._directory!r} has a record at {at} that is not a window: found {record[:1]!r}, "
                 f"expected {bytes([_KIND])!r}; it is a log of something else, give the windows a directory of their own"
             )
             raise DamagedState(msg)
