@@ -37,7 +37,10 @@ def pattern_of_topics(value: str, name: str) -> str:
     try:
         re.compile(text(value, name))
     except re.error as error:
-        msg = f"{name}={value!r} is not a regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
+        msg = (
+            f"{name}={value!r} is not a regular expression of Python, which differs from Java's: {error}; expected one such "
+            "as orders-\\d+"
+        )
         raise OptionError(msg) from error
     return value
 
