@@ -281,8 +281,8 @@ class _Reader:
                 yield chosen
                 since = clock.monotonic()  # not before: the consumer of the messages may take any time
             for message in filter(Message.error, messages):
-                if (behind := self._behind(message, at, wanted)) is not None:
-                    return behind if behind < wanted.end else None
+                if (reached_at := self._behind(message, at, wanted)) is not None:
+                    return reached_at if reached_at < wanted.end else None
             if not records and clock.monotonic() - since > self._seconds:
                 self._check_why(wanted)
                 raise self._silent(wanted, at)

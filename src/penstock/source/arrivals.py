@@ -82,29 +82,29 @@ class Arrivals:
         self._sure_ns = self.scan.listed_ns
         self._notices.left_out(self.scan)
         with no_collection():
-            behind, ahead = _divided(came, lambda item: cursor.passed(item.file))
-            self._decide_behind([item for item in behind if cursor.concerns(item.file)], start, cursor)
-            self._arrive(ahead, cursor)
+            before, after = _divided(came, lambda item: cursor.passed(item.file))
+            self._decide_behind([item for item in before if cursor.concerns(item.file)], start, cursor)
+            self._arrive(after, cursor)
             self._settle()
 
     def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
         """Decide for each file before the cursor whether it was decided in an earlier batch."""
         since_ns: int = start["recent"]["from"]
-        behind = _Behind(files, since_ns)
-        recalled = recall(start["recent"], behind.near, behind.older, cursor.latest_ns)
+        before = _Behind(files, since_ns)
+        recalled = recall(start["recent"], before.near, before.older, cursor.latest_ns)
         new = recalled.new
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
-        near = {key: behind.near[key] for key in behind.near.keys() - new} if new else behind.near
-        self._recent.know(near, behind.older - new)
-        for item in behind.items(self._late.awaited() - new):
+        near = {key: before.near[key] for key in before.near.keys() - new} if new else before.near
+        self._recent.know(near, before.older - new)
+        for item in before.items(self._late.awaited() - new):
             self.backlog.hold(item.file)
         sure_ns = self._sure_until(start)
         if recalled.near is None:
-            doubtful = [item for item in behind.items(behind.near) if self._is_doubtful(item, sure_ns)]
+            doubtful = [item for item in before.items(before.near) if self._is_doubtful(item, sure_ns)]
             self._not_read(doubtful, late.UNSURE)
         if recalled.older is None:
-            self._doubt_older(behind.items(behind.older), sure_ns)
-        self._arrive(behind.items(new), cursor)
+            self._doubt_older(before.items(before.older), sure_ns)
+        self._arrive(before.items(new), cursor)
 
     def _doubt_older(self, files: list[Arrival], sure_ns: int) -> None:
         """Report files older than `lateness` that may have arrived since, if the offset cannot tell which files were there."""

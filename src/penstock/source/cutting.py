@@ -220,11 +220,11 @@ class Cutting:
         if not base or form.anchored:
             return form.ranged(fmt, handle.read, size, span, how)
 
-        def behind(offset: int, length: int) -> bytes:
+        def after_base(offset: int, length: int) -> bytes:
             return handle.read(base + offset, length)
 
         unmarked = replace(how, bom=b"")
-        header, ranged = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        header, ranged = form.ranged(fmt, after_base, size - base, (span[0] - base, span[1] - base), unmarked)
         return header, ((offset + base, data) for offset, data in ranged)
 
     def _decoded(self, handle: ReadableFile, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:

@@ -308,8 +308,8 @@ def recall(form: dict[str, Any], near: Mapping[bytes, int], older: Collection[by
     back = near.keys() & away.keys()
     away = {key: time_ns for key, time_ns in away.items() if key not in back}
     known = _difference(form, {key: time_ns for key, time_ns in near.items() if key not in back}, until_ns)
-    behind = _difference(form["older"], dict.fromkeys(older, 0), until_ns) if "older" in form else None
-    new_older = None if behind is None else behind[0]
+    difference = _difference(form["older"], dict.fromkeys(older, 0), until_ns) if "older" in form else None
+    new_older = None if difference is None else difference[0]
     if known is None:
         return Recalled(None, new_older, away, until_ns + 1)
     return Recalled(known[0], new_older, away | known[1], form.get("gone_from", NEVER_NS))

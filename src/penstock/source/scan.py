@@ -286,8 +286,8 @@ class Scan:
             if self._entered(folder):
                 self._add(folder, name, entry)
         self._rise_to(listed)
-        behind = {path for path, _ in listed}
-        self._look_each(_split(path) for path in look_at if path not in behind)
+        after = {path for path, _ in listed}
+        self._look_each(_split(path) for path in look_at if path not in after)
 
     def _rise_to(self, listed: Iterable[tuple[str, Hashable]]) -> None:
         """Note the greatest path of a listing that has been there for a while: beside a young file, a smaller name may still appear."""

@@ -238,7 +238,7 @@ def _check_globs(text: str, rest: list[NameGlob]) -> None:
 def _plain(text: str, scheme: str, names: str) -> str:
     """Return the beginning of a path that has no wildcards, made of these `names`, with its scheme or root."""
     if scheme:
-        behind = text[len(scheme) :]
-        slashes = behind[: len(behind) - len(behind.lstrip("/"))]
+        rest = text[len(scheme) :]
+        slashes = rest[: len(rest) - len(rest.lstrip("/"))]
         return scheme + slashes + names[len(scheme) :].lstrip("/")
     return "/" + names if text.startswith("/") else names or "."

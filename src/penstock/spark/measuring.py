@@ -169,10 +169,10 @@ def offsets_of(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PyS
 
 def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
     """Return how many offsets are left in each partition, over all sources of a query."""
-    behind = Counter[str]()
+    left = Counter[str]()
     for offset in offsets_of(progress):
-        behind.update(behind_of(offset))
-    return dict(behind.most_common(_PARTITIONS))
+        left.update(behind_of(offset))
+    return dict(left.most_common(_PARTITIONS))
 
 
 def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module that may not be there
