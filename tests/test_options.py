@@ -39,7 +39,7 @@ def test_sparks_word_for_no_compression_is_taken() -> None:
 @pytest.mark.parametrize("name", ["lineSep", "nullValue", "emptyValue", "metadataColumn", "rescuedDataColumn"])
 def test_bytes_that_are_no_text_are_refused(name: str) -> None:
     r"""What a terminal hands over as the byte 0xa7 is half a character to Python; `\u00a7` is one."""
-    with pytest.raises(OptionError, match=rf"{name}='\\udca7' is no text: expected characters in UTF-8"):
+    with pytest.raises(OptionError, match=rf"{name}='\\udca7' is not text: expected characters in UTF-8"):
         parse(SOURCE, {"path": "/x", name: "\udca7"}, what="source")
     assert parse(SOURCE, {"path": "/x", name: "\u00a7"}, what="source")[name] == "\u00a7"
 
@@ -209,7 +209,7 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
         ("source", "cloudFiles.pathglobfilter", "here it is pathGlobFilter"),
         ("source", "cloudFiles.region", "'cloudFiles.region' .* Auto Loader, for which there is nothing here"),
         ("source", "ignoreextension", "'ignoreExtension' .* files are read whatever they are called"),
-        ("source", "recursivefieldmaxdepth", "'recursiveFieldMaxDepth' .* whose records hold themselves"),
+        ("source", "recursivefieldmaxdepth", "'recursiveFieldMaxDepth' .* whose records contain themselves"),
         ("source", "badrecordspath", "'badRecordsPath' .* quarantineLocation"),
         ("source", "ignorenullfields", "'ignoreNullFields' .* it is for writing"),
         ("source", "rollsize", "'rollsize' for the penstock source: it is one of the sink;"),

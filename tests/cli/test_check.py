@@ -126,7 +126,7 @@ MISTAKES = {
     "a wait that Python cannot wait": (pipeline('retry.most = "200000d"\n'), 4, "pipelines.p.retry.most", "at most 3650d"),
     "a stop that never ends": (f'drain = "999999999999d"\n{pipeline()}', 1, "drain", "at most 3650d"),
     "an interval of ages": (pipeline('schedule = { watch = "99999999999d" }\n'), 4, "pipelines.p.schedule.watch", "at most 3650d"),
-    "a master that is none": (f'[spark]\nmaster = "lokal"\n{pipeline()}', 2, "spark.master", "none of Spark's"),
+    "a master that is none": (f'[spark]\nmaster = "lokal"\n{pipeline()}', 2, "spark.master", "not one of Spark's"),
     "a setting that is not of Spark": (f'[spark.config]\n"driver.memory" = "2g"\n{pipeline()}', 2, 'spark.config."driver.memory"',
                                        "did you mean 'spark.driver.memory'?"),
     "a list as a setting": (f'[spark.config]\nspark.jars = ["a.jar"]\n{pipeline()}', 2, 'spark.config."spark.jars"', "valid string"),

@@ -81,7 +81,7 @@ def numbers(begin: int, end: int) -> list[bytes]:
 def test_records_of_a_later_leader_stand_in_the_place_of_others(leaders: Brokers, wanted: Range, place: int) -> None:
     """Records of a later leader than the plan knew, in a range or in front of it, are told; or read, if that is no failure."""
     assert values(leaders, offsets(0, 10)) == numbers(0, 10), "the client is one that knows the leader"
-    with pytest.raises(RecordsReplaced, match=f"in front of offset {place}") as caught:
+    with pytest.raises(RecordsReplaced, match=f"before offset {place}") as caught:
         values(leaders, wanted)
     assert (caught.value.offset, caught.value.epoch) == (place, FIRST)
     assert values(leaders, wanted, failOnDataLoss="false") == numbers(wanted.begin, wanted.end)
@@ -90,7 +90,7 @@ def test_records_of_a_later_leader_stand_in_the_place_of_others(leaders: Brokers
 def test_what_nobody_sees_is_asked_of_the_leader(leaders: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody sees a record of a later leader, as its transaction was aborted, the leader says at the end that there is one."""
     monkeypatch.setattr(read._Reader, "_check_epoch", lambda *_: None)
-    with pytest.raises(RecordsReplaced, match="in front of offset 8"):
+    with pytest.raises(RecordsReplaced, match="before offset 8"):
         values(leaders, offsets(3, 8, epoch=FIRST))
 
 

@@ -158,7 +158,7 @@ def test_a_query_that_rests_says_what_keeps_records_back(kafka: Kafka, caplog: p
         [message, *_] = (message for _, message in told)
         assert process._OURS.match(message), "the command hands it on"
         assert f"partition 0 of topic {topic!r} has been read up to offset 1 for" in message
-        assert "what is written behind it, up to offset 2, waits" in message
+        assert "what is written after it, up to offset 2, waits" in message
         assert f"abort --topic {topic} --partition 0 --start-offset 1`" in message
         producer.commit_transaction()
         wait_for(lambda: stream.next(at) != at, "the end of the transaction")
@@ -204,7 +204,7 @@ def test_what_no_column_can_hold(kafka: Kafka) -> None:
         send_with_headers(kafka.servers, headed, b"good", b"bad\xff", "gr\u00fcn".encode(), b"\xfe")
     except NoJars as error:
         pytest.skip(str(error))
-    for name, offset, word in ((topic, 1, "found the time 1700000000000000000"), (headed, 1, "name is no UTF-8")):
+    for name, offset, word in ((topic, 1, "found the time 1700000000000000000"), (headed, 1, "name is not UTF-8")):
         strict, lossy = (
             Stream(kafka, subscribe=name, includeHeaders="true", failOnDataLoss=each) for each in ("true", "false")
         )
@@ -544,10 +544,10 @@ def test_leader_that_has_not_got_all_records(kafka: Kafka) -> None:
     last = stream.next(end)
     assert (plain(end), plain(last)) == ({topic: {"0": 5}}, {topic: {"0": 8}})
     for first, second in ((start, end), (end, last)):
-        with pytest.raises(RecordsReplaced, match="in front of offset 5") as caught:
+        with pytest.raises(RecordsReplaced, match="before offset 5") as caught:
             stream.values(first, second)
         assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 5)
-    with pytest.raises(RecordsReplaced, match="in front of offset 5"):
+    with pytest.raises(RecordsReplaced, match="before offset 5"):
         aborted.values(begin, upto)
     assert lossy.values(start, end) == [b"0", b"1", b"2", b"new 3", b"new 4"]
     assert lossy.values(end, last) == [b"new 5", b"new 6", b"new 7"]

@@ -353,8 +353,8 @@ def test_no_secret_leaves_the_process(output: Output) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encryptTo": STAGING_KEY}, "entry 1 of 1 is no recipient"),
-        ({"encryptTo": f"{READER},hunter2"}, "entry 2 of 2 is no recipient"),
+        ({"encryptTo": STAGING_KEY}, "entry 1 of 1 is not a recipient"),
+        ({"encryptTo": f"{READER},hunter2"}, "entry 2 of 2 is not a recipient"),
         ({"encryptTo": READER, "encryptionKey": STAGING_KEY}, "never what it is"),
         (ENCRYPTED | {"growing": "true", "fileName": "a.txt"}, "what is encrypted cannot be appended to"),
     ],

@@ -97,7 +97,7 @@ def test_file_grows_while_it_is_read(query: Query, caplog: pytest.LogCaptureFixt
         query.put([*RECORDS, *more, *more], 3000)
         query.rest()
     assert query.rows == [*RECORDS, *more, *more]
-    assert "it has changed behind them, and is read on from there" in caplog.text
+    assert "it has changed after them, and reading continues from there" in caplog.text
 
 
 def test_file_changes_while_there_is_no_time_to_look_at_old_files(
@@ -182,7 +182,7 @@ def test_offset_that_has_no_digest(query: Query) -> None:
     query.at = summed({name: value for name, value in query.at.items() if name not in {"cut_digest", "sum"}})
     query._restart = True
     query.put([*RECORDS, "more"], 2000)
-    with pytest.raises(FileChanged, match="cannot be told"):
+    with pytest.raises(FileChanged, match="nobody can tell where the rest is"):
         query.batch()
     query.put(RECORDS)
     query.rest()

@@ -267,7 +267,7 @@ def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.
     (src / "a.log").unlink()
     os.truncate(src / "b.log", 0)
     query.run()
-    assert "'a.log' was removed before it was read to its end: 4 bytes of it are lost, behind byte 2" in caplog.text
+    assert "'a.log' was removed before it was read to its end: 4 bytes of it are lost, after byte 2" in caplog.text
     assert "'b.log' was cut or replaced: it had been read up to byte 2, has 0 bytes now" in caplog.text
     for name in "cd":  # what was lost is counted with the next batch, and on from there
         add(src / f"{name}.log", "1\n")

@@ -143,8 +143,8 @@ def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: py
         tmp_path / "other", f'#!/bin/sh\nPYTHONPATH={penstock.parent} exec {shlex.quote(sys.executable)} "$@"\n'
     )
     for named, found in {
-        "/nowhere/python": "is no Python that runs here",
-        str(program(tmp_path / "false", "#!/bin/sh\nexit 1\n")): "is no Python that runs here",
+        "/nowhere/python": "is not a Python that runs here",
+        str(program(tmp_path / "false", "#!/bin/sh\nexit 1\n")): "is not a Python that runs here",
         str(old): "is Python 3.9, this is 3",
         str(venv): "has no penstock and no pyarrow",
         str(other): "has another state of Penstock than this Python",
@@ -645,7 +645,7 @@ def test_configuration_of_hadoop_that_is_cut_off(tmp_path: Path, monkeypatch: py
     (tmp_path / "core-site.xml").write_text("<configuration/>")
     (tmp_path / "hdfs-site.xml").write_text("<configuration><prop")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    with pytest.raises(DependencyError, match=r"hdfs-site.xml' is no XML .*; mend it, or unset HADOOP_CONF_DIR"):
+    with pytest.raises(DependencyError, match=r"hdfs-site.xml' is not XML .*; mend it, or unset HADOOP_CONF_DIR"):
         launch.plan("local[2]")
     monkeypatch.delenv("HADOOP_CONF_DIR")
     launch.plan("local[2]")

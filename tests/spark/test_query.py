@@ -258,7 +258,7 @@ def test_bad_source_options_are_refused(
         ({"rollRows": "0"}, "rollRows='0' is not a count"),
         ({"bucketBy": "c={country}"}, "there is no column 'country'"),
         ({"bucketBy": "../{value}"}, "must be a relative path"),
-        ({"encryptTo": "age1"}, "entry 1 of 1 is no recipient"),
+        ({"encryptTo": "age1"}, "entry 1 of 1 is not a recipient"),
         ({"fileName": "fixed"}, "add {seq}"),
     ],
 )

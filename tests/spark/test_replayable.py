@@ -271,9 +271,9 @@ def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(OptionError):
             penstock.replayable(lambda last: None, store, schema=schema, spark=spark)
     wrong: Any = 5
-    with pytest.raises(OptionError, match="read=5 is no function"):
+    with pytest.raises(OptionError, match="read=5 is not a function"):
         penstock.replayable(wrong, str(tmp_path), schema=SCHEMA, spark=spark)
-    with pytest.raises(OptionError, match="acknowledge=5 is no function"):
+    with pytest.raises(OptionError, match="acknowledge=5 is not a function"):
         penstock.replayable(lambda last: None, str(tmp_path), schema=SCHEMA, acknowledge=wrong, spark=spark)
     lock, root = threading.Lock(), str(tmp_path)
     good: dict[str, Any] = {"read": lambda last: None, "store": root, "schema": SCHEMA, "spark": spark}

@@ -69,10 +69,10 @@ def test_a_window_is_saved_once(storage: Storage) -> None:
         store.save(3, b"three")
         store.save(3, b"three")
         for window, artifact in ((3, b"other"), (2, b"two"), (NO_WINDOW, b"")):
-            with pytest.raises(UsageError, match=f"window {window} of owner 0 cannot be saved.* behind 3"):
+            with pytest.raises(UsageError, match=f"window {window} of owner 0 cannot be saved.* after 3"):
                 store.save(window, artifact)
         store.committed(8)
-        with pytest.raises(UsageError, match="behind 7"):
+        with pytest.raises(UsageError, match="after 7"):
             store.save(7, b"seven", owner=1)
         store.save(8, b"eight", owner=1)
     assert Log(ROOT, storage=storage).verify().next == 3  # with what was forgotten
@@ -107,7 +107,7 @@ def test_a_part_of_a_segment_is_forgotten(storage: Storage) -> None:
     assert Log(ROOT, storage=storage).verify().records >= 2
     with WindowStore(ROOT, storage=storage) as store:
         assert [window for window in range(7) if store.load_all(window)] == [5, 6]
-        with pytest.raises(UsageError, match="behind 4"):
+        with pytest.raises(UsageError, match="after 4"):
             store.save(4, b"", owner=2)
 
 
@@ -122,14 +122,14 @@ def test_what_was_forgotten_stays_so(storage: Storage, segment_size: int | str) 
         with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
             assert [window for window in range(6) if store.load_all(window)] == [4, 5]
             assert (store.largest_completed(), store.largest_completed([0]), store.largest_completed([1])) == (4, 4, 5)
-            with pytest.raises(UsageError, match="behind 3"):
+            with pytest.raises(UsageError, match="after 3"):
                 store.save(3, b"", owner=2)
             assert store.committed(2) == []
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
         store.committed(50)  # all of them: no frame of a window is left that knows
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
         assert store.largest_completed() == NO_WINDOW
-        with pytest.raises(UsageError, match="behind 49"):
+        with pytest.raises(UsageError, match="after 49"):
             store.save(49, b"")
         store.save(50, b"on")
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
@@ -161,7 +161,7 @@ def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
     for record in (b"", b"a line", b"\0" + bytes(30)):
         with Writer(ROOT, storage=storage) as writer:
             writer.append(record)
-        with pytest.raises(DamagedState, match="is no window"):
+        with pytest.raises(DamagedState, match="is not a window"):
             WindowStore(ROOT, storage=storage)
 
 

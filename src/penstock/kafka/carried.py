@@ -1,4 +1,4 @@
-"""What an ingest carries to a task that reads topics: ranges, and the zone of times that say none, as text in a row of Spark's."""
+"""What an ingest carries to a task that reads topics: ranges, and the zone for times without one, as text in a row of Spark."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Share(NamedTuple):
 
     @property
     def text(self) -> str:
-        """It as it is carried."""
+        """The text that is carried."""
         return json.dumps({"ranges": [each.to_json() for each in self.ranges], "zone": self.zone})
 
 
 def carried(start: Mapping[str, Any], end: Mapping[str, Any], tasks: int | None) -> list[str]:
-    """Return the tasks of the batch between two offsets, from these alone, about alike in offsets."""
+    """Return the tasks of the batch between two offsets, from these alone, with about equal numbers of offsets."""
     zone = Positions.of(end).zone
     return [Share(share, zone).text for share in shared_out(ranges(start, end), tasks or 1)]
 
 
 def share_of(text: str) -> Share:
-    """Return what was carried."""
+    """Return the share in a text that was carried."""
     form = json.loads(text)
     return Share([Range.from_json(each) for each in form["ranges"]], form["zone"])

@@ -1,7 +1,7 @@
-"""Clients of brokers, a consumer and one that asks, and what they say, as errors of ours.
+"""Clients of brokers, one that consumes and one that asks, and their errors as errors of ours.
 
-They are made where they are used, in each process, since none survives a fork; secrets are looked up then. What librdkafka logs, which
-is nothing unless it is asked to, goes to the logger `penstock.kafka` and not to stderr.
+They are made in each process where they are used, because none survives a fork; secrets are read then. librdkafka logs nothing unless
+it is asked to; its log goes to the logger `penstock.kafka` and not to stderr.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ _KERBEROS = (
     "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, or build confluent-kafka with librdkafka of this machine, which has it"
 )
 _SECRET_CHARACTERS = 4
-_SILENT = 0  # what matters comes as an error; kafka.log_level=7 has librdkafka tell all the rest
+_SILENT = 0  # what matters is reported as an error; kafka.log_level=7 makes librdkafka log everything else
 
-# What a consumer is unless the user says otherwise.
+# Settings of a consumer unless the user sets them.
 _READS = {
     "isolation.level": "read_committed",
-    "check.crcs": True,  # Java's client does; librdkafka asks to be told
+    "check.crcs": True,  # Java's client does this; librdkafka does it only if this is set
     "fetch.message.max.bytes": 4 << 20,  # of one partition in one answer
-    "fetch.wait.max.ms": 5,  # a range is there: an answer that waits for more, 500 ms, keeps the next range waiting, too
-    "fetch.queue.backoff.ms": 10,  # how long a full queue is left alone: 1000 would be a second without a fetch
+    # A range is there already: an answer that waits for more, 500 ms, would also delay the next range.
+    "fetch.wait.max.ms": 5,
+    # How long fetching pauses while the queue is full: 1000 would be a second without a fetch.
+    "fetch.queue.backoff.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
-# What it is in any case.
+# Settings of a consumer in any case.
 _ALWAYS = {
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
@@ -66,33 +68,33 @@ _ALWAYS = {
 
 
 class Heard:
-    """What brokers have done to the connections of a client: the last of it, but for what says less than what came before."""
+    """The last problem that brokers reported on a client's connections; a less specific one does not replace it."""
 
     def __init__(self) -> None:
         self._error: KafkaError | None = None
 
     def hear(self, error: KafkaError) -> None:
-        """Keep an error; called by the client while it is asked."""
+        """Keep an error; the client calls this while it is polled."""
         if self.refusal is None and (self._error is None or error.name() != "_ALL_BROKERS_DOWN"):
             self._error = error
 
     def forget(self) -> None:
-        """Take what was heard for over: there was an answer."""
+        """Forget the error: there was an answer since."""
         self._error = None
 
     @property
     def refusal(self) -> KafkaError | None:
-        """Return what does not get better by waiting."""
+        """Return the error if waiting does not help against it."""
         return self._error if self._error is not None and self._error.name() in REFUSED else None
 
     @property
     def words(self) -> str:
-        """Return what was heard, to stand behind what was asked."""
+        """Return the error's words, to follow the words of a question."""
         return "" if self._error is None else f": {self._error.str()}"
 
 
 def require() -> None:
-    """Raise `DependencyError` where the library is not there."""
+    """Raise `DependencyError` if the library is not installed."""
     try:
         import confluent_kafka  # noqa: F401 - only looked for
     except ImportError as error:
@@ -101,7 +103,7 @@ def require() -> None:
 
 
 def consumer(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> Consumer:
-    """Return a consumer that is given its partitions; it asks for no group. `hears` is called with what brokers do to it."""
+    """Return a consumer whose partitions are assigned by the caller; it joins no group. `hears` gets the errors of its connections."""
     require()
     from confluent_kafka import Consumer
 
@@ -111,7 +113,7 @@ def consumer(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> C
 
 
 def asker(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> AdminClient:
-    """Return a client that asks brokers what they have."""
+    """Return a client that asks brokers for topics and offsets."""
     require()
     from confluent_kafka.admin import AdminClient
 
@@ -133,7 +135,7 @@ def asker(given: Mapping[str, str], hears: Callable[[KafkaError], None]) -> Admi
 
 
 def resolved(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the secrets that they name."""
+    """Return the settings with the secrets to which they refer."""
     return {
         name: secret(value, CLIENT + name) if holds_reference(name, value) else value for name, value in given.items()
     }
@@ -146,7 +148,7 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
         return kind({"log_level": _SILENT, **settings, "error_cb": hears}, logger=_log)
     except KafkaException as error:
         reason = error.args[0]
-        # What was given is not repeated: librdkafka shows the value, which may be a secret, where it does not like it.
+        # Do not repeat the user's values: librdkafka shows a value that it refuses, and it may be a secret.
         words = reason.str() if reason.name() != "_INVALID_ARG" else _unnamed(reason.str(), settings)
         advice = _KERBEROS if "No provider for SASL mechanism" in words else _NAMES
         msg = f"the client of Kafka refuses its settings: {words}; {advice}"
@@ -154,7 +156,7 @@ def _made(kind: Any, settings: dict[str, Any], hears: Callable[[KafkaError], Non
 
 
 def _unnamed(words: str, settings: Mapping[str, Any]) -> str:
-    """Return the client's words without the values of settings, whatever they are; a short one may be a part of other words."""
+    """Return the client's words without the values of settings; very short values stay, because they may be parts of other words."""
     values = {str(value) for value in settings.values()}
     for value in sorted((value for value in values if len(value) >= _SECRET_CHARACTERS), key=len, reverse=True):
         words = words.replace(value, "***")
@@ -162,7 +164,7 @@ def _unnamed(words: str, settings: Mapping[str, Any]) -> str:
 
 
 def told(error: KafkaError, asked: str, given: Mapping[str, str]) -> BrokerError:
-    """Return what a client says as an error of ours; `asked` is what it was asked for."""
+    """Return a client's error as one of ours; `asked` says what it was asked for."""
     words = f"{asked}: {error.str()} ({error.name()})"
     servers = given["bootstrap.servers"]
     if error.name() in _MISSING:
@@ -177,5 +179,5 @@ def told(error: KafkaError, asked: str, given: Mapping[str, str]) -> BrokerError
 
 
 def is_away(error: KafkaError) -> bool:
-    """Tell whether an error is over when brokers are back."""
+    """Tell whether an error goes away when brokers are back."""
     return error.name() in _AWAY or (error.retriable() and error.name() not in REFUSED | _MISSING)

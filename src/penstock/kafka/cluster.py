@@ -1,4 +1,4 @@
-"""What brokers say of topics: which there are, where their partitions begin, and where what is decided ends."""
+"""What brokers say about topics: which exist, where their partitions begin, and up to where their records are decided."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _READ_UNCOMMITTED = "read_uncommitted"
-# What a broker keeps for itself; others that begin alike are those of users and of their tools.
+# Internal topics of brokers; other topics with similar names belong to users and their tools.
 _OF_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_AGAIN_SECONDS = 0.2  # behind an answer that nobody knows
-_LEAST_SECONDS = 0.001  # that the client can be told to wait
-_NO_SUCH_RECORD = -1  # the offset of a time behind all records
-_LOOK_SECONDS = 0.2  # how often is looked for what brokers do to the connection while there is no answer
+_AGAIN_SECONDS = 0.2  # after an answer that no leader is known
+_LEAST_SECONDS = 0.001  # the shortest wait that the client accepts
+_NO_SUCH_RECORD = -1  # the offset of a time after all records
+_LOOK_SECONDS = 0.2  # how often connection errors are checked while there is no answer
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now: its id ("": the brokers tell none) and the numbers of its partitions."""
+    """A topic as it is now: its id ("": the brokers have no ids) and the numbers of its partitions."""
 
     id: str
     partitions: tuple[int, ...]
 
 
 class End(NamedTuple):
-    """Where a partition ends for now, and the epoch of the leader that says so: all in front of it was written in that one or before."""
+    """Where a partition ends for now, and the epoch of the leader that says so: everything before was written in that epoch or earlier."""
 
     offset: int
     epoch: int = UNKNOWN_EPOCH
 
 
 class Asked(Protocol):
-    """What a planner and a task ask for. Called: on the driver at every trigger, in a task twice a range.
+    """The questions of a planner and of a task. Asked on the driver at every trigger, and in a task twice for each range.
 
     Every method raises `BrokerAway`, `TopicNotThere`, `BrokerError`.
     """
 
     def matching(self, pattern: str) -> set[str]:
-        """Return the names of the topics that match as a whole, without those that are Kafka's own."""
+        """Return the names of the topics that match as a whole, without Kafka's internal topics."""
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Return those of these topics that are there."""
+        """Return the topics of these names that exist."""
 
     def firsts(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the first offset that each partition still has."""
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
-        """Return the last stable offset of each partition: all that is in front of it is decided."""
+        """Return the last stable offset of each partition: everything before it is decided."""
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the offset behind the last record of each partition, decided or not."""
+        """Return the offset after the last record of each partition, decided or not."""
 
     def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have none yet."""
+        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have no such record yet."""
 
 
 class Cluster:
-    """The brokers that options name. Connects at the first question; one object a process, as it survives no fork.
+    """The brokers that options name. Connects at the first question; one object for each process, because it does not survive a fork.
 
-    They may take as long as `timeout` says, and `most_seconds` at most. `DependencyError` where the library is missing.
+    Answers may take as long as `timeout` says, and `most_seconds` at most. `DependencyError` if the library is missing.
     """
 
     def __init__(self, options: Options, most_seconds: float = inf) -> None:
@@ -86,7 +86,7 @@ class Cluster:
         self._heard = client.Heard()
 
     def matching(self, pattern: str) -> set[str]:
-        """Return the names of the topics that match as a whole, without those that are Kafka's own."""
+        """Return the names of the topics that match as a whole, without Kafka's internal topics."""
         names = self._answer(self._names_now)
         return {name for name in names if re.fullmatch(pattern, name)} - _OF_BROKERS
 
@@ -100,7 +100,7 @@ class Cluster:
         return names
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Return those of these topics that are there."""
+        """Return the topics of these names that exist."""
         return self._answer(partial(self._topics_now, sorted(names))) if names else {}
 
     def _topics_now(self, names: list[str], seconds: float) -> dict[str, Topic]:
@@ -125,30 +125,30 @@ class Cluster:
         return {name: end.offset for name, end in ends.items()}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, End]:
-        """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the last one."""
+        """Return the last stable offset of each partition; with `isolation.level=read_uncommitted` the offset after its last record."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def written(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the offset behind the last record of each partition, decided or not."""
+        """Return the offset after the last record of each partition, decided or not."""
         from confluent_kafka.admin import OffsetSpec
 
         ends = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), undecided=True)
         return {name: end.offset for name, end in ends.items()}
 
     def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have none yet."""
+        """Return the offset of the first record of a time, in milliseconds, or later; without partitions that have no such record yet."""
         from confluent_kafka.admin import OffsetSpec
 
         ends = self._offsets({partition: OffsetSpec.for_timestamp(time) for partition, time in times.items()})
         return {name: end.offset for name, end in ends.items() if end.offset >= 0}
 
     def _answer(self, ask: Callable[[float], _T]) -> _T:
-        """Return what `ask` does, which is given how many seconds are left; asked again as long as nobody is there who knows it.
+        """Return what `ask` returns, which gets the number of seconds that are left; ask again as long as no broker can answer.
 
-        The client waits for an answer, and not for somebody who gives one: where no leader is known yet, as while a broker comes back,
-        or where the broker goes that was asked, it says so at once.
+        The client waits for an answer, but not for a broker that can give it: if no leader is known yet, for example while a broker
+        comes back, or if the broker that was asked goes away, the client fails at once.
         """
         until = clock.monotonic() + self._seconds
         while True:
@@ -157,16 +157,16 @@ class Cluster:
             except BrokerAway:
                 if clock.monotonic() >= until:
                     raise
-            # What a client knows of leaders it keeps for minutes, also where they say that it is not so.
+            # A client keeps what it knows of leaders for minutes, even if these say that it is wrong.
             self._asker = None
             clock.sleep(_AGAIN_SECONDS)
 
     def _offsets(self, specs: Mapping[Partition, Any], *, undecided: bool = False) -> dict[Partition, End]:
-        """Return offsets of partitions; -1 where nothing has the time that was asked for."""
+        """Return offsets of partitions; -1 if no record has the time that was asked for."""
         reads_all = undecided or self.reads_uncommitted
         return self._answer(partial(self._offsets_now, specs, reads_all)) if specs else {}
 
-    def _offsets_now(self, specs: Mapping[Partition, Any], undecided: bool, seconds: float) -> dict[Partition, End]:  # noqa: FBT001 - of `partial`
+    def _offsets_now(self, specs: Mapping[Partition, Any], undecided: bool, seconds: float) -> dict[Partition, End]:  # noqa: FBT001 - `partial` passes it
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = {TopicPartition(*partition): spec for partition, spec in specs.items()}
@@ -177,7 +177,7 @@ class Cluster:
             words = f"the offsets of partition {place.partition} of topic {place.topic!r}"
             answer = self._result(future, words)
             if answer.offset < _NO_SUCH_RECORD:
-                # What the client has for a partition whose leader went with the question: an answer without an error.
+                # The client returns this, without an error, for a partition whose leader went away with the question.
                 msg = f"{words}: the leader gave no answer{self._heard.words}; see that the brokers run and can be reached from here"
                 raise BrokerAway(msg)
             epoch = UNKNOWN_EPOCH if answer.leader_epoch is None else answer.leader_epoch
@@ -189,8 +189,8 @@ class Cluster:
             self._asker = client.asker(self._given, self._heard.hear)
         return self._asker
 
-    def _result(self, future: Any, asked: str) -> Any:  # noqa: ANN401 - each question has an answer of its own
-        """Return an answer; what a broker refuses ends the wait for it, as there will be none."""
+    def _result(self, future: Any, asked: str) -> Any:  # noqa: ANN401 - each question has another type of answer
+        """Return an answer; if a broker refuses, stop waiting, because there will be none."""
         from confluent_kafka import KafkaException
 
         while not wait([future], _LOOK_SECONDS).done:
@@ -205,12 +205,12 @@ class Cluster:
         return answer
 
     def _told(self, error: Exception, asked: str) -> Exception:
-        """Return the error of a question as ours: what a broker refused before, if it says so, is why there is no answer."""
+        """Return the error of a question as one of ours: if a broker has refused before, that is the reason for no answer."""
         self._admin().poll(0)
         return client.told(self._heard.refusal or error.args[0], asked + self._heard.words, self._given)
 
 
 def _text_of(name: Any) -> str:  # noqa: ANN401 - the library's Uuid
-    """Return an id as text; nothing for that of brokers that have none."""
+    """Return an id as text; empty for brokers that have no ids."""
     text = str(name) if name is not None else ""
     return "" if not text.strip("A") else text

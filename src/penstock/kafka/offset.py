@@ -9,16 +9,21 @@
       }
     }
 
-`orders` has the next offset of each partition. `@penstock`, which can be no topic, is not in what Spark's connector wrote, and is not
-needed: `ids` are the topics as brokers know them (none for brokers that tell no ids), `from` is where the batch that ends here begins in
-partitions in which that is neither the offset before nor 0, and in each one of a first batch; `epochs` are those of the leaders that said
-where the batch ends: what lies in front of that offset was written in that epoch or an earlier one, so that whatever stands there of a
-later one is another record (none where brokers tell no epochs, and in offsets of older versions). `begin` marks the offset in front of the
-first batch, which Spark keeps nowhere and asks for again at each start: the end of the first batch says in `from` where each partition
-began. For people and monitors there are `read` and `left`, how many offsets were planned since the query began, and how many were not by
-then, and `behind`, the latter by partition, of the hundred that have most. For an ingest there is more in it: `zone`, in which times of
-its batch are read that say none; and `sum`, of all the rest, as Spark does not check its log: a digit that changed would be other records,
-without a word.
+`orders` has the next offset of each partition. `@penstock`, which cannot be the name of a topic, is missing in offsets of Spark's
+connector, and is optional:
+
+- `ids` are the ids of topics (none if brokers have no ids).
+- `from` is where the batch that ends here begins, for partitions where that is neither the offset before nor 0, and for every partition
+  of a first batch.
+- `epochs` are the epochs of the leaders that reported where the batch ends: everything before that offset was written in that epoch or
+  an earlier one, so a record there with a later epoch is another record (none if brokers have no epochs, and in offsets of older
+  versions).
+- `begin` marks the offset before the first batch, which Spark does not keep and asks for again at each start: the end of the first
+  batch says in `from` where each partition began.
+- `read` and `left`, for people and monitors: how many offsets were planned since the query began, and how many were left. `behind` is
+  how many are left in each partition, for the hundred that have most.
+- For an ingest, `zone` is the zone for times without one in its batch, and `sum` is a checksum of everything else, because Spark does
+  not check its log: a changed digit would silently mean other records.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 OURS = "@penstock"
-UNKNOWN_EPOCH = -1  # as brokers say it
+UNKNOWN_EPOCH = -1  # as brokers report it
 
 
 class Partition(NamedTuple):
@@ -48,12 +53,12 @@ class Partition(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """Return it as it stands in messages."""
+        """Return the name as in messages."""
         return f"{self.topic}-{self.number}"
 
 
 class OffsetCounts(NamedTuple):
-    """How many offsets were planned since a query began, how many were not by then, and these of the partitions that have most of them."""
+    """How many offsets were planned since a query began, how many are left, and how many in the partitions that have most left."""
 
     read: int
     left: int
@@ -62,10 +67,10 @@ class OffsetCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets of a partition from `begin` up to `end`, of the topic with this id ("": it is not known).
+    """The offsets of a partition from `begin` up to `end`, of the topic with this id ("": unknown).
 
-    What is in front of `end` was written in `epoch` or before. `before` is the same for `begin`, where that was planned in an earlier
-    epoch and nobody has looked since.
+    Everything before `end` was written in `epoch` or before. `before` is the same for `begin`, if that was planned in an earlier epoch
+    and has not been checked since.
     """
 
     partition: Partition
@@ -77,11 +82,11 @@ class Range:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.end - self.begin
 
     def to_json(self) -> list[Any]:
-        """Return it as it is carried to a task."""
+        """Return the form in which it is carried to a task."""
         return [*self.partition, self.begin, self.end, self.id, self.epoch, self.before]
 
     def piece(self, begin: int, end: int) -> Range:
@@ -90,17 +95,17 @@ class Range:
 
     @staticmethod
     def from_json(form: list[Any]) -> Range:
-        """Return what was carried."""
+        """Return the range of a form that was carried."""
         topic, number, *rest = form
         return Range(Partition(topic, number), *rest)
 
 
 @dataclass(frozen=True)
 class Positions:
-    """An offset as values: what is next in each partition, the ids of topics, and where its batch began otherwise than the last ended.
+    """An offset as values: the next offset of each partition, the ids of topics, and where its batch did not begin at the last end.
 
-    `epochs` are those of leaders when `next` was found; `begins` if it is in front of the first batch. `zone` is that of the times of
-    an ingest, whose offsets are `sealed`: with a sum.
+    `epochs` are the leaders' epochs when `next` was found; `begins` if this is the offset before the first batch. `zone` is for the
+    times of an ingest, whose offsets are `sealed`: they have a sum.
     """
 
     next: Mapping[Partition, int]
@@ -118,7 +123,7 @@ class Positions:
         try:
             own = offset.get(OURS, {"v": VERSION, "ids": {}, "from": {}})
             if own["v"] != VERSION:
-                raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
+                raise ValueError  # noqa: TRY301 - it is reported like everything else that is not an offset
             named = {topic: numbers for topic, numbers in offset.items() if topic != OURS}
             ids = {str(topic): str(name) for topic, name in own["ids"].items()}
             _check_sum(offset, own)
@@ -138,7 +143,7 @@ class Positions:
             raise DamagedState(msg) from error
 
     def form(self) -> dict[str, Any]:
-        """Return the offset, in one order."""
+        """Return the offset, with its keys in a fixed order."""
         ids = {topic: name for topic, name in sorted(self.ids.items()) if name}
         own: dict[str, Any] = {"v": VERSION, "ids": ids, "from": _nested(self.begun)}
         if epochs := _nested({name: epoch for name, epoch in self.epochs.items() if epoch != UNKNOWN_EPOCH}):
@@ -155,7 +160,7 @@ class Positions:
 
 
 def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | None = None) -> list[Range]:
-    """Return what lies between two offsets, from these alone, a range a partition; in `at_least` pieces if there are that many offsets."""
+    """Return the ranges between two offsets, from these alone, one for each partition; or `at_least` pieces if there are enough offsets."""
     before, after = Positions.of(start), Positions.of(end)
     whole = []
     for partition, upto in after.next.items():
@@ -171,14 +176,14 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any], at_least: int | Non
 
 
 def _known_before(before: Positions, after: Positions, partition: Partition) -> int:
-    """Return the epoch that is known of what is in front of a range, if it goes on in the same topic where the one before ended."""
+    """Return the known epoch of the records before a range, if it continues in the same topic where the last range ended."""
     topic = partition.topic
     goes_on = partition not in after.begun and before.ids.get(topic) == after.ids.get(topic)
     return before.epochs.get(partition, UNKNOWN_EPOCH) if goes_on else UNKNOWN_EPOCH
 
 
 def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """Return ranges as so many tasks read them, none more than its part of all offsets; fewer tasks where there are fewer offsets."""
+    """Return the ranges shared out to `tasks` tasks, each with at most its part of all offsets; fewer tasks if there are fewer offsets."""
     total = sum(each.offsets for each in pieces)
     tasks = min(tasks, total)
     bounds = [total * number // tasks for number in range(1, tasks)] if tasks else []
@@ -194,7 +199,7 @@ def shared_out(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:
 
 
 def _cut(whole: Range, pieces: int) -> list[Range]:
-    """Return a range in so many pieces, of a length that differs by one at most; at least one, and none that is empty."""
+    """Return a range in `pieces` pieces whose lengths differ by one at most; at least one piece, and no empty one."""
     size = whole.end - whole.begin
     pieces = max(1, min(pieces, size))
     bounds = [whole.begin + size * number // pieces for number in range(pieces + 1)]
@@ -202,7 +207,7 @@ def _cut(whole: Range, pieces: int) -> list[Range]:
 
 
 def _check_sum(offset: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for an offset with a sum that is not its own."""
+    """Raise `ValueError` for an offset with a wrong sum."""
     if "sum" in own:
         rest = {name: value for name, value in own.items() if name != "sum"}
         if _sum({**offset, OURS: rest}) != own["sum"]:

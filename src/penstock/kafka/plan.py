@@ -1,6 +1,6 @@
-"""What is next: which partitions a query reads, from where to where; and each way in which that can have been lost.
+"""Plans what is next: which partitions a query reads, and from where to where; detects each way in which records can have been lost.
 
-Where a loss is no failure (`failOnDataLoss=false`) the plan goes on behind it, and a warning says how much it was; the offset notes it,
+If a loss is no failure (`failOnDataLoss=false`) the plan continues after it, and a warning says how much was lost; the offset notes it,
 so that a replay reads the same.
 """
 
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
     from penstock.kafka.cluster import Asked, Topic
     from penstock.options import Options
 
-_TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
+# For at most so many partitions the offsets left are reported, because each one is a time series of a monitor.
+_TOLD_PARTITIONS = 100
 _TOLD_MISTAKES = 10
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _TIME = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 _TIMES = {"startingOffsets": "startingOffsetsByTimestamp", "endingOffsets": "endingOffsetsByTimestamp"}
 _log = logging.getLogger("penstock.kafka")
-_HOW = "or set failOnDataLoss=false, which goes on with what is there and says what was passed over"
+_HOW = "or set failOnDataLoss=false, which continues with what is there and says what was skipped"
 
 
 class TopicPlanner:
-    """Plans one batch after the other. No plan follows from an earlier one: each is of what brokers say now."""
+    """Plans one batch after the other. No plan follows from an earlier one: each is made of what brokers say now."""
 
     def __init__(self, options: Options, cluster: Asked) -> None:
         self._options, self._cluster = options, cluster
@@ -60,7 +61,7 @@ class TopicPlanner:
     def whole(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the offsets between which a batch of `spark.read` lies.
 
-        The errors are those of `initial`, and `OptionError` for what is not there yet, or ends in front of its begin.
+        Raises the errors of `initial`, and `OptionError` for an end that is not there yet, or that lies before the beginning.
         """
         begin, positions = self._at("startingOffsets"), self._at("endingOffsets")
         ends = self._cluster.ends(list(positions.next))
@@ -71,22 +72,22 @@ class TopicPlanner:
             if begin.next.get(partition, 0) > at:
                 msg = (
                     f"the batch would begin at offset {begin.next[partition]} of {partition}, and end at {at}; expected startingOffsets "
-                    "that are not behind endingOffsets, nor behind what there is"
+                    "that are not after endingOffsets, nor after the end of the partition"
                 )
                 raise OptionError(msg)
         return begin.form(), replace(positions, epochs=_epochs(ends)).form()
 
     def prepare_available_now(self) -> None:
-        """Take what is decided now as all there is."""
-        topics, partitions = self._selected(self._names())  # what is missing is for the next plan to tell
+        """Limit the run to the records that are decided now."""
+        topics, partitions = self._selected(self._names())  # the next plan reports what is missing
         ends = self._cluster.ends(partitions)
         self._pinned = {partition: (topics[partition.topic].id, end) for partition, end in ends.items()}
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the offset of the end of the next batch; `start` itself if there is nothing new.
 
-        The first batch is one also if it has nothing: Spark asks for the offset before it at each start, and where that is `latest`, or
-        retention goes on, it is another one each time. So the end of this batch says where it began.
+        The first batch exists even if it has no records: Spark asks for the offset before it at each start, and if that is `latest`, or
+        retention moves on, it is another one each time. So the end of this batch says where it began.
         """
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
@@ -124,7 +125,7 @@ class TopicPlanner:
         return at, begun
 
     def _begin(self, partition: Partition, expected: int | None, first: int) -> int:
-        """Return where a partition goes on that should do so at `expected`; `None`: wherever it begins, as its topic is new."""
+        """Return where a partition continues that should do so at `expected`; `None`: wherever it begins, because its topic is new."""
         if expected is None:
             if first:
                 _log.warning("partition %s is new here: it begins at offset %d, which is its first", partition, first)
@@ -135,7 +136,7 @@ class TopicPlanner:
         return expected
 
     def _ends(self, at: Mapping[Partition, int], topics: Mapping[str, Topic]) -> dict[Partition, End]:
-        """Return where each partition ends for now; what came after all there is was looked for, as a topic made anew, is not yet there."""
+        """Return where each partition ends for now; in an AvailableNow run, what appeared after its line does not count yet."""
         if self._pinned is None:
             return self._cluster.ends(list(at))
         ends = {}
@@ -145,9 +146,10 @@ class TopicPlanner:
         return ends
 
     def _check_ends(self, at: dict[Partition, int], ends: dict[Partition, End]) -> None:
-        """Look for what was cut off: a partition that ends in front of what was read.
+        """Look for partitions that were cut off: that end before the offset up to which they were read.
 
-        It does not if what is next is only undecided, as where another reader, which takes open transactions, has written the offset.
+        A partition is not cut off if its next offset is only undecided, for example if another reader, which reads open transactions,
+        has written the offset.
         """
         short = sorted(partition for partition, end in ends.items() if end.offset < at[partition])
         written, decided = self._cluster.written(short), self._cluster.ends(short)
@@ -195,13 +197,13 @@ class TopicPlanner:
         return {partition: at for partition, at in missing.items() if partition.topic in named}
 
     def _lost(self, error: BrokerError) -> None:
-        """Raise an error of data that is lost, or tell it."""
+        """Raise an error of lost data, or log it."""
         if self._options["failOnDataLoss"]:
             raise error
         _log.warning("failOnDataLoss=false: %s", error)
 
     def _selected(self, known: Collection[str]) -> tuple[dict[str, Topic], set[Partition]]:
-        """Return the topics that the options name, with their partitions; one that is not there and not `known` is an error."""
+        """Return the topics that the options name, with their partitions; a missing topic that is not `known` is an error."""
         names = self._names()
         topics = self._cluster.topics(names)
         if missing := sorted(names - set(topics) - set(known)):
@@ -215,7 +217,7 @@ class TopicPlanner:
         return topics, existing if self._options["assign"] is None else self._assigned(existing, known)
 
     def _assigned(self, existing: set[Partition], known: Collection[str]) -> set[Partition]:
-        """Return those of the existing partitions that are assigned; `TopicNotThere` for one that never was."""
+        """Return the existing partitions that are assigned; `TopicNotThere` for one that never existed."""
         wanted = {Partition(name, number) for name, numbers in self._options["assign"].items() for number in numbers}
         for name, number in sorted(wanted - existing):
             if name not in known:
@@ -230,7 +232,7 @@ class TopicPlanner:
         return set(self._options["subscribe"] or self._options["assign"])
 
     def _at(self, option: str) -> Positions:
-        """Return the positions that an option says, for every partition there is."""
+        """Return the positions that an option says, for every partition that exists."""
         topics, partitions = self._selected(())
         ids = {name: topic.id for name, topic in topics.items()}
         times = self._options[_TIMES[option]] if self._options[_TIME[option]] is None else self._options[_TIME[option]]
@@ -250,7 +252,7 @@ class TopicPlanner:
     def _at_times(
         self, option: str, times: int | Mapping[str, Any], partitions: set[Partition], ids: Mapping[str, str]
     ) -> Positions:
-        """Return the positions of the first records of a time or later; where there is none yet, that is an end, as Spark has it."""
+        """Return the positions of the first records of a time or later; if there is none yet, the end of the partition, as in Spark."""
         given = (
             dict.fromkeys(partitions, times) if isinstance(times, int) else _named(_TIMES[option], times, partitions)
         )
@@ -287,7 +289,7 @@ def _named(option: str, form: Mapping[str, Any], partitions: set[Partition]) -> 
 def _counted(
     before: Positions, at: Mapping[Partition, int], upto: Mapping[Partition, int], whole: Mapping[Partition, int]
 ) -> OffsetCounts:
-    """Return the counts of a batch from `at` to `upto`, of all that there is up to `whole`."""
+    """Return the counts of a batch from `at` to `upto`, if `whole` are the ends of the partitions."""
     read = sum(upto.values()) - sum(at.values()) + (before.counts.read if before.counts else 0)
     left = {partition: end - upto[partition] for partition, end in whole.items()}
     most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
@@ -301,14 +303,14 @@ def _ids(topics: Mapping[str, Topic], before: Positions, gone: Collection[Partit
 
 
 def _are_alike(known: Mapping[str, str], ids: Mapping[str, str]) -> bool:
-    """Tell whether topics are those that an offset knows, if it knows any."""
+    """Tell whether topics have the ids in an offset, if it has any."""
     return not known or known == {name: topic_id for name, topic_id in ids.items() if topic_id}
 
 
 def _still_known(
     before: Positions, at: Mapping[Partition, int], upto: Mapping[Partition, int], begun: Mapping[Partition, int]
 ) -> dict[Partition, int]:
-    """Return the epochs that stay: where nothing is new nobody looks, and what is known of the records in front is as old as it was."""
+    """Return the epochs that stay: without new records nobody asks, so the old epoch stays for the records before."""
     return {
         name: epoch for name, epoch in before.epochs.items() if name not in begun and upto.get(name) == at.get(name)
     }
@@ -323,7 +325,7 @@ def _at_ends(ends: Mapping[Partition, End], ids: Mapping[str, str]) -> Positions
 
 
 def lost(partition: Partition, expected: int, first: int) -> RecordsLost:
-    """Return the error of records that are gone before they were read."""
+    """Return the error for records that are gone before they were read."""
     msg = (
         f"partition {partition.number} of topic {partition.topic!r} begins at offset {first}, expected {expected}, which is next: "
         f"retention took {first - expected} offsets before they were read; restore them and give the topic a longer retention, {_HOW}"
@@ -332,7 +334,7 @@ def lost(partition: Partition, expected: int, first: int) -> RecordsLost:
 
 
 def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
-    """Return the error of a partition that ends in front of what is next."""
+    """Return the error for a partition that ends before its next offset."""
     msg = (
         f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, expected at least {expected}, which a batch has "
         "reached or startingOffsets say: the topic was cut, or made anew; give the query a new checkpoint and startingOffsets, "
@@ -342,29 +344,29 @@ def cut_off(partition: Partition, expected: int, end: int) -> RecordsLost:
 
 
 def overwritten(partition: Partition, at: int, epoch: int) -> RecordsReplaced:
-    """Return the error of records that stand in the place of others, in front of `at`."""
+    """Return the error for records that replaced others, before `at`."""
     msg = (
-        f"partition {partition.number} of topic {partition.topic!r} has records in front of offset {at} that are later than epoch {epoch}, "
+        f"partition {partition.number} of topic {partition.topic!r} has records before offset {at} that are later than epoch {epoch}, "
         f"expected those that were there when {at} was planned: the partition was cut when its leader changed (an unclean election, or a "
-        "broker that came back without its data), and others stand in their place; give the query a new checkpoint, with startingOffsets "
-        f"in front of the cut, {_HOW}"
+        "broker that came back without its data), and others are in their place; give the query a new checkpoint, with startingOffsets "
+        f"before the cut, {_HOW}"
     )
     return RecordsReplaced(msg, topic=partition.topic, partition=partition.number, offset=at, epoch=epoch)
 
 
 def undecided(partition: Partition, end: int, stable: int, seconds: float, given: Mapping[str, str]) -> TransactionOpen:
-    """Return the error of a range that a transaction keeps from being read, which is open from offset `stable` on."""
+    """Return the error for a range that cannot be read because a transaction is open from offset `stable` on."""
     msg = (
         f"partition {partition.number} of topic {partition.topic!r} has a transaction that is open from offset {stable} on, and was for "
-        f"{seconds:g} s; expected it to end, because what is behind it, up to {end}, was planned and cannot be read before that: wait for "
-        "its producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or set a larger "
-        f"timeout; {whose(partition, stable, given['bootstrap.servers'])}"
+        f"{seconds:g} s; expected it to end, because what comes after it, up to {end}, was planned and cannot be read before that: "
+        "wait for its producer, or for the broker to abort it (transaction.timeout.ms of the producer), then start the query again; or "
+        f"set a larger timeout; {whose(partition, stable, given['bootstrap.servers'])}"
     )
     return TransactionOpen(msg, topic=partition.topic, partition=partition.number, offset=stable)
 
 
 def replaced(name: str, known: str, found: str) -> TopicReplaced:
-    """Return the error of a topic that is another one than was planned."""
+    """Return the error for a topic that is another one than was planned."""
     msg = (
         f"topic {name!r} has the id {found}, expected {known}: it was deleted and made anew, and what was not read of it is gone; "
         f"give the query a new checkpoint, {_HOW}, from its first record on"
@@ -373,7 +375,7 @@ def replaced(name: str, known: str, found: str) -> TopicReplaced:
 
 
 def _shared(at: Mapping[Partition, int], upto: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
-    """Return the ends of a batch of about `limit` offsets, shared out as each partition has them; at least one where there is any."""
+    """Return the ends of a batch of about `limit` offsets, in proportion to what each partition has; at least one if it has any."""
     total = sum(upto.values()) - sum(at.values())
     if total <= limit:
         return dict(upto)

@@ -1,7 +1,7 @@
-"""Reads a range of one partition as Arrow: all that is committed in it, each record once, or an error.
+"""Reads a range of one partition as Arrow: all committed records in it, each once, or an error.
 
-The client gives an object a record, so that each costs some calls in C, and no statement of Python: `map` over the methods of its class.
-A consumer is kept by its process for the next range, since connecting to brokers takes longer than reading a few megabytes.
+The client returns an object for each record, so each costs some calls in C, but no Python statement: `map` runs over the methods of its
+class. A process keeps a consumer for the next range, because connecting to brokers takes longer than reading a few megabytes.
 """
 
 from __future__ import annotations
@@ -53,26 +53,26 @@ _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20  # of keys and values, about
 _POLL_SECONDS = 0.5
 _LEAVING_SECONDS = 0.005
-_LOOK_SECONDS = 5.0  # at most, for why a partition has given nothing
-_LEAVING = frozenset({"_STATE", "_PREV_IN_PROGRESS"})  # what the client says to a seek meanwhile
+_LOOK_SECONDS = 5.0  # at most, for finding out why a partition gave nothing
+# The client's answers to a seek while it still leaves its last assignment.
+_LEAVING = frozenset({"_STATE", "_PREV_IN_PROGRESS"})
 _MICROSECONDS = 1000  # in a millisecond
 _MOST_MILLISECONDS = ((1 << 63) - 1) // _MICROSECONDS
-_CUT = "log truncation"  # what the client says of a position in front of which the leader has other records
+_CUT = "log truncation"  # the client's words for an offset before which the leader has other records
 _log = logging.getLogger("penstock.kafka")
 
 
 def schema(options: Options) -> pa.Schema:
-    """Return the columns, which are those of Spark's own connector."""
+    """Return the columns, which are the columns of Spark's own connector."""
     return pa.schema(_COLUMNS + ([("headers", HEADERS)] if options["includeHeaders"] else []))
 
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order.
 
-    `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `TransactionOpen`, `BrokerAway`, `BrokerError`; `BadRecord`
-    for a time, or the name of a header, that is none.
-
-    Where a loss is no failure, what is left of the range; each loss is told.
+    Raises `RecordsLost`, `RecordsReplaced`, `TopicReplaced`, `TopicNotThere`, `TransactionOpen`, `BrokerAway`, `BrokerError`;
+    `BadRecord` for a time or a header name that is not valid. If a loss is no failure, yields what is left of the range; each loss is
+    logged.
     """
     pool = _pool(tuple(sorted(options["kafka"].items())), options["timeout"], options["failOnDataLoss"], os.getpid())
     reader = pool.pop() if pool else _Reader(options)
@@ -85,13 +85,13 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
             raise
         _log.warning("failOnDataLoss=false: %s", error)
     else:
-        reader.check(wanted)  # a failure in any case: what was yielded may be of the other topic
-    pool.append(reader)  # one that has failed is not used again
+        reader.check(wanted)  # a failure in any case: yielded records may be from the other topic
+    pool.append(reader)  # a reader that has failed is not used again
 
 
 @lru_cache(maxsize=4)
-def _pool(*settings: object) -> list[_Reader]:  # noqa: ARG001 - each has its own; the process is one of them, as none survives a fork
-    """Return the readers of these settings that nobody uses now."""
+def _pool(*settings: object) -> list[_Reader]:  # noqa: ARG001 - each has its own; the process id is among them, because no reader survives a fork
+    """Return the readers with these settings that are not in use."""
     return []
 
 
@@ -112,7 +112,7 @@ def _batches(reader: _Reader, wanted: Range, options: Options) -> Iterator[pa.Re
 
 
 def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _UnheldValues) -> pa.RecordBatch:
-    """Return messages of one partition as rows; what of a record no column can hold is `told`, and null."""
+    """Return messages of one partition as rows; values that no column can hold are reported to `unheld`, and null."""
     from confluent_kafka import Message
 
     count = len(messages)
@@ -124,7 +124,7 @@ def arrow(messages: list[Message], wanted: Range, columns: pa.Schema, unheld: _U
         pa.repeat(pa.scalar(wanted.partition.topic), count),
         pa.repeat(pa.scalar(wanted.partition.number, pa.int32()), count),
         _numbers(_offsets(messages), pa.int64()),
-        # A record without a time has the kind 0 here; Spark has the time -1 for it, and kinds that are one less.
+        # A record without a time has kind 0 here; Spark has the time -1 for it, and kinds that are one less.
         _moments(messages, np.where(kinds == 0, -1, milliseconds), columns.field("timestamp").type, unheld),
         _numbers((kinds - 1).astype(np.int32), pa.int32()),
     ]
@@ -145,7 +145,7 @@ def _numbers(values: Any, kind: pa.DataType) -> pa.Array:  # noqa: ANN401 - nump
 
 
 def _moments(messages: list[Message], milliseconds: Any, kind: pa.DataType, unheld: _UnheldValues) -> pa.Array:  # noqa: ANN401 - numpy's
-    """Return times as a column; somebody may have written other units, such as nanoseconds."""
+    """Return times as a column; a producer may have written other units, such as nanoseconds."""
     beyond = (milliseconds > _MOST_MILLISECONDS) | (milliseconds < -_MOST_MILLISECONDS)
     if not beyond.any():
         return _numbers(milliseconds * _MICROSECONDS, kind)
@@ -158,26 +158,29 @@ def _moments(messages: list[Message], milliseconds: Any, kind: pa.DataType, unhe
 
 
 def _headers(messages: list[Message], unheld: _UnheldValues) -> list[Any]:
-    """Return the headers of records. The library has none of a record with a name that is no UTF-8, and is asked once: it keeps a half."""
+    """Return the headers of records; null for a record with a header name that is not UTF-8.
+
+    The library refuses such a record, and must be asked for it only once: afterwards it has half of the headers.
+    """
     from confluent_kafka import Message
 
     headers: list[Any] = []
     while len(headers) < len(messages):
         try:
-            headers.extend(map(Message.headers, messages[len(headers) :]))  # those in front of an error stay
-        except SystemError as error:  # noqa: PERF203 - it goes on behind it
+            headers.extend(map(Message.headers, messages[len(headers) :]))  # headers before an error stay
+        except SystemError as error:  # noqa: PERF203 - the loop continues after the record
             if not isinstance(error.__cause__, UnicodeDecodeError):
                 raise
             unheld.tell(
                 messages[len(headers)],
-                "found a header whose name is no UTF-8, which the client cannot give; expected text",
+                "found a header whose name is not UTF-8, which the client cannot give; expected text",
             )
             headers.append(None)
     return headers
 
 
 class _UnheldValues:
-    """What records of a range have that no column, or no client, can hold: a failure, or told and null."""
+    """Values in the records of a range that no column, or not the client, can hold: a failure, or logged and null."""
 
     def __init__(self, options: Options, wanted: Range) -> None:
         self._fails: bool = options["failOnDataLoss"]
@@ -185,7 +188,7 @@ class _UnheldValues:
         self._place = f"kafka://{servers}/{topic}/{number}"
 
     def tell(self, message: Message, reason: str) -> None:
-        """Raise `BadRecord` for a record, or tell it where a loss is no failure."""
+        """Raise `BadRecord` for a record, or log it if a loss is no failure."""
         msg = (
             f"{self._place!r}, offset {message.offset()}: {reason}; mend its producer, and set failOnDataLoss=false, by which "
             "such a value becomes null, and is reported"
@@ -196,7 +199,7 @@ class _UnheldValues:
 
 
 class _Reader:
-    """A consumer of this process, and what asks brokers beside it."""
+    """A consumer of this process, and a client that asks brokers beside it."""
 
     def __init__(self, options: Options) -> None:
         self._given: Mapping[str, str] = options["kafka"]
@@ -204,7 +207,7 @@ class _Reader:
         self._lossy = not options["failOnDataLoss"]
         self._options, self._cluster = options, Cluster(options)
         self._consumer: Consumer | None = None
-        self._ids: dict[str, str] = {}  # of the topics that the consumer has read
+        self._ids: dict[str, str] = {}  # ids of the topics that the consumer has read
         self._heard = client.Heard()
 
     def check(self, wanted: Range) -> None:
@@ -212,13 +215,13 @@ class _Reader:
         name = wanted.partition.topic
         _check_id(self._cluster, wanted)
         if self._ids.setdefault(name, wanted.id) != wanted.id:
-            # A client takes the leaders of a topic that was made anew for old news, as epochs begin anew: it would wait for ever.
+            # A client takes the leaders of a topic that was made anew for stale, because epochs begin anew: it would wait for ever.
             self._ids, self._consumer = {name: wanted.id}, None
 
     def check_leader(self, wanted: Range) -> None:
-        """Raise `RecordsReplaced` if other records stand where those of the range stood, `RecordsLost` if none do.
+        """Raise `RecordsReplaced` if other records are in the place of the range's records, `RecordsLost` if none are.
 
-        As long as the leader is the one that the plan was made with, there is nothing to look for.
+        As long as the leader is the plan's leader, there is nothing to check.
         """
         if wanted.epoch == UNKNOWN_EPOCH:
             return
@@ -234,7 +237,7 @@ class _Reader:
             consumer.unassign()
 
     def _look_behind(self, consumer: Consumer, wanted: Range) -> None:
-        """Go to the end of a range, where the leader says whether what is in front of it is of the epoch that was planned."""
+        """Go to the end of a range, where the leader says whether the records before it are of the epoch that was planned."""
         self._go_to(consumer, wanted, wanted.end, wanted.epoch)
         since = clock.monotonic()
         while clock.monotonic() - since <= self._seconds:
@@ -244,7 +247,7 @@ class _Reader:
         raise self._silent(wanted, wanted.end)
 
     def messages(self, wanted: Range) -> Iterator[list[Message]]:
-        """Yield the messages of a range as they come; what is behind its end is dropped."""
+        """Yield the messages of a range as they come; messages after its end are dropped."""
         consumer = self._opened()
         at: int | None = wanted.begin
         epoch = wanted.before
@@ -258,9 +261,9 @@ class _Reader:
     def _until_end(
         self, consumer: Consumer, wanted: Range, at: int, epoch: int
     ) -> Generator[list[Message], None, int | None]:
-        """Yield messages from an offset on; return where to go on behind records that are lost, `None` at the end.
+        """Yield messages from an offset on; return where to continue after records that are lost, `None` at the end.
 
-        What is in front of the offset has to be of `epoch` or earlier ones, if that is known: the client asks the leader.
+        Records before the offset must be of `epoch` or earlier ones, if that is known: the client asks the leader.
         """
         from confluent_kafka import Message
 
@@ -276,20 +279,20 @@ class _Reader:
                 chosen = records[: int(np.searchsorted(reached, wanted.end))]
                 self._check_epoch(chosen, wanted)
                 yield chosen
-                since = clock.monotonic()  # not before: who takes them may take as long as they like
+                since = clock.monotonic()  # not before: the consumer of the messages may take any time
             for message in filter(Message.error, messages):
-                if (behind := self._behind(message, at, wanted)) is not None:
-                    return behind if behind < wanted.end else None
+                if (reached_at := self._behind(message, at, wanted)) is not None:
+                    return reached_at if reached_at < wanted.end else None
             if not records and clock.monotonic() - since > self._seconds:
                 self._check_why(wanted)
                 raise self._silent(wanted, at)
         return None
 
     def _go_to(self, consumer: Consumer, wanted: Range, at: int, epoch: int) -> None:
-        """Go to an offset; where an epoch is known of what is in front of it, the client asks the leader before it reads.
+        """Go to an offset; if an epoch is known of the records before it, the client asks the leader before it reads.
 
-        It does so for `seek`, whatever it knows of the partition; for `assign` only where it does not know the leader yet. As long as
-        the client still leaves what was assigned before, in a thread of its own, it refuses to seek.
+        It asks at every `seek`, whatever it knows of the partition; at `assign` only if it does not know the leader yet. As long as the
+        client still leaves its last assignment, in a thread of its own, it refuses to seek.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -305,7 +308,7 @@ class _Reader:
             raise self._told(error.args[0], wanted) from error
 
     def _next(self, consumer: Consumer, wanted: Range) -> list[Message]:
-        """Return what has come: nothing, or one message and all that lie ready behind it, as to wait for more than one takes its time."""
+        """Return the messages that have come: none, or one and all that are ready after it. Waiting for more than one would take longer."""
         from confluent_kafka import KafkaException
 
         try:
@@ -321,23 +324,24 @@ class _Reader:
         return messages
 
     def _behind(self, message: Message, at: int, wanted: Range) -> int | None:
-        """Return the offset that is reached by what is no record: the end of the partition, or of what is lost; `None`: go on."""
+        """Return the offset that an event reaches: the end of the partition, or of lost records; `None`: continue."""
         error = message.error()
         if error.name() == "_PARTITION_EOF":
             reached: int = message.offset()
             return reached if reached >= wanted.end else self._short_of(wanted)
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._lost(error, at, wanted)
-        if client.is_away(error) or message.topic() is None:  # of no partition: of a group, which is asked for nothing
+        # Without a partition it concerns a group, and no group is used.
+        if client.is_away(error) or message.topic() is None:
             self._heard.hear(error)
             return None
         raise self._told(error, wanted)
 
     def _short_of(self, wanted: Range) -> int | None:
-        """Return `None` to go on where a partition seems to end in front of the range's end; that end if there is nothing to go on to.
+        """Return `None` to continue if a partition seems to end before the range's end; that end if there is nothing to continue to.
 
-        The range's end was there when it was planned. A leader that is new says no end until it knows that no other one had a later
-        one, so what it says is no matter of time. `RecordsLost` where a loss is a failure.
+        The range's end existed when it was planned. A new leader reports no end until it knows that no other one had a later end, so
+        its answer does not depend on timing. `RecordsLost` if a loss is a failure.
         """
         end = self._cluster.written([wanted.partition])[wanted.partition]
         if end >= wanted.end:
@@ -346,10 +350,10 @@ class _Reader:
         return wanted.end
 
     def _check_why(self, wanted: Range) -> None:
-        """Raise what keeps a partition from giving anything, where its brokers know; those that are away were waited for already.
+        """Raise what keeps a partition from giving records, if its brokers know; brokers that are away were waited for already.
 
-        `TopicReplaced` where the topic is gone, `TransactionOpen` where the partition has all of the range, and what is in front of its
-        end is not decided.
+        `TopicReplaced` if the topic is gone, `TransactionOpen` if the partition has the whole range, and records before its end are not
+        decided.
         """
         asked = Cluster(self._options, most_seconds=_LOOK_SECONDS)
         with suppress(BrokerAway):
@@ -359,12 +363,12 @@ class _Reader:
                 raise plan.undecided(wanted.partition, wanted.end, stable, self._seconds, self._given)
 
     def _lost(self, error: KafkaError, at: int, wanted: Range) -> int:
-        """Return the offset to go on at, the end if nothing is there; `RecordsLost`, `RecordsReplaced` where a loss is a failure."""
+        """Return the offset at which to continue, the end if nothing is left; `RecordsLost`, `RecordsReplaced` if a loss is a failure."""
         first = self._cluster.firsts([wanted.partition])[wanted.partition]
         is_cut = _CUT in error.str()
         if first > at:
             if at == wanted.end and not is_cut:
-                return first  # retention took what was read before
+                return first  # retention took records that were read before
             self._accept(plan.lost(wanted.partition, at, first))
             return first
         end = self._cluster.ends([wanted.partition])[wanted.partition].offset
@@ -377,18 +381,18 @@ class _Reader:
         return at
 
     def _check_epoch(self, chosen: list[Message], wanted: Range) -> None:
-        """Look whether records are of the epoch that was planned, or earlier ones; it rises, so that the last one tells it."""
+        """Check that records are of the epoch that was planned, or earlier ones; epochs rise, so the last record tells."""
         if chosen and wanted.epoch != UNKNOWN_EPOCH and (chosen[-1].leader_epoch() or 0) > wanted.epoch:
             self._accept(plan.overwritten(wanted.partition, wanted.end, wanted.epoch))
 
     def _accept(self, loss: BrokerError) -> None:
-        """Raise what is lost, or tell it where a loss is no failure."""
+        """Raise a loss, or log it if a loss is no failure."""
         if not self._lossy:
             raise loss
         _log.warning("failOnDataLoss=false: %s", loss)
 
     def _silent(self, wanted: Range, at: int) -> BrokerAway:
-        """Return the error of a partition that has given neither a record nor its end for too long."""
+        """Return the error for a partition that has given neither a record nor its end for too long."""
         msg = (
             f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave nothing for {self._seconds:g} s at offset {at} "
             f"of {wanted.end}{self._heard.words}; see that the brokers at {self._given['bootstrap.servers']} run and can be reached from "
@@ -418,7 +422,7 @@ def _check_id(cluster: Cluster, wanted: Range) -> None:
 
 
 def _has_sought(consumer: Consumer, place: TopicPartition) -> bool:
-    """Seek; tell whether the client has taken it, which it does not while it leaves what was assigned before."""
+    """Seek; tell whether the client has accepted it, which it does not while it leaves its last assignment."""
     from confluent_kafka import KafkaException
 
     try:
@@ -431,10 +435,10 @@ def _has_sought(consumer: Consumer, place: TopicPartition) -> bool:
 
 
 def _check_order(at: int, reached: Any, wanted: Range) -> None:  # noqa: ANN401 - numpy's
-    """Raise `BrokerError` for records in front of `at`, or that do not rise: they were given before, or the topic is not what it was."""
+    """Raise `BrokerError` for records before `at`, or not in rising order: they came before, or the topic is not what it was."""
     if reached[0] < at or not (np.diff(reached) > 0).all():
         msg = (
-            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or one behind it out of "
+            f"partition {wanted.partition.number} of topic {wanted.partition.topic!r} gave offset {reached[0]} or a later one out of "
             f"order, expected rising ones from {at} on; start the query again, which reads the range anew"
         )
         raise BrokerError(msg)

@@ -1,16 +1,18 @@
 r"""The values of records as rows of a format: JSON and CSV parsed, text and bytes as they are, or set aside with their place.
 
-A decoder works on blocks, and a Python statement a record would cost more than all it does. So the values of a batch are laid edge to edge
-in one block, each on a line of its own, and decoded together. What makes that the same as decoding each alone:
+A decoder works on blocks, and a Python statement for each record would cost more than everything it does. So the values of a batch are
+joined into one block, each on a line of its own, and decoded together. These rules make the result the same as if each were decoded
+alone:
 
-1. *A value that is several records, or none, or the half of one*: a quote that is not closed in CSV takes the next value along, two
-   objects in a value are two. Rule: what comes out is compared with what went in, by number and, where a record may have line breaks
-   (`Format.anchored`), by where each begins. Where that differs the values are halved, down to the one that is to blame.
+1. *A value that is several records, or none, or half of one*: a quote that is not closed in CSV swallows the next value, and two
+   objects in a value are two records. Rule: the output is compared with the input, by number and, if a record may have line breaks
+   (`Format.anchored`), by where each begins. If they differ, the values are halved, down to the value that causes it.
 2. *A line break in a value*: between the members of a JSON object it is white space, in a string it is an error. Rule: it becomes a tab
-   there, which is the same in both. In CSV it stays, and rule 1 looks at it.
-3. *A mark (U+FEFF) in front of a value*: files may begin with one, and a decoder skips it at the beginning of a block. How records come in
-   blocks is up to the network, and a replay must give the same. Rule: no block begins with one.
-4. *No value* (a tombstone): it is a record as any other, so it is a row, of nulls. An empty value is no record of JSON or CSV, and bad.
+   there, which has the same effect in both cases. In CSV it stays, and rule 1 checks it.
+3. *A mark (U+FEFF) before a value*: files may begin with one, and a decoder skips it at the beginning of a block. How records are
+   grouped into blocks depends on the network, and a replay must give the same rows. Rule: no block begins with a mark.
+4. *No value* (a tombstone): it is a record like any other, so it is a row, of nulls. An empty value is not a record of JSON or CSV, and
+   bad.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ _SET_ASIDE = "set badRecords=quarantine, which sets such records aside, and run 
 
 
 class Parsed(NamedTuple):
-    """The rows of some records, in order, and which of the records each is of."""
+    """The rows of some records, in order, and the index of the record to which each belongs."""
 
     rows: pa.RecordBatch
     records: npt.NDArray[np.int64]
 
 
 class _Refused(NamedTuple):
-    """A value that is no record of the format, by its place among others, and why."""
+    """A value that is not a record of the format: its index among the values, and the reason."""
 
     place: int
     reason: str
@@ -56,7 +58,7 @@ class _Refused(NamedTuple):
 
 @dataclass
 class _Decoded:
-    """What became of some values: rows, which values they are of, and the others."""
+    """The result for some values: rows, the values to which they belong, and the refused values."""
 
     rows: list[pa.RecordBatch]
     places: list[npt.NDArray[np.int64]]
@@ -64,7 +66,7 @@ class _Decoded:
 
 
 class ValueReader:
-    """Reads the values of one task's records. What is set aside by `policy` goes to `aside`, what no column has into `account`."""
+    """Reads the values of one task's records. Records that `policy` sets aside go to `aside`, names without a column into `account`."""
 
     def __init__(self, fmt: ReadFormat, policy: Policy, account: Account, aside: Aside | None) -> None:
         form = format_named(fmt.name)
@@ -72,11 +74,11 @@ class ValueReader:
         self._fmt = fmt if form.anchored else replace(fmt, line_sep=b"\n")
         self._policy, self._account, self._aside = policy, account, aside
         self._passes = form.as_lines or form.as_it_is
-        self._entered = Account()  # by blocks that may have to be decoded again
+        self._entered = Account()  # entries of blocks that may have to be decoded again
         self._decoder = None if self._passes else decoder(self._fmt, self._entered)
 
     def rows(self, records: pa.RecordBatch, place: str) -> Parsed:
-        """Return the rows of records of one partition, which is at `place`. `BadRecord` unless such are set aside."""
+        """Return the rows of records of one partition, whose address is `place`. `BadRecord` unless bad records are set aside."""
         values = records.column("value")
         decoded = self._whole(values) if self._passes else self._parsed(values)
         if decoded.refused:
@@ -87,7 +89,7 @@ class ValueReader:
     # -- values as they are ----------------------------------------------------------------------------------------
 
     def _whole(self, values: pa.Array) -> _Decoded:
-        """Return values that are not parsed: text once it is known to be that, and bytes."""
+        """Return values that are not parsed: text after it is checked, and bytes."""
         every = np.arange(len(values))
         field = self._fmt.schema.field(0)
         if field.type == values.type:
@@ -128,7 +130,7 @@ class ValueReader:
         return self._fmt.missing != "fail" and all(field.nullable for field in self._fmt.schema)
 
     def _decode(self, values: pa.Array, places: npt.NDArray[np.int64], decoded: _Decoded) -> None:
-        """Decode values that are at these places, together where each is one record, else in halves; up to the first that ends it all."""
+        """Decode the values at these places, in halves unless each is one record; stop at a refused value unless it is set aside."""
         if decoded.refused and not self._sifts:
             return
         sifted, starts, reason = self._tried(values)
@@ -146,10 +148,10 @@ class ValueReader:
             self._decode(values.slice(middle), places[middle:], decoded)
 
     def _tried(self, values: pa.Array) -> tuple[Sifted | None, npt.NDArray[np.int64], str]:
-        """Return what a block of these values holds, `None` if that is not one record a value; where each begins; and what is wrong."""
+        """Return the contents of a block of these values, `None` unless that is one record for each; where each begins; and the fault."""
         block, starts = self._block(values)
         self._entered.clear()
-        assert self._decoder is not None  # noqa: S101 - called for what is parsed
+        assert self._decoder is not None  # noqa: S101 - called only for values that are parsed
         try:
             sifted = self._decoder.sift(block) if self._sifts else nothing_bad(self._decoder.decode(block))
         except BadRecord as error:
@@ -162,12 +164,12 @@ class ValueReader:
         return sifted, starts, ""
 
     def _is_closed(self, block: bytes, starts: npt.NDArray[np.int64]) -> bool:
-        """Tell whether records begin where values do, and one more would begin behind the last of them."""
-        assert self._decoder is not None  # noqa: S101 - called for what is parsed
+        """Tell whether records begin where values do, and one more would begin after the last of them."""
+        assert self._decoder is not None  # noqa: S101 - called only for values that are parsed
         return np.array_equal(self._decoder.starts(block + b"\n-"), np.append(starts, len(block) + 1))
 
     def _may_run_on(self, block: bytes, count: int) -> bool:
-        """Tell whether a record may have line breaks, so that as many records as values may still be other ones."""
+        """Tell whether a record may have line breaks, so that even with as many records as values their borders may differ."""
         if not self._anchored:
             return False
         quote = self._fmt.csv.quote
@@ -178,7 +180,7 @@ class ValueReader:
         return self._aside is not None and (self._policy.records or self._policy.text)
 
     def _block(self, values: pa.Array) -> tuple[bytes, npt.NDArray[np.int64]]:
-        """Return values, none of them null, on lines of their own, and where each begins."""
+        """Return values, none of them null, each on a line of its own, and where each begins."""
         lines = pc.binary_join_element_wise(values, pa.scalar(b"", values.type), pa.scalar(b"\n", values.type))
         block, starts = _bytes_of(lines)
         if not self._anchored and block.count(b"\n") != len(values) - 1:
@@ -188,7 +190,7 @@ class ValueReader:
         return block, starts
 
     def _enter(self) -> None:
-        """Enter what was seen in the last block, of which each record is taken or set aside."""
+        """Enter what was counted in the last block, all of whose records are taken or set aside."""
         entered = self._entered
         self._account.count(entered.unknown.items(), entered.more)
         self._account.partial |= entered.partial
@@ -198,7 +200,7 @@ class ValueReader:
     # -- both ------------------------------------------------------------------------------------------------------
 
     def _refuse(self, records: pa.RecordBatch, bad: list[_Refused], place: str) -> None:
-        """Set aside what is no record of the format; `BadRecord` for the first that the user does not want to be."""
+        """Set aside values that are not records of the format; `BadRecord` for the first one that the policy does not set aside."""
         chosen = records.take(pa.array([each.place for each in bad]))
         held = pc.fill_null(chosen.column("value"), b"")
         offsets = chosen.column("offset").to_numpy()
@@ -213,7 +215,7 @@ class ValueReader:
             self._aside.take(about_records(place, offsets, held, [each.reason for each in bad]))
 
     def _in_order(self, decoded: _Decoded, values: pa.Array) -> Parsed:
-        """Return the rows in the order of the records, one of nulls for each that has no value."""
+        """Return the rows in the order of the records, with a row of nulls for each record without a value."""
         rows = _together(decoded.rows, self._fmt.schema)
         places = np.concatenate(decoded.places) if decoded.places else np.zeros(0, np.int64)
         if self._passes or len(places) + len(decoded.refused) == len(values):
@@ -238,13 +240,13 @@ def _no_text(values: pa.Array) -> ValueError | None:
 
 
 def _with_tabs(values: pa.Array, lines: pa.Array) -> pa.Array:
-    """Return the lines of values that may have line breaks, with tabs in the place of these."""
+    """Return the lines of values that may have line breaks, with tabs in their place."""
     tabs = pc.replace_substring(values, b"\n", b"\t")
     return pc.binary_join_element_wise(tabs, pa.scalar(b"", lines.type), pa.scalar(b"\n", lines.type))
 
 
 def _bytes_of(lines: pa.Array) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Return lines edge to edge, without the line break of the last one, and where each begins."""
+    """Return lines joined without gaps, without the line break of the last one, and where each begins."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, lines.offset * 4).astype(np.int64)
     data = lines.buffers()[2]
     return data.slice(int(offsets[0]), int(offsets[-1] - offsets[0]) - 1).to_pybytes(), offsets[:-1] - offsets[0]

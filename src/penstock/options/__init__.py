@@ -1,8 +1,8 @@
-"""The options of source, sink, log and database: names, defaults, what each accepts, and one way to refuse the rest.
+"""The options of source, sink, log and database: names, defaults, which values each accepts, and one way to refuse all others.
 
 *What lives here.* A table of options for each connector, in a file of its own (`docs/options.md` has the same for users); `parsers`,
-what an option accepts; `topics`, what else is said of topics of Kafka; `internal`, what our own parts tell each other in the same way;
-`formats`, their names.
+which check and convert values; `topics`, everything else that users say about topics of Kafka; `internal`, options through which our
+own parts talk to each other; `formats`, the names of formats.
 
 *What may be touched.* Nothing: text goes in, and a value comes out or an `OptionError`.
 

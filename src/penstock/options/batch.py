@@ -1,4 +1,4 @@
-"""The options of a batch that is written, `df.write.format("penstock")`."""
+"""The options of a batch write, `df.write.format("penstock")`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from penstock.options.option import Option
 from penstock.options.parsers import batch_key, identifier
 from penstock.options.sink import SINK
 
-SINK_ID = "batch"  # of all batches, unless the user says another one
-# Of the options of a sink those about time, or about the query: a batch has no time, and leaves nothing open.
+SINK_ID = "batch"  # for all batches, unless the user gives another one
+# The options of a sink that concern time, or the query: a batch has no time, and leaves nothing open.
 _OF_STREAMS = {
     *("rollInterval", "rollInactivity", "rollBatches", "growing", "partitionReady", "partitionReadyBy"),
     *("partitionReadyDelay", "onPublish", "quarantineLocation", "checkpointLocation", "queryName"),

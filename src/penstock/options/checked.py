@@ -1,4 +1,4 @@
-"""One way to check what was given against a table of options, and to refuse the rest with what was meant."""
+"""One way to check given options against a table, and to refuse all others with a hint at what was meant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.options.source import SOURCE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# What must be given where a table has it, and how.
+# The options that are required in each table that has them, and how to give them.
 _NEEDED = {
     "path": '.option("path", directory) or the path as the last argument',
     "url": '.option("url", "postgresql://user@host/database") or sqlite:///path/of/the/file.db',
@@ -76,7 +76,7 @@ def _names_of(option: Option, given: Mapping[str, str]) -> list[str]:
 
 
 def _check_needed(values: Mapping[str, object], what: str) -> None:
-    """Refuse a table's options when one that has to be given was not."""
+    """Raise `OptionError` if a required option was not given."""
     for name, needed in _NEEDED.items():
         if name in values and values[name] is None and not (name == "path" and values.get("paths")):
             msg = f"the {what} needs a {name}: expected {needed}"
@@ -106,7 +106,7 @@ def _is_met(need: str, values: Mapping[str, object], defaults: Mapping[str, obje
 
 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:
-    """Refuse a name that is not among the `known` ones, with what is here instead, where it belongs, or the nearest of them."""
+    """Refuse a name that is not among the `known` ones; say what to use instead, where it belongs, or the nearest known name."""
     if instead := elsewhere.advice(name, what):
         msg = f"unknown option {instead[0]!r} for the penstock {what}: {instead[1]}"
         raise OptionError(msg)
@@ -116,13 +116,13 @@ def _refuse(name: str, known: list[str], what: str) -> NoReturn:
 
 
 def _owners(name: str) -> str:
-    """Return in words the other tables that have an option of this name; nothing if none has."""
+    """Return in words the other tables that have an option of this name; empty if there are none."""
     owners = [owner for owner, names in BY_CONNECTOR.items() if name.lower() in names]
     return f": it is one of the {' and the '.join(owners)}" if owners else ""
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    """Return in words the option whose name is nearest; nothing if none is near."""
+    """Return in words the option with the nearest name; empty if none is near."""
     by_lower = {option.lower(): option for option in known}
     near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""

@@ -1,8 +1,7 @@
-"""What stands here for options that people know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
+"""What replaces options that users know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
 
-An option that is unknown here and known there is refused with what is here instead, or why there is nothing. The nearest
-name among ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours goes from
-here.
+An option that is unknown here and known there is refused with what replaces it, or the reason why nothing does. The nearest name among
+ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours is removed from here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from penstock.options.source import SOURCE
 _INFERRED = "schema=infer infers the columns once, as Spark does; penstock schema prints them, for .schema(...)"
 _FAIL = (
     "what cannot be parsed fails the batch (badRecords=fail) or is set aside (badRecords=quarantine, with badRecordColumn in a query "
-    "that is no ingest), and never becomes null or is left out without a word"
+    "that is not an ingest), and never becomes null or is left out without a word"
 )
 _CSV = "fields of csv are taken as they are, white space and all"
 _QUOTED = "fields are quoted where they have to be"
@@ -27,7 +26,7 @@ _HIDDEN = (
 _LISTED = "there is nothing to set: what was read is remembered in constant space"
 _CODEC = "the name of a file says how it is compressed: .gz, .zst, .bz2, .xz, .br, .deflate, .snappy, .lz4"
 _STORED_SCHEMA = "each file of avro says its own schema; .schema(...), schema=infer or --schema say which of its columns are read, by name"
-_UNIONS = "a union of several types is no column: other columns of the file are read without it"
+_UNIONS = "a union of several types is not a column: other columns of the file are read without it"
 _MODULAR = "Parquet's own encryption is not read: write such files anew in clear, or as files of age, for decryptionKey"
 _WRITING = "it is for writing, and says nothing of what is read: leave it out"
 _READING = "it is for reading, and says nothing of what is written: leave it out"
@@ -38,7 +37,7 @@ _READ = {
     "maxRecordsPerTrigger": (
         "how many records a file has is not known before it is read; maxBytesPerTrigger and maxFilesPerTrigger limit a batch"
     ),
-    "maxFileAge": "how old a new file may be is said by lateness, counted from the newest that was read, not from now",
+    "maxFileAge": "lateness says how old a new file may be, counted from the newest that was read, not from now",
     "latestFirst": "files are read from the oldest on, the newest last; startingFrom=latest or modifiedAfter leaves out older ones",
     "fileNameOnly": "a file is known by its path, its time and its size, so that one that was replaced is not missed",
     "maxCachedFiles": _LISTED,
@@ -91,14 +90,14 @@ _READ = {
     "avroSchema": _STORED_SCHEMA,
     "avroSchemaUrl": _STORED_SCHEMA,
     "positionalFieldMatching": _STORED_SCHEMA,
-    "recursiveFieldMaxDepth": "a file of avro whose records hold themselves is not read: write it anew without, such as by Spark",
+    "recursiveFieldMaxDepth": "an avro file whose records contain themselves is not read: write it anew without, for example with Spark",
     "enableStableIdentifiersForUnionType": _UNIONS,
     "stableIdentifierPrefixForUnionType": _UNIONS,
     "parquet.crypto.factory.class": _MODULAR,
     "parquet.encryption.footer.key": _MODULAR,
     "parquet.encryption.column.keys": _MODULAR,
     "badRecordsPath": "badRecords=quarantine and badFiles=quarantine set aside, where an ingest has quarantineLocation for a path",
-    "readerCaseSensitive": "columns are found by their very names, or else but for case",
+    "readerCaseSensitive": "columns are found by their exact names, or else by their names in another case",
     "ignoreNullFields": _WRITING,
     "pretty": _WRITING,
     "writeNonAsciiCharacterAsCodePoint": _WRITING,
@@ -149,7 +148,7 @@ _AUTO_LOADER = {
     "inferColumnTypes": _INFERRED,
     "schemaLocation": _INFERRED,
     "schemaHints": _INFERRED,
-    "schemaEvolutionMode": "a query has one schema; an ingest goes on with one that has more columns, and says what has changed",
+    "schemaEvolutionMode": "a query has one schema; an ingest continues with one that has more columns, and says what has changed",
     "partitionColumns": _HIDDEN,
     "allowOverwrites": "a file that has a new time is a new file; one that changes between plan and task fails the batch",
     "backfillInterval": _EVERY_BATCH,
@@ -177,8 +176,8 @@ _JDBC = {
     "sessionInitStatement": _SETTING,
 }
 
-_AS_SOON = "there is nothing to set: a batch begins as soon as there is something; trigger(processingTime=...) says how often is looked"
-_CLIENT_ASKS = "here it is timeout: for so long the client asks again by itself"
+_AS_SOON = "there is nothing to set: a batch begins as soon as there is something; trigger(processingTime=...) says how often to look"
+_CLIENT_ASKS = "here it is timeout: the client repeats its requests for that long"
 _KAFKA = {
     "path": "topics have no path: .load() without one, and subscribe, subscribePattern or assign",
     "minOffsetsPerTrigger": _AS_SOON,
@@ -190,7 +189,7 @@ _KAFKA = {
     "maxRecordsPerPartition": "minPartitions cuts a batch in more tasks",
 }
 
-# By the word for what is being set up, as in `options.parse`.
+# The keys are the words for what is being set up, as in `options.parse`.
 KNOWN_ELSEWHERE = {
     "source": _READ | {f"cloudFiles.{name}": instead for name, instead in _AUTO_LOADER.items()},
     "sink": _WRITTEN,
@@ -199,11 +198,11 @@ KNOWN_ELSEWHERE = {
 }
 _PREFIX = "cloudfiles."
 _OTHER_SIDE = {"source": ("sink", _WRITING), "sink": ("source", _READING)}
-_AS = {"batch read": "source", "batch write": "sink"}  # what batches have the answers of
+_AS = {"batch read": "source", "batch write": "sink"}  # batches get the answers of these
 
 
 def advice(name: str, what: str) -> tuple[str, str] | None:
-    """Return how an option is written elsewhere, and what is here instead; None if it is not known there either."""
+    """Return how an option is written elsewhere, and what replaces it here; None if it is not known there either."""
     side = _AS.get(what, what)
     known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(side, {}).items()}
     if what == "source" and name.lower().startswith(_PREFIX) and name.lower() not in known:

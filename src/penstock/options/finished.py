@@ -6,10 +6,10 @@ from penstock.options.option import Option
 from penstock.options.parsers import any_text, as_of, flag, identifier, text
 from penstock.options.source import SOURCE
 
-# Of the options of a source those that say how a file is read. Which files are read, the ledgers say.
+# The options of a source that say how a file is read. The ledgers say which files are read.
 _READING = {"format", "schema", "splitSize", "partitionColumns", "metadataColumn", "decryptionKey"}
 _ZONES = {"timeZone", "sessionTimeZone"}
-BATCH = "batchRead"  # set by `penstock.register` where a batch is read; a source is not told otherwise
+BATCH = "batchRead"  # set by `penstock.register` for a batch read; a source cannot find this out in any other way
 
 READING = tuple(
     option
@@ -29,6 +29,6 @@ OWN = (
 FINISHED = (*OWN, *READING)
 LIVE_FINISHED = (*FINISHED, Option(BATCH, None, any_text, ""))
 
-# Options that are of one kind of reading alone, in lower case: where one is given, it is known which is meant.
+# Options that only one kind of reading has, in lower case: an option of these tells which kind is meant.
 FOR_BATCHES = frozenset({BATCH.lower(), "asof", "ignoremissingfiles"})
 FOR_STREAMS = frozenset({"paths", "basepath", "emit", "statelocation", "sessiontimezone"})

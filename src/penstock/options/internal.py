@@ -1,6 +1,6 @@
-"""What our own parts tell each other through options, since Spark hands nothing else to the processes of a query.
+"""Options through which our own parts talk to each other, because Spark passes nothing else to the processes of a query.
 
-No user sets these, and no message names them. The sink has one more, `ingestion.stage.LIVE_SINK`, whose parser knows stages.
+Users do not set these, and no message names them. The sink has one more, `ingestion.stage.LIVE_SINK`, whose parser knows stages.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from penstock.options.parsers import any_text, choice, count, text
 from penstock.options.published import PUBLISHED
 from penstock.options.source import SOURCE
 
-SPLITS = "splits"  # of `emit`: the rows are the splits of the plan, for the stage of an ingest to read
+SPLITS = "splits"  # a value of `emit`: the rows are the splits of the plan, to be read by the stage of an ingest
 
-# Of what reads names: the look at the files that they name, `ingestion.looks.LookWhereRead`. The rows are the splits of these.
+# For sources that emit names: `ingestion.looks.LookWhereRead`, which looks at the named files. The rows are then their splits.
 LOOK = "look"
 _LOOKS = Option(LOOK, None, any_text, "how what is named is looked at")
 
@@ -28,7 +28,7 @@ LIVE_SOURCE = (
 )
 LIVE_PUBLISHED = (*PUBLISHED, _LOOKS)
 
-# Of topics: what is emitted, in how many tasks, and the zone of the session, which the plan notes.
+# For topics: what is emitted, in how many tasks, and the zone of the session, which the plan notes.
 LIVE_TOPICS = (
     *KAFKA,
     Option("emit", "records", choice("records", SPLITS), "what the rows are"),

@@ -1,6 +1,6 @@
-"""The options of topics of Kafka, `format("penstock-kafka")`: those of Spark's own connector, but for what would lose records in silence.
+"""The options of topics of Kafka, `format("penstock-kafka")`: those of Spark's own connector, except those that silently lose records.
 
-What else is said of topics, their address and what is for the client, is in `options.topics`.
+Everything else that users say about topics, their address and the options of the client, is in `options.topics`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from penstock.options.parsers import choice, count, duration_ns, flag, text
 
 LATEST, EARLIEST = -1, -2  # in place of an offset
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")  # one way to write each number: of two of a partition one would be lost
+# Only one way to write each number: of two entries for one partition one would be lost.
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
 _MOMENT = re.compile(r"[0-9]{1,15}")
 _OFFSET_MAX = (1 << 63) - 1
-_LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds of a question's time
+_LEAST_NS, _MOST_NS = 1_000_000, 3_600_000_000_000  # librdkafka's own bounds for the timeout of a request
 
 
 def names_of_topics(value: str, name: str) -> tuple[str, ...]:
-    """Return the names of topics, each once, in order."""
+    """Return the names of topics, each once, sorted."""
     names = tuple(part.strip() for part in value.split(","))
     for topic in names:
         if not _NAME.fullmatch(topic):
-            msg = f"{name}={value!r}: {topic!r} is no name of a topic; expected letters, digits, '.', '_' or '-', such as orders,payments"
+            msg = f"{name}={value!r}: {topic!r} is not a topic name; expected letters, digits, '.', '_' or '-', such as orders,payments"
             raise OptionError(msg)
     return tuple(sorted(set(names)))
 
@@ -36,7 +37,10 @@ def pattern_of_topics(value: str, name: str) -> str:
     try:
         re.compile(text(value, name))
     except re.error as error:
-        msg = f"{name}={value!r} is no regular expression of Python, which differs from Java's: {error}; expected one such as orders-\\d+"
+        msg = (
+            f"{name}={value!r} is not a regular expression of Python, which differs from Java's: {error}; expected one such "
+            "as orders-\\d+"
+        )
         raise OptionError(msg) from error
     return value
 
@@ -87,7 +91,7 @@ def moment(value: str, name: str) -> int:
 
 
 def moments(value: str, name: str) -> dict[str, Any]:
-    """Return the form of JSON with a time for each partition, in milliseconds since 1970."""
+    """Return the JSON object with a time for each partition, in milliseconds since 1970."""
     form = _json(value)
     if not isinstance(form, dict) or not form or not all(_is_offsets_of_partitions(item, 0) for item in form.items()):
         msg = (
@@ -99,7 +103,7 @@ def moments(value: str, name: str) -> dict[str, Any]:
 
 
 def patience_ns(value: str, name: str) -> int:
-    """Return for how long brokers may be silent, in nanoseconds."""
+    """Return how long brokers may be silent, in nanoseconds."""
     nanoseconds = duration_ns(value, name)
     if not _LEAST_NS <= nanoseconds <= _MOST_NS:
         msg = f"{name}={value!r}: expected 1ms to 1h, such as 2m"
@@ -115,7 +119,7 @@ def _json(value: str) -> Any:  # noqa: ANN401 - whatever was written
 
 
 def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; `ValueError` if it says something twice, of which one would be lost."""
+    """Return an object of JSON; `ValueError` if a key occurs twice, because one of its values would be lost."""
     form = dict(members)
     if len(form) < len(members):
         raise ValueError
@@ -153,13 +157,16 @@ KAFKA = (
     Option("startingTimestamp", None, moment, "a new query begins with the first records of this time or later"),
     Option("startingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
     Option(
-        "startingOffsetsByTimestampStrategy", "error", choice("error", "latest"), "of a partition without such a record"
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        choice("error", "latest"),
+        "for a partition without such a record",
     ),
-    Option("endingTimestamp", None, moment, "a batch ends in front of the first records of this time or later"),
+    Option("endingTimestamp", None, moment, "a batch ends before the first records of this time or later"),
     Option("endingOffsetsByTimestamp", None, moments, "the same, with a time for each partition"),
     Option("maxOffsetsPerTrigger", None, count, "at most that many offsets a batch, over all partitions"),
     Option("minPartitions", None, count, "tasks of a batch at least, as far as it has that many offsets"),
-    Option("failOnDataLoss", "true", flag, "fail where records are gone, or go on behind them with a warning"),
+    Option("failOnDataLoss", "true", flag, "fail if records are gone, or continue after them with a warning"),
     Option("includeHeaders", "false", flag, "a column with the headers"),
     Option("timeout", "2m", patience_ns, "how long brokers may give no answer before that fails"),
 )

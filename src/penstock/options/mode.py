@@ -1,7 +1,7 @@
-"""Spark's word for what becomes of records that cannot be parsed, `mode`, in ours.
+"""Translates Spark's option for records that cannot be parsed, `mode`, into our options.
 
-A record that cannot be parsed is set aside where Spark would leave it out without a word. A mode that would make null of what does not
-fit has no counterpart: it is refused, with what is here. So is one that says otherwise than `badRecords` does beside it.
+A record that cannot be parsed is set aside where Spark would silently leave it out. A mode that would replace values that do not fit by
+null has no counterpart: it is refused, with what to use instead. A mode that contradicts `badRecords` is refused, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BAD_RECORDS = {"failfast": "fail", "dropmalformed": "quarantine"}
 
 
 def apply_mode(values: dict[str, Any], written: Mapping[str, str]) -> None:
-    """Set `badRecords` to what `mode` means, where that is given. Raises `OptionError`."""
+    """Set `badRecords` to what `mode` means, if it is given. Raises `OptionError`."""
     mode = values.get("mode")
     if mode is None or "badRecords" not in values:
         return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it.
+    """One option: its name, its default as a user would write it (`None`: no default), its parser, and Spark's other names for it.
 
     `special`: it belongs to some formats, which name it as theirs, and is refused with others.
 
@@ -48,6 +48,6 @@ class Options:
         return self.values[name]
 
     def given_of(self, table: tuple[Option, ...]) -> dict[str, str]:
-        """Return what the user wrote for the options of `table`, which may be only some of those there are."""
+        """Return what the user wrote for the options in `table`, which may be a part of all options."""
         names = {option.name for option in table}
         return {name: text for name, text in self.given.items() if name in names}

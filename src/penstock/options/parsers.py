@@ -1,4 +1,4 @@
-"""What an option accepts: each parser takes the text and the option's name, and returns the value or raises `OptionError`."""
+"""The values that options accept: each parser takes the text and the option's name, and returns the value or raises `OptionError`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and
 
 
 def text(value: str, name: str) -> str:
-    """Return what is not empty."""
+    """Return the text, which must not be empty."""
     if not value:
         msg = f"{name} is empty"
         raise OptionError(msg)
@@ -36,22 +36,22 @@ def place_of_spark(value: str, name: str) -> str:
 
 
 def any_text(value: str, name: str) -> str:
-    """Return the text as it is; bytes that are no text come from a terminal as halves of characters."""
+    """Return the text as it is; bytes that are not text come from a terminal as surrogates, and are refused."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        msg = f"{name}={value!r} is no text: expected characters in UTF-8, whatever the encoding of the files"
+        msg = f"{name}={value!r} is not text: expected characters in UTF-8, whatever the encoding of the files"
         raise OptionError(msg) from error
     return value
 
 
 def characters(value: str, name: str) -> str:
-    """Return such a text that is not empty."""
+    """Return text that is valid and not empty."""
     return any_text(text(value, name), name)
 
 
 def choice(*allowed: str, **others: str) -> Parser:
-    """Return a parser of one of these words, in any case; `others` are words of Spark's, and which of these they stand for."""
+    """Return a parser for one of these words, in any case; `others` maps Spark's words to ours."""
 
     def parse(value: str, name: str) -> str:
         word = others.get(value.lower(), value.lower())
@@ -66,12 +66,12 @@ def choice(*allowed: str, **others: str) -> Parser:
 
 
 def mode(value: str, name: str) -> str:
-    """Return one of Spark's words; `permissive` is known, to be refused with what is here instead, and is not advised."""
+    """Return one of Spark's words; `permissive` is accepted here, so that it is refused later with advice, but never suggested."""
     return value.lower() if value.lower() == "permissive" else str(choice("failfast", "dropmalformed")(value, name))
 
 
 def inferred(value: str, name: str) -> str:
-    """Return `infer`, which is all that an option says of a schema."""
+    """Return `infer`, the only value of the option for a schema."""
     if value.lower() != "infer":
         msg = f"{name}={value!r}: expected infer; columns are given by .schema(...), such as .schema('id bigint, name string')"
         raise OptionError(msg)
@@ -98,7 +98,7 @@ def count(value: str, name: str) -> int:
 
 
 def number(value: str, name: str) -> int:
-    """Return a whole number, 0 among them."""
+    """Return a whole number, which may be 0."""
     if not re.fullmatch("[0-9]+", value.strip()):
         msg = f"{name}={value!r} is not a number: expected a whole one, 0 or more, such as 1000"
         raise OptionError(msg)
@@ -114,7 +114,7 @@ def fraction(value: str, name: str) -> float:
 
 
 def level(value: str, name: str) -> int:
-    """Return a level of compression, of which each codec has its own; the sink knows which."""
+    """Return a compression level; each codec has its own range, which the sink knows."""
     if not re.fullmatch(r"[0-9]{1,2}", value.strip()):
         msg = f"{name}={value!r} is not a level: expected a whole number, such as 9"
         raise OptionError(msg)
@@ -154,26 +154,27 @@ def pattern(value: str, name: str) -> str:
     return value
 
 
-_NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape"}  # names of hosts, and literals of Python
+# For names of hosts, and for literals of Python.
+_NOT_OF_FILES = {"idna", "punycode", "unicode-escape", "raw-unicode-escape"}
 
 
 def encoding(value: str, name: str) -> str:
-    """Return the name that Python has for an encoding in which files can be read piece by piece."""
+    """Return Python's name of an encoding in which files can be read piece by piece."""
     try:
-        "".encode(value)  # also of those that Python knows and that are no text, such as base64
+        "".encode(value)  # also fails for those that Python knows and that are not text, such as base64
         codec = codecs.lookup(value)
     except (LookupError, ValueError) as error:
         msg = f"{name}={value!r} is not an encoding Python knows; expected one such as UTF-8 or ISO-8859-1"
         raise OptionError(msg) from error
     if codec.name in _NOT_OF_FILES or codec.incrementaldecoder is None:
-        msg = f"{name}={value!r} is no encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
+        msg = f"{name}={value!r} is not an encoding of files: it cannot be read piece by piece; expected one such as UTF-8"
         raise OptionError(msg)
     return codec.name
 
 
 def separator(value: str, name: str) -> str:
-    """Return what is between the fields of a CSV record: one ASCII character."""
-    value = {"\\t": "\t", "\\\\": "\\"}.get(value, value)  # as Spark takes them
+    """Return the separator of the fields of a CSV record: one ASCII character."""
+    value = {"\\t": "\t", "\\\\": "\\"}.get(value, value)  # Spark accepts these, too
     if not _is_character(value, but='\0\r\n"'):
         split = "; where it is another one, or several, split the lines of format=text in the query"
         msg = f'{name}={value!r}: expected one ASCII character other than a quote, a line break or NUL, such as ","{split}'
@@ -190,12 +191,12 @@ def character(value: str, name: str) -> str:
 
 
 def _is_character(value: str, *, but: str) -> bool:
-    """Tell whether this is one ASCII character other than these."""
+    """Tell whether the value is one ASCII character, and not one of `but`."""
     return len(value) == 1 and value.isascii() and value not in but
 
 
 def quote(value: str, name: str) -> str:
-    """Return such a character, or nothing."""
+    """Return one ASCII character as `character` does, or the empty string."""
     return character(value, name) if value else value
 
 
@@ -203,8 +204,8 @@ _CHARACTERS = {"quote": "' or \"", "escape": "\\, or the quote itself where quot
 
 
 def zone(value: str, name: str) -> str:
-    """Return the name of a time zone that every machine has, an offset as `+05:30`."""
-    # The machine's own, and those of some systems alone, of which the first counts leap seconds.
+    """Return the name of a time zone that every machine has; an offset as `+05:30`."""
+    # The machine's own zone, and those that only some systems have; zones in `right/` count leap seconds.
     elsewhere = value == "localtime" or value.startswith(("right/", "posix/"))
     try:
         ZoneInfo("" if elsewhere else value)
@@ -229,14 +230,14 @@ def starting(value: str, name: str) -> str | int:
 
 
 class WrittenTime(NamedTuple):
-    """A time as it was written: to the microsecond, with the zone that it says or without one, and the nanoseconds behind that."""
+    """A time as it was written: up to microseconds, with its zone if it has one, and the remaining nanoseconds."""
 
     shown: datetime
     more_ns: int
 
 
 def moment(value: str, name: str) -> WrittenTime:
-    """Return a time, with the zone that it says or without one."""
+    """Return a time, with its zone if it has one."""
     time = _time(value)
     if time is None:
         msg = f"{name}={value!r}: expected a time such as 2026-01-31T12:00:00, in timeZone, or 2026-01-31T12:00:00Z"
@@ -255,7 +256,7 @@ def _time(value: str) -> WrittenTime | None:
         shown = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
     except ValueError:
         return None
-    # Times of files have nine digits behind the point; what is behind the sixth, `fromisoformat` passes over.
+    # Times of files have nine digits after the point; `fromisoformat` ignores those after the sixth.
     more = re.search(r"[.,]\d{6}(\d{1,3})", value)
     return WrittenTime(shown, int(more[1].ljust(3, "0")) if more else 0)
 
@@ -283,7 +284,7 @@ def log_starting(value: str, name: str) -> str:
 
 
 def event_starting(value: str, name: str) -> str:
-    """Return `earliest`, `latest`, a record of a ledger as it was written, `12` or `orders:12` of the sink `orders`, or an offset, JSON."""
+    """Return `earliest`, `latest`, a ledger record as it was written (`12`, or `orders:12` of the sink `orders`), or an offset (JSON)."""
     if value.lower() in {"earliest", "latest"}:
         return value.lower()
     if not re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99}:)?[1-9]\d{0,11}|\s*\{.*\}\s*", value):
@@ -296,7 +297,7 @@ def event_starting(value: str, name: str) -> str:
 
 
 def as_of(value: str, name: str) -> dict[str, int]:
-    """Return records of ledgers by their sinks; of `12`, which names none, by `""`."""
+    """Return ledger records by their sinks; for `12`, which names no sink, by `""`."""
     records: dict[str, int] = {}
     for item in value.split(","):
         match = re.fullmatch(r"(?:([A-Za-z0-9][A-Za-z0-9._-]{0,99}):)?([1-9]\d{0,11})", item.strip())
@@ -311,7 +312,7 @@ def as_of(value: str, name: str) -> dict[str, int]:
 
 
 def batch_key(value: str, name: str) -> str:
-    """Return what names a batch, as it was written."""
+    """Return the key of a batch, as it was written."""
     if not value.isprintable() or not 0 < len(value) <= _KEY_LENGTH_MAX:
         expected = f"1 to {_KEY_LENGTH_MAX} characters that name this batch and no other"
         msg = f"{name}={value[:50]!r}: expected {expected}, such as orders/2026-01-31"
@@ -320,7 +321,7 @@ def batch_key(value: str, name: str) -> str:
 
 
 def announcements(value: str, name: str) -> tuple[str, ...]:
-    """Return by what a bucket of time that is complete is told: `success-file`, `event`, or both."""
+    """Return how a complete time bucket is announced: `success-file`, `event`, or both."""
     words = tuple(part.strip().lower() for part in value.split(","))
     if not set(words) <= {"success-file", "event"} or len(set(words)) != len(words):
         msg = f"{name}={value!r}: expected success-file, event, or success-file,event"
@@ -329,7 +330,7 @@ def announcements(value: str, name: str) -> tuple[str, ...]:
 
 
 def function_name(value: str, name: str) -> str:
-    """Return what names a function of a module; nothing is loaded."""
+    """Return the name of a function in a module; nothing is loaded."""
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", value):
         msg = f"{name}={value!r}: expected module:function, such as catalogue:register"
         raise OptionError(msg)
@@ -340,8 +341,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def identifier(value: str, name: str) -> str:
-    """Return a name that can be one of a directory."""
-    if not _IDENTIFIER.fullmatch(value) or value.lower() == "checkpoint":  # where ingest keeps Spark's
+    """Return a name that a directory may have."""
+    if not _IDENTIFIER.fullmatch(value) or value.lower() == "checkpoint":  # where an ingest keeps Spark's checkpoint
         msg = (
             f"{name}={value!r}: expected up to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit, "
             "and not 'checkpoint'"
@@ -358,24 +359,25 @@ def reference(value: str, name: str) -> str:
     return value
 
 
-CLEAR = "none"  # in place of a key: what waits to be encrypted is clear
+CLEAR = "none"  # in place of a key: files that wait to be encrypted are stored unencrypted
 _RECIPIENT = re.compile(r"age1[a-z0-9]{8,}|ssh-(ed25519|rsa) +[A-Za-z0-9+/=]{16,}( .*)?")
 
 
 def key_or_clear(value: str, name: str) -> str:
-    """Return where a key is, or that there shall be none."""
+    """Return where a key is, or that there is to be no key."""
     return CLEAR if value.lower() == CLEAR else reference(value, name)
 
 
 def recipients(value: str, name: str) -> str | tuple[str, ...]:
-    """Return recipients of age, of a list with commas, or where they are: `file:PATH`."""
+    """Return recipients of age, from a list with commas, or where a list of them is: `file:PATH`."""
     if re.fullmatch(r"file:.+", value):
         return value
     words = tuple(word.strip() for word in re.split(r"[,\n]", value))
     for place, word in enumerate(words, 1):
-        if not _RECIPIENT.fullmatch(word):  # it is not shown: it may be a secret that is written in a wrong place
+        # The entry is not shown: it may be a secret that was written in the wrong place.
+        if not _RECIPIENT.fullmatch(word):
             msg = (
-                f"{name}: entry {place} of {len(words)} is no recipient of age; expected age1..., ssh-ed25519 or ssh-rsa, several with "
+                f"{name}: entry {place} of {len(words)} is not a recipient of age; expected age1..., ssh-ed25519 or ssh-rsa, several with "
                 "commas between, or file:/path/of/a/file with one a line"
             )
             raise OptionError(msg)
@@ -386,7 +388,7 @@ _ENTRY = re.compile(r'\s*"((?:[^"]|"")+)"\s*,|([^,]*),')
 
 
 def names_of(value: str, name: str) -> tuple[str, ...]:
-    """Return the names of columns, each once; in double quotes a name may have commas, and has a quote twice."""
+    """Return the names of columns, each once; a name in double quotes may contain commas, and doubled quotes."""
     entries = _ENTRY.finditer(value + ",")
     names = tuple(entry[1].replace('""', '"') if entry[1] else entry[2].strip() for entry in entries)
     if not all(names) or len(set(names)) != len(names):

@@ -12,6 +12,6 @@ PUBLISHED = (
     Option("emit", EMIT, choice(EMIT), "published: a row a finished file"),
     Option("sinkId", None, identifier, "of this sink only; unset: of all that write there"),
     Option("maxFilesPerTrigger", "1000", count, "at most that many files a batch"),
-    Option("startingFrom", "earliest", event_starting, "earliest, latest, a record, or the offset behind an event"),
+    Option("startingFrom", "earliest", event_starting, "earliest, latest, a record, or the offset after an event"),
     Option("sessionTimeZone", None, any_text, "zone of Spark's session, set by penstock.register; of no meaning here"),
 )

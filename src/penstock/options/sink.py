@@ -47,7 +47,7 @@ SINK = (
     Option("encodingErrors", "fail", choice("fail", "replace"), "strings that are not UTF-8; replace: by U+FFFD"),
     Option("header", "false", flag, "each csv file begins with the names of its columns", special=True),
     Option("quote", '"', character, "around a csv field that needs it", special=True),
-    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself", special=True),
+    Option("escape", None, character, "before a quote inside quotes; unset: the quote itself", special=True),
     Option("comment", "#", character, "a first csv field that begins with it is quoted", special=True),
     Option("nullValue", None, any_text, "what null is in csv; unset: an empty field", special=True),
     Option("emptyValue", None, any_text, "what the empty string is in csv; unset: two quotes", special=True),

@@ -141,8 +141,8 @@ SOURCE = (
     Option("header", "false", flag, "the first record of a csv file has the names of its columns", special=True),
     Option("sep", ",", separator, "between the fields of a csv record", aliases=("delimiter",), special=True),
     Option("quote", '"', quote, "around a csv field that has separators; empty: none", special=True),
-    Option("escape", None, character, "in front of a quote inside quotes; unset: the quote itself", special=True),
-    Option("comment", None, character, "csv records that begin with it are none", special=True),
+    Option("escape", None, character, "before a quote inside quotes; unset: the quote itself", special=True),
+    Option("comment", None, character, "csv records that begin with it are skipped", special=True),
     Option("nullValue", None, any_text, "a csv field without quotes that is null, as an empty one is", special=True),
     Option(
         "emptyValue",

@@ -1,7 +1,8 @@
-"""All that is said of topics of Kafka, checked: the options of `options.kafka`, an address `kafka://...`, and what is for the client.
+"""Checks everything that users say about topics of Kafka: the options of `options.kafka`, an address `kafka://...`, and client options.
 
-What begins with `kafka.` is handed on to the client, librdkafka, by its names. A secret among these says where it is, `env:NAME` or
-`file:PATH`, and is read by the process that connects: neither a plan, nor a pickle, nor a message ever has it.
+Options that begin with `kafka.` are passed on to the client, librdkafka, by its names. A secret among these only says where it is,
+`env:NAME` or `file:PATH`, and is read by the process that connects: neither a plan, nor a pickle, nor a message ever contains the
+secret.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"
 _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SELECTING = ("subscribe", "subscribePattern", "assign")
 
-# What this source says itself, and why.
+# The options that this source sets itself, and why.
 _OURS = {
-    "auto.offset.reset": "what is missing is told, never skipped; startingOffsets says where a new query begins, failOnDataLoss what "
+    "auto.offset.reset": "missing records are reported, never skipped; startingOffsets says where a new query begins, failOnDataLoss what "
     "a loss is",
     "enable.auto.commit": "Spark's checkpoint has the offsets; no group of Kafka's is asked",
     "enable.auto.offset.store": "Spark's checkpoint has the offsets; no group of Kafka's is asked",
-    "enable.partition.eof": "it tells where a range ends",
+    "enable.partition.eof": "it shows where a range ends",
     "key.deserializer": "keys are binary; cast them in the query",
     "value.deserializer": "values are binary; cast them in the query",
     "interceptor.classes": "there is no Java here",
@@ -53,12 +54,12 @@ _OURS = {
 
 
 def is_topics(address: object) -> bool:
-    """Tell whether what is read is said to be topics, `kafka://...`, and no files."""
+    """Tell whether an address means topics, `kafka://...`, and not files."""
     return isinstance(address, str) and address[: len(SCHEME)].lower() == SCHEME
 
 
 def of_address(address: str) -> dict[str, str]:
-    """Return the options that `kafka://broker:port[,broker:port]/topic[,topic]` stands for; without topics other options say which."""
+    """Return the options that `kafka://broker:port[,broker:port]/topic[,topic]` means; without topics, other options select them."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         msg = (
@@ -73,9 +74,9 @@ def of_address(address: str) -> dict[str, str]:
 def parse_topics(
     given: Mapping[str, str], *, stream: bool | None, table: tuple[Option, ...] = KAFKA, what: str = "topic source"
 ) -> Options:
-    """Return the checked options; `["kafka"]` has what is for the client, by its names, secrets as references.
+    """Return the checked options; `["kafka"]` has the client's options, by its names, with secrets as references.
 
-    `stream`: whether they are those of a stream or of a batch; `None`: that is not known yet. `table` has at least `KAFKA`.
+    `stream`: whether the options are those of a stream or of a batch; `None`: not known yet. `table` has at least `KAFKA`.
     """
     client = {name[len(CLIENT) :]: value for name, value in given.items() if name.lower().startswith(CLIENT)}
     own = {name: value for name, value in given.items() if not name.lower().startswith(CLIENT)}
@@ -98,7 +99,7 @@ def _check_selection(options: Options) -> None:
 
 
 def _once(options: Options, names: tuple[str, ...]) -> str | None:
-    """Return the one of some options that is given, if any is; `OptionError` for more, of which one would be passed over."""
+    """Return the name of the one option that is given, if any; `OptionError` for more, because one of them would be ignored."""
     chosen = [name for name in names if options[name] is not None]
     if len(chosen) > 1:
         msg = f"{' and '.join(chosen)} say the same in two ways: expected one of them"
@@ -107,7 +108,7 @@ def _once(options: Options, names: tuple[str, ...]) -> str | None:
 
 
 def _check_mode(options: Options, *, stream: bool | None) -> None:
-    """Raise `OptionError` for what a stream, or a batch, cannot have."""
+    """Raise `OptionError` for options that a stream, or a batch, cannot have."""
     _once(options, STARTING)
     ending = _once(options, _ENDING)
     if stream is True and ending is not None:
@@ -122,7 +123,7 @@ def _check_mode(options: Options, *, stream: bool | None) -> None:
 
 
 def _checked(client: dict[str, str]) -> dict[str, str]:
-    """Return what is for the client; `OptionError` for what this source says itself, and for a secret that is written out."""
+    """Return the client's options; `OptionError` for one that this source sets itself, and for a secret that is written out."""
     for name, value in client.items():
         if name.lower() in _OURS:
             msg = f"{CLIENT}{name} cannot be set: {_OURS[name.lower()]}"
@@ -152,5 +153,5 @@ def _check_servers(servers: str, protocol: str) -> None:
 
 
 def holds_reference(name: str, value: str) -> bool:
-    """Tell whether what is said for the client by this name is where it is, and not what it is."""
+    """Tell whether the value of a client option says where a secret is, and is not the secret itself."""
     return bool(_REFERENCE.match(value) and (_SECRET.search(name) or name == "sasl.username"))

@@ -1,4 +1,4 @@
-"""Which batch of which query it is, and which task of it: values that travel, and are never written to disk as such."""
+"""Identifies a batch of a query, and a task of a batch: values that travel, and are never written to disk as such."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Which batch is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
+    """The batch that is being written: Spark's numbers, and a fingerprint of the offsets that define it (`""`: unknown).
 
-    `final`: no batch follows, the query ends with this one. `read_until_ns`: with it all files are read that were modified before that,
-    0 where nothing was read; `None` if that is not known of all sources. `plans` are the end offsets of those sources that are ours, in the
-    process that has read the checkpoint, and of published files from where on (`before`) they go to where; they do not travel.
+    `final`: no batch follows, the query ends with this one. `read_until_ns`: once this batch is written, all files that were modified
+    before this time are read; 0 if nothing was read, `None` if some source does not know. `plans` has the end offsets of our own
+    sources, and for sources of published files the positions at which the batch begins (`before`) and ends. Only the process that has
+    read the checkpoint has `plans`; they do not travel.
     """
 
     query: str
@@ -26,12 +27,12 @@ class Batch:
     plans: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the plans behind: each task would be sent all of them."""
+        """Leave out the plans: otherwise all of them would be sent to each task."""
         return {name: value for name, value in vars(self).items() if name != "plans"}
 
 
 class Task(NamedTuple):
-    """Which task of a batch it is: the query's id, the batch's number, the partition whose rows it has, and which attempt of it."""
+    """A task of a batch: the query's id, the batch's number, the partition whose rows it has, and the number of its attempt."""
 
     query: str
     batch: int

@@ -1,13 +1,13 @@
-"""What the checkpoint of a query tells. It is read here, in one place, because Spark, which writes it, documents none of it.
+"""Reads the checkpoint of a query: only here, because Spark, which writes it, does not document it.
 
 An ingest that runs without Spark writes the same entries (`query.entries`).
 
 - `<checkpoint>/metadata` holds the query id, before any batch.
-- `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the batch in flight is the last one there,
-  its content is the batch's fingerprint, and its lines from the third on are the sources' offsets.
+- `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the last one is the batch in flight, its content is the
+  batch's fingerprint, and its lines from the third on are the sources' offsets.
 - `<checkpoint>/commits/<b>` is there when batch b is done.
 
-`tests/spark/test_contract.py` holds each of these against the installed Spark.
+`tests/spark/test_contract.py` checks each of these against the installed Spark.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
-_UNFINISHED = re.compile(r"\.[^/]+\.tmp")  # what Spark writes an entry of a log as, before it is renamed
+_UNFINISHED = re.compile(r"\.[^/]+\.tmp")  # Spark writes an entry of a log under such a name, and then renames it
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint says at one moment, as far as it can be read: whose it is, and the batch in flight."""
+    """What a checkpoint says at one moment, as far as it can be read: the query to which it belongs, and the batch in flight."""
 
     query: str | None = None
     batch: Batch | None = None
 
 
 def _json(line: bytes) -> dict[str, Any]:
-    """Return the object that a line of an offset log is; an empty one for what is none."""
+    """Return the JSON object in a line of an offset log; empty if the line does not hold one."""
     try:
         form = json.loads(line)
     except ValueError:
@@ -65,7 +65,7 @@ class Checkpoint:
             self._storage, self._path = None, location  # Spark may know file systems that we do not
 
     def query_id(self) -> str | None:
-        """Return the query's id, `None` if it cannot be read here; `DamagedState` if it is no id."""
+        """Return the query's id, `None` if it cannot be read here; `DamagedState` if the file does not hold an id."""
         text = self._read("metadata")
         if text is None:
             return None
@@ -76,13 +76,13 @@ class Checkpoint:
             raise DamagedState(msg) from error
 
     def numbers(self, log: str) -> list[int]:
-        """Return the batches that Spark's log `offsets` or `commits` has, in order; none where it cannot be read here."""
+        """Return the batches in Spark's log `offsets` or `commits`, in order; empty if it cannot be read here."""
         if self._storage is None:
             return []
         return sorted(int(name) for name in names_at(self._storage, f"{self._path}/{log}") if name.isdecimal())
 
     def snapshot(self) -> Snapshot:
-        """Return whose checkpoint it is, and the batch in flight; each file is read once. `DamagedState`."""
+        """Return the query and the batch in flight; each file is read once. `DamagedState`."""
         query = self.query_id()
         numbers = self.numbers("offsets") if query is not None else []
         return Snapshot(query, self.batch(query, numbers[-1]) if query is not None and numbers else None)
@@ -92,7 +92,7 @@ class Checkpoint:
         return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
-        """Return batch `number` with its fingerprint, and what its sources say: whether it is the last of the run, and how far they are."""
+        """Return batch `number` with its fingerprint, and what its sources say: whether it ends the run, and what is read by then."""
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
@@ -103,7 +103,7 @@ class Checkpoint:
         return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans)
 
     def _events(self, lines: list[bytes], number: int) -> Iterator[dict[str, Any]]:
-        """Yield what the sources of published files among those of batch `number` have for it: from `before` up to `published`, by sink."""
+        """Yield, for each source of published files in batch `number`, its range: from `before` up to `published`, by sink."""
         ends = [_json(line) for line in lines]
         if not any("published" in end for end in ends):
             return
@@ -114,14 +114,14 @@ class Checkpoint:
                 yield {"published": end["published"], "before": end.get("from") or before.get("published", {})}
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
-        """Return the end offset of each source of batch `number`, `None` in place of one that is not ours.
+        """Return the end offset of each source of batch `number`, `None` for a source that is not ours.
 
-        None at all where they cannot be read here. `DamagedState` if one of ours is not what was given to Spark.
+        Empty if the offsets cannot be read here. `DamagedState` if one of ours is not as it was given to Spark.
         """
         return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
 
     def only_offset(self, number: int) -> dict[str, Any]:
-        """Return the end offset of batch `number` of a query that has one source, ours. `DamagedState` if it is not there."""
+        """Return the end offset of batch `number` of a query whose only source is ours. `DamagedState` if it is not there."""
         offsets = self.offsets(number)
         if len(offsets) != 1 or offsets[0] is None:
             place = f"{self.location}/offsets/{number}"
@@ -132,9 +132,9 @@ class Checkpoint:
         return offsets[0]
 
     def sole_offset(self, number: int, what: str, read: Callable[[Any], object]) -> dict[str, Any]:
-        """Return the end offset of batch `number` of a query that has one source, of `what`; `read` raises for what is none of its offsets.
+        """Return the end offset of batch `number` of a query with one source, of kind `what`; `read` raises for anything but its offsets.
 
-        Raises `DamagedState` where it is not there, or not as it was planned.
+        Raises `DamagedState` if the offset is not there, or not as it was planned.
         """
         try:
             (form,) = map(json.loads, self._lines(number))
@@ -154,8 +154,8 @@ class Checkpoint:
     def _is_last(self, number: int, lines: list[bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
 
-        Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have
-        nothing for another. What an idle source says is that of an earlier batch, perhaps of an earlier run.
+        Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have nothing for
+        another batch. The offset of an idle source is that of an earlier batch, perhaps of an earlier run.
         """
         offsets = [self._ours(line, number) or {} for line in lines]
         last = [offset.get("last") is True for offset in offsets]
@@ -184,34 +184,34 @@ class Checkpoint:
         return ours
 
     def entry(self, number: int) -> tuple[list[bytes], list[bytes]]:
-        """Return the lines of a batch's entry in the offset log: Spark's own, and one a source (`-`: it had nothing yet)."""
+        """Return the lines of a batch's entry in the offset log: Spark's own, and one for each source (`-`: it had nothing yet)."""
         return (self._read(f"offsets/{number}") or b"").splitlines()[:_OFFSETS_FROM], self._lines(number)
 
     def abandon(self, number: int) -> str | None:
-        """Take the plan of a batch out of Spark's offset log: nothing of it was decided, and it is planned anew.
+        """Remove the plan of a batch from Spark's offset log: nothing of it was decided, and it will be planned anew.
 
-        Returns where it is kept; `None` if there is none to be taken out, or the checkpoint cannot be reached here.
+        Returns where a copy of the plan is kept; `None` if there is no plan, or the checkpoint cannot be reached here.
         """
         text = self._read(f"offsets/{number}")
         if self._storage is None or text is None:
             return None
         kept = f"{self._path}/penstock/replanned-{number}-{xxhash.xxh3_64_hexdigest(text)}"
         self._storage.make_directory(f"{self._path}/penstock")
-        with suppress(AlreadyThere):  # by a try that died before it had deleted the entry
+        with suppress(AlreadyThere):  # put by a call that died before it had deleted the entry
             self._storage.put_if_absent(kept, text)
         for name in (str(number), f".{number}.crc"):
             self._storage.delete(f"{self._path}/offsets/{name}")
         return kept
 
     def forget_unfinished(self) -> None:
-        """Remove what a driver that was killed in its first write left in the offset log, if no batch is planned.
+        """Remove what a driver that was killed during its first write left in the offset log, if no batch is planned.
 
         1. A driver is killed while it writes `offsets/0`: there is a temporary file, and no batch.
-        2. Each later start finds no batch in a directory that is not empty, and Spark 4.3 takes that for the checkpoint of
-           another query: `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`, for good.
+        2. Each later start finds no batch in a directory that is not empty, and Spark 4.3 takes that for the checkpoint of another
+           query: `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY`, for good.
 
-        Where a batch is planned Spark looks at none of this. A driver that lives and is in that very write loses its file and
-        fails; it had decided nothing.
+        If a batch is planned, Spark does not look at temporary files. A driver that is alive and in the middle of this first write
+        loses its file and fails; it had decided nothing.
         """
         if self._storage is None:
             return
@@ -221,15 +221,15 @@ class Checkpoint:
                 self._storage.delete(f"{self._path}/offsets/{name}")
 
     def put_offsets(self, number: int, entry: bytes) -> None:
-        """Give a batch that has no entry in the offset log this one."""
-        assert self._storage is not None  # noqa: S101 - the entry was made of another one that was read
+        """Write the entry of a batch that has none in the offset log."""
+        assert self._storage is not None  # noqa: S101 - the entry was made from another one, which was read
         self._storage.put_if_absent(f"{self._path}/offsets/{number}", entry)
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.
 
-        Without that a power cut could take the plan of a batch that the ledger has. Spark would then plan the batch again,
-        and the sink would have to refuse it. Called before the batch begins; that of the batches before it has been.
+        Otherwise a power cut could remove the plan of a batch that the ledger has. Spark would then plan the batch again, and the sink
+        would have to refuse it. Called before the batch begins; earlier batches were made durable in the same way.
         """
         if self._storage is None:
             return
@@ -249,14 +249,14 @@ class Checkpoint:
 
 
 def _lines(text: bytes) -> list[bytes]:
-    """Return the lines of an offset log's file that are the offsets of sources."""
+    """Return the lines of an entry of the offset log that are the offsets of sources."""
     return text.splitlines()[_OFFSETS_FROM:]
 
 
 def _read_until(offsets: list[dict[str, Any] | None], *, waiting: int) -> int | None:
-    """Return the time before which all files are read; `waiting` is the number of the sources that have none yet.
+    """Return the time before which all files are read; `waiting` is the number of sources that have no offset yet.
 
-    0 for none, `None` where a source is not ours, or follows files that grow, or where there is no source.
+    0 if nothing was read, `None` if a source is not ours or follows files that grow, or if there is no source.
     """
     if any(offset is None or "follow" in offset for offset in offsets):
         return None

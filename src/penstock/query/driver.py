@@ -1,7 +1,7 @@
-"""Who is the driver of a query: a name for it that all processes below one JVM agree on, and that no other JVM has.
+"""The name of a query's driver: all processes below one JVM agree on it, and no other JVM has it.
 
-The name is `host:process:start of the process in milliseconds:query`. It is what sinks keep beside their last batch, to
-say who may commit the next one.
+The name is `host:process:start of the process in milliseconds:query`. Sinks keep it beside their last batch, to say which driver may
+commit the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.processes import jvm, process
 
 
 def owner(query: str, process: psutil.Process | None) -> str:
-    """Return what names the driver of a query; `process` is its JVM, `None` stands for this process."""
+    """Return the name of a query's driver; `process` is its JVM, `None` stands for this process."""
     process = process or psutil.Process()
     return f"{socket.gethostname()}:{process.pid}:{int(process.create_time() * 1000)}:{query}"
 
@@ -25,7 +25,7 @@ def this(query: str) -> str:
 
 
 def place(driver: str) -> tuple[str | None, str]:
-    """Return the host and the process of the driver that `owner` named; no host for one that is no driver, such as `finish`."""
+    """Return the host and the process of the driver that `owner` named; no host if the name is not that of a driver, such as `finish`."""
     host, *rest = driver.split(":", 3)
     return (host, rest[0]) if len(rest) == len(("process", "time", "query")) else (None, "")
 
@@ -41,7 +41,7 @@ def lives(driver: str) -> bool:
 
 
 def running(driver: str) -> psutil.Process | None:
-    """Return the process that `owner` named as a driver, if it is one of this host that still runs."""
+    """Return the driver process that `owner` named, if it runs on this host."""
     host, _, rest = driver.partition(":")
     pid, _, rest = rest.partition(":")
     named = process(int(pid)) if host == socket.gethostname() and pid.isdigit() else None
@@ -51,7 +51,7 @@ def running(driver: str) -> psutil.Process | None:
 
 
 def is_alive(pid: int | None) -> bool:
-    """Tell whether a process of this number runs; one that has ended and was not waited for does not."""
+    """Tell whether a process with this number runs; a process that has ended and was not waited for does not count."""
     try:
         return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
-"""What a query that runs without Spark writes to its checkpoint: Spark's own entries, so that Spark goes on from them, and it from Spark's.
+"""Writes the checkpoint of a query that runs without Spark: Spark's own entries, so that both can continue what the other began.
 
-Spark keeps a checksum beside each of its files, takes one that has none as it is, and one with a checksum of another file for damaged:
-so an entry is put where none is, behind the removal of a checksum that is alone there.
+Spark keeps a checksum beside each of its files. It accepts a file without a checksum, and takes a file with the checksum of another one
+for damaged. So an entry is put only where no entry is, after any checksum that is left there has been deleted.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Entries:
         return self._checkpoint.query_id() or query
 
     def plan(self, number: int, offset: str) -> None:
-        """Give batch `number` its entry in the offset log, with the offset of its one source; `AlreadyThere` if it has one.
+        """Write the entry of batch `number` to the offset log, with the offset of its one source; `AlreadyThere` if it has one.
 
-        Spark's settings for state are those of the entry before. A query whose first batch Spark has not planned has none there: Spark
-        takes those of its session then, and this query has no state.
+        Spark's settings for state are copied from the entry before. A query whose first batch was not planned by Spark has no such
+        settings: Spark then takes those of its session, and this query has no state.
         """
         before = self._checkpoint.entry(number - 1)[0][1:]
         settings = json.loads(before[0]) if before else {"batchWatermarkMs": 0, "conf": {}}
@@ -48,7 +48,7 @@ class Entries:
         self._put(f"offsets/{number}", "\n".join(("v1", json.dumps(settings, separators=(",", ":")), offset)))
 
     def done(self, number: int) -> None:
-        """Note that batch `number` is committed, and forget the batches that Spark would not keep any more."""
+        """Note that batch `number` is committed, and delete the entries of batches that Spark would not keep any more."""
         with suppress(AlreadyThere):
             self._put(f"commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')
         for log in ("commits", "offsets"):

@@ -1,8 +1,9 @@
-"""What the processes of a query count (`tally`), brought to whoever measures it, on the driver's host.
+"""Passes what the processes of a query count (`tally`) to the process that measures the query, on the driver's host.
 
-The process that commits is Spark's, not the one that answers monitors, and the only way between the two is through this host. So the
-process that measures a query makes a fact of this host, and the commit of a batch adds to it, if it is there: if nobody measures, nothing
-is written. The fact is not durable; when it is lost, a monitor misses some numbers. `docs/formats/host-fact.md` says what is in it.
+The process that commits belongs to Spark and is not the one that answers monitors, and this host is the only connection between the
+two. So the process that measures a query makes a fact of this host, and the commit of a batch adds to it, if it is there. If nobody
+measures, nothing is written. The fact is not durable; when it is lost, a monitor misses some numbers. `docs/formats/host-fact.md`
+describes its contents.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from penstock.storage import HostFact, is_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# When this process ends, the fact is nobody's any more. The facts of the keeper name their process in the same way.
+# When this process ends, the fact has no owner any more. The facts of the keeper name their process in the same way.
 _COUNTS, _PROCESS = "counts", "jvm"
 _PHASED = {tally.SYNCS, tally.SYNC_SECONDS}
 
 
 def measure(query: str) -> None:
-    """Have the batches of a query counted, as long as this process lives or until `forget`."""
+    """Start counting the batches of a query, until `forget` or the end of this process."""
     this = psutil.Process()
     with _unless_away(), _fact(query).locked(wait=False) as state:
         state.setdefault(_COUNTS, {})
@@ -35,20 +36,20 @@ def measure(query: str) -> None:
 
 
 def counts(query: str) -> dict[str, float]:
-    """Return what was counted of a query since `measure`."""
+    """Return what was counted for a query since `measure`."""
     with _unless_away(), _known(query) as state:
         return dict(state.get(_COUNTS, {}))
     return {}
 
 
 def forget(query: str) -> None:
-    """Count the query no more."""
+    """Stop counting the query."""
     with _unless_away(), _known(query) as state:
         state.clear()
 
 
 def note(query: str, phases: Iterable[tuple[str, Mapping[str, float]]]) -> None:
-    """Add what was counted in phases of a batch, where somebody measures the query. Never raises, and waits for nobody."""
+    """Add what was counted in phases of a batch, if somebody measures the query. Never raises, and never waits."""
     with _unless_away(), _known(query) as state:
         if _COUNTS in state:
             sums = Counter(state[_COUNTS])
@@ -61,7 +62,7 @@ def note(query: str, phases: Iterable[tuple[str, Mapping[str, float]]]) -> None:
 
 @contextmanager
 def _known(query: str) -> Iterator[dict[str, Any]]:
-    """Yield the fact of a query, an empty one where nobody measures it; `BlockingIOError` where somebody holds it."""
+    """Yield the fact of a query, an empty one if nobody measures it; `BlockingIOError` if another process holds it."""
     fact = _fact(query)
     if not is_file(fact.path):
         yield {}
@@ -71,7 +72,7 @@ def _known(query: str) -> Iterator[dict[str, Any]]:
 
 
 def _unless_away() -> suppress:
-    """Go on without the numbers where the fact is held by somebody, or cannot be had."""
+    """Continue without the numbers if another process holds the fact, or if it is not available."""
     return suppress(OSError, StorageError)
 
 

@@ -1,8 +1,7 @@
-"""The offset of our source in Spark's offset log, as far as it matters to a reader of checkpoints: is it ours, is it intact.
+"""The offset of our source in Spark's offset log, as far as readers of checkpoints need it: whether it is ours, and intact.
 
-Spark keeps that log as text and does not check it, and a digit that changed would be other rows, or fewer, without a
-word. So the offset has a checksum, of its canonical JSON: Spark may space and order the fields as it likes. What the
-fields mean is in `source.cursor`.
+Spark keeps that log as text and does not check it, and a changed digit would silently mean other rows, or fewer. So the offset has a
+checksum of its canonical JSON: Spark may space and order the fields as it likes. The fields are described in `source.cursor`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from penstock.errors import DamagedState
 from penstock.query.records import canonical
 
 VERSION = 1
-FOLLOW_VERSION = 2  # of a source that follows files, which an older Penstock would take for one that has read nothing
+# For a source that follows files; an older Penstock would otherwise take it for a source that has read nothing.
+FOLLOW_VERSION = 2
 _ALWAYS_THERE = {"v", "cursor", "recent", "read"}
 
 
 def is_ours(form: object) -> bool:
-    """Tell whether JSON of an offset log is an offset of our source, of whatever version."""
+    """Tell whether JSON of an offset log is an offset of our source, of any version."""
     return isinstance(form, dict) and form.keys() >= _ALWAYS_THERE
 
 
@@ -30,7 +30,7 @@ def summed(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(form: object) -> None:
-    """Raise `DamagedState` unless `form` is an offset of a version this code reads, as it was given to Spark."""
+    """Raise `DamagedState` unless `form` is an offset of a version that this code reads, and unchanged since it was given to Spark."""
     if not isinstance(form, dict) or form.get("v") not in {VERSION, FOLLOW_VERSION}:
         version = form.get("v") if isinstance(form, dict) else form
         msg = (

@@ -1,19 +1,20 @@
-"""Which batch a sink may take: the one behind its last one, or its last one again. Pure: the sink reads and writes, this decides.
+"""Which batch a sink may take: the one after its last one, or its last one again. Pure: the sink reads and writes, this decides.
 
-A sink keeps three things of the last batch that it has: of which query it was, its number, and its fingerprint. Spark's
-checkpoint has those of the batch that it runs. If both tell one story, the batch is the next one, or it is the last one
-again, because Spark had not noted that it was done. The failures, and what tells them:
+A sink keeps three facts about its last batch: the query, the number, and the fingerprint. Spark's checkpoint has the same facts about
+the batch that it runs. If they agree, the batch is the next one, or it is the last one again, because Spark had not noted that it was
+done. The failures, and how each is recognised:
 
-1. *Deleted checkpoint.* The query begins anew, with a new id and batch 0. By numbers alone all that the old query wrote
-   would be passed over in silence. The query is another one.
-2. *The sink was put back, emptied, or is another one.* Batches between its last one and this one are missing. The number
-   is further on than the next one.
-3. *The checkpoint was put back.* The numbers have been here, and mean other rows now. The number is older than the last.
-4. *The checkpoint was put back, and Spark read on.* The number is the last one, with other offsets. The fingerprint is
-   another. (Where one side could not read the offset log there is no fingerprint, and the numbers have to do.)
+1. *Deleted checkpoint.* The query begins anew, with a new id and batch 0. By numbers alone, all that the new query writes would be
+   silently skipped as already written. Recognised by: another query.
+2. *The sink was restored, emptied, or is another one.* Batches between its last one and this one are missing. Recognised by: the number
+   is larger than the next one.
+3. *The checkpoint was restored.* Its numbers were used before, and mean other rows now. Recognised by: the number is smaller than the
+   last one.
+4. *The checkpoint was restored, and Spark read on.* The number is the last one, with other offsets. Recognised by: another fingerprint.
+   (If one side could not read the offset log there is no fingerprint, and the numbers must suffice.)
 
-All four are `CheckpointMismatch`. A driver that stood still while another one went on sees failure 3, too: whoever knows the
-checkpoint tells the two apart (`query.writing`).
+All four are `CheckpointMismatch`. A driver that stood still while another one continued sees failure 3, too: the caller, which knows
+the checkpoint, tells the two apart (`query.writing`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Standing(Enum):
-    """Where a batch stands to what a sink has: it is the last one there, again, or it follows that one."""
+    """The position of a batch relative to what a sink has: it is the last one there, again, or it follows that one."""
 
     APPLIED = "applied"
     NEXT = "next"
@@ -37,7 +38,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class Last:
-    """The last batch that a sink has; number -1 if it has none. `query` is whose it is."""
+    """The last batch that a sink has; number -1 if it has none. `query` is the query that wrote it."""
 
     query: str
     number: int = -1
@@ -46,11 +47,11 @@ class Last:
 
 @dataclass(frozen=True)
 class Nouns:
-    """What a sink calls its things, in messages.
+    """How messages name the things of a sink.
 
-    `state` has the last batch, as "the ledger of '/out'". `whole` is what is copied and put back as one, as "the output
-    directory". `anew` is what a query that begins anew needs, as "a new checkpoint and an empty directory". `behind` is what lets another
-    query write behind the rows that are there.
+    `state` has the last batch, for example "the ledger of '/out'". `whole` is what must be copied and restored as one, for example "the
+    output directory". `anew` is what a query that begins anew needs, for example "a new checkpoint and an empty directory". `behind` is
+    how another query can append its rows to those that are there.
     """
 
     state: str
@@ -60,7 +61,7 @@ class Nouns:
 
 
 def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
-    """Return where `batch` stands to the last batch of a sink; `CheckpointMismatch` where they tell different stories."""
+    """Return the position of `batch` relative to the last batch of a sink; `CheckpointMismatch` if the two contradict each other."""
     if last.number >= 0 and last.query != batch.query:
         _refuse_query(last, batch, nouns)
     if batch.number > last.number + 1:

@@ -1,11 +1,11 @@
-"""JSON that tells when it was altered: a flipped byte, a cut, or a line that was put together from two.
+"""JSON that shows when it was altered: a flipped byte, a cut, or a line that was put together from two.
 
-State files are one line each: `{"checksum":"...","record":{...,"v":1}}`, and a newline. The record is canonical JSON (keys
-sorted, no spaces), the checksum is XXH3 of 128 bits over its bytes. Whoever reads one sums the record's
-bytes as they are there, and compares all others, so that nothing can be added outside of the record either.
+State files are one line each: `{"checksum":"...","record":{...,"v":1}}`, and a newline. The record is canonical JSON (keys sorted, no
+spaces), the checksum is XXH3 of 128 bits over its bytes. A reader computes the checksum of the record's bytes as they are, and compares
+all other bytes with what they must be, so that nothing can be added outside of the record either.
 
-A record in a file of somebody else, who may space and order fields as he likes, has its checksum among its fields instead:
-see `query.offset`. Both sum canonical JSON.
+A record in a file of another program, which may space and order fields as it likes, has its checksum among its fields instead: see
+`query.offset`. Both checksums are taken of canonical JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSION = 1
 
 
 def canonical(form: dict[str, Any]) -> bytes:
-    """Return the one spelling of a JSON object that checksums are taken of."""
+    """Return the canonical spelling of a JSON object, of which checksums are taken."""
     return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -36,8 +36,8 @@ def _line(text: bytes) -> bytes:
     return b'{"checksum":"%b","record":%b}\n' % (xxhash.xxh3_128_hexdigest(text).encode(), text)
 
 
-_TAIL_BYTES = len(b"}\n")  # what stands behind a record
-_HEAD_BYTES = len(_line(b"")) - _TAIL_BYTES  # and in front of it
+_TAIL_BYTES = len(b"}\n")  # the bytes after a record
+_HEAD_BYTES = len(_line(b"")) - _TAIL_BYTES  # the bytes before it
 
 
 def signed(record: dict[str, Any]) -> bytes:
@@ -65,19 +65,19 @@ def checked(data: bytes, path: str) -> dict[str, Any]:
 
 
 def checked_at(storage: Storage, path: str) -> dict[str, Any]:
-    """Return the record of a file, as `checked` does; `NotThere` if there is nothing of that name."""
+    """Return the record of a file, as `checked` does; `NotThere` if the file does not exist."""
     return checked(state_bytes(storage, path), path)
 
 
 def state_bytes(storage: Storage, path: str) -> bytes:
-    """Return a state file, whole; `NotThere` if there is nothing of that name, `DamagedState` if it is a directory."""
+    """Return the whole bytes of a state file; `NotThere` if it does not exist, `DamagedState` if it is a directory."""
     with state_file(storage, path):
         return storage.read(path)
 
 
 @contextmanager
 def state_file(storage: Storage, path: str) -> Iterator[None]:
-    """Have a block that reads a state file raise `DamagedState` if it is a directory, which no storage tells from other refusals."""
+    """Make a block that reads a state file raise `DamagedState` if it is a directory, which storages report like any other failure."""
     try:
         yield
     except NotThere:

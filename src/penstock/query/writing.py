@@ -1,23 +1,23 @@
-"""A query that writes to a sink, batch by batch: what Spark calls, in the order and with the cares that every sink needs.
+"""A query that writes to a sink, batch by batch: Spark's calls, in their order, and the precautions that every sink needs.
 
     driver     begin     read the checkpoint, make the batch in flight durable there, and have the sink begin it
     tasks      write     have the sink write a task's rows where nobody sees them
     driver     commit    have the sink decide: all of the batch counts, or nothing of it
-    driver     abort     have the sink clean up behind a batch that failed
+    driver     abort     have the sink clean up after a batch that failed
 
-Each may run in another process. What one learns travels to the next: `Started` to the tasks, a `TaskReport` of each task back
-to the commit. Nothing else does. So the checkpoint is read once a batch, when it begins, and a commit decides about the
-offsets that the tasks were given.
+Each may run in another process. What one call learns travels to the next: `Started` to the tasks, a `TaskReport` of each task back to
+the commit. Nothing else travels. So the checkpoint is read once for each batch, when it begins, and a commit decides about the offsets
+that the tasks were given.
 
 The failures that are the same for every sink (those of order are in `query.order`, those of drivers in `query.fence`):
 
-1. *Plan not durable.* Spark does not sync its checkpoint. A power cut takes the plan of a batch that the sink has; Spark
-   plans the batch again, and the sink has to refuse it. Rule: the plan is made durable before the sink begins the batch.
-2. *Overtaken, and taken for restored.* Driver A reads the checkpoint at batch 1 and stands still; B commits 1, 2 and 3; A
-   goes on. The sink sees a batch that is older than its last one, as if the checkpoint had been put back. But the
-   checkpoint has moved on since A read it. Rule: whoever is refused looks at it again, and is `Fenced` if it has changed.
-3. *Offsets that changed between begin and commit.* A commit that reads the checkpoint anew may find another batch there
-   than its tasks have written. Rule: what the checkpoint said travels with the batch.
+1. *Plan not durable.* Spark does not sync its checkpoint. A power cut removes the plan of a batch that the sink has; Spark plans the
+   batch again, and the sink has to refuse it. Rule: the plan is made durable before the sink begins the batch.
+2. *Overtaken, and taken for restored.* Driver A reads the checkpoint at batch 1 and stands still; B commits 1, 2 and 3; A continues.
+   The sink sees a batch that is older than its last one, as if the checkpoint had been restored. But the checkpoint has moved on since
+   A read it. Rule: a driver that is refused looks at the checkpoint again, and is `Fenced` if it has changed.
+3. *Offsets that changed between begin and commit.* A commit that reads the checkpoint anew may find another batch there than its tasks
+   have written. Rule: what the checkpoint said travels with the batch.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ ResultT = TypeVar("ResultT")
 
 
 class BatchSink(ABC, Generic[BegunT, ResultT]):
-    """What a sink gives to be written to by a query. Picklable: it travels to the tasks with the batch that began.
+    """What a sink provides so that a query can write to it. Picklable: it travels to the tasks with the batch that began.
 
-    `tests/query/suite.py` is the suite of crashes, fences and replays that every sink passes.
+    Every sink passes the tests of crashes, fences and replays in `tests/query/suite.py`.
     """
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `UsageError` where rows cannot be written so. Touches nothing.
+        """Raise `UsageError` if rows cannot be written with these settings. Touches nothing.
 
         Called on the driver before each batch begins, and nowhere else: it may take its time.
         """
@@ -62,41 +62,41 @@ class BatchSink(ABC, Generic[BegunT, ResultT]):
     def begin(self, driver: str, batch: Batch | None) -> BegunT:
         """Take the sink over for `driver` if another one had it; return what the tasks must know.
 
-        Called on the driver before the tasks of a batch run, once or more. `batch` is `None` where the checkpoint cannot
-        be read before the tasks run. Raises `CheckpointMismatch` for a batch that is neither the last one nor the next.
+        Called on the driver before the tasks of a batch run, once or more. `batch` is `None` if the checkpoint cannot be read before
+        the tasks run. Raises `CheckpointMismatch` for a batch that is neither the last one nor the next.
         """
 
     @abstractmethod
     def write(self, begun: BegunT, task: Task, rows: Iterator[pa.RecordBatch]) -> ResultT:
         """Write the rows of a task where nobody sees them; return what the commit must know.
 
-        Called on executors, once for each attempt of a task: several may run side by side, and any of them may die or be
-        forgotten. Only what is in the results that a commit is given may count.
+        Called on executors, once for each attempt of a task: several attempts may run in parallel, and any of them may die or be
+        abandoned. Only what is in the results that are passed to `commit` may count.
         """
 
     @abstractmethod
     def commit(self, driver: str, batch: Batch, results: Sequence[ResultT]) -> None:
         """Make the batch count, whole or not at all; do nothing if it counts already.
 
-        Called on the driver, perhaps in another process than `begin`, with one result a task, in the order of the
-        partitions. Without any result it is a batch without rows, which counts like another one. Raises `Fenced` if
-        another driver has the sink, `CheckpointMismatch` as `begin`.
+        Called on the driver, perhaps in another process than `begin`, with one result a task, in the order of the partitions. With no
+        results it is a batch without rows, which counts like any other. Raises `Fenced` if another driver has the sink, and
+        `CheckpointMismatch` as `begin` does.
         """
 
     @abstractmethod
     def abort(self, query: str, results: Sequence[ResultT]) -> None:
         """Remove what these tasks wrote for a batch that failed, as far as it does not count.
 
-        Called on the driver. Not guaranteed: a driver that dies aborts nothing. A batch whose commit failed behind the
-        moment at which it counted is aborted, too.
+        Called on the driver. Not guaranteed: a driver that dies aborts nothing. A batch whose commit failed after the moment at which
+        it counted is aborted, too.
         """
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A batch as it was begun: what names the sink's state, who is the driver, and which batch the checkpoint had.
+    """A batch as it was begun: the name of the sink's state, the driver, and the batch that the checkpoint had.
 
-    `batch` is `None` where the checkpoint cannot be read here.
+    `batch` is `None` if the checkpoint cannot be read here.
     """
 
     sink_id: str
@@ -106,7 +106,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class TaskReport(Generic[ResultT]):
-    """What a task tells the commit; `query` is the one that Spark told the task of, `counted` what monitors are told of its work."""
+    """A task's report to the commit; `query` is the id that Spark gave the task, `counted` are the numbers of its work for monitors."""
 
     query: str
     bound: Bound
@@ -132,8 +132,8 @@ class Started(Generic[BegunT, ResultT]):
 class QueryWriting(Generic[BegunT, ResultT]):
     """The writing of one query to one sink. Cheap to make and picklable; Spark makes one for each batch and each commit.
 
-    `opens` makes the sink of the name that it is given; it is cheap and picklable. `checkpoint` is where the query's is,
-    `sink_id` what the user calls the state of the sink.
+    `opens` opens the sink of a name; it is cheap and picklable. `checkpoint` is the location of the query's checkpoint, `sink_id` is
+    the user's name for the state of the sink.
     """
 
     def __init__(
@@ -144,14 +144,14 @@ class QueryWriting(Generic[BegunT, ResultT]):
         self._sink_id = sink_id
 
     def bound(self) -> Bound:
-        """Return what the checkpoint says now; each of its files is read once. `OptionError` if nothing names the sink's state."""
+        """Return what the checkpoint says now; each of its files is read once. `OptionError` if the sink's state has no name."""
         checkpoint = self._checkpoint()
         snapshot = checkpoint.snapshot() if checkpoint else Snapshot()
         name = self._name(snapshot.query)
         return Bound(name, drivers.this(snapshot.query or self._location or name), snapshot.batch)
 
     def begin(self, bound: Bound | None = None) -> Started[BegunT, ResultT]:
-        """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if that has been asked."""
+        """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if it was read already."""
         counted = Counted()
         bound = bound or self.bound()
         sink, checkpoint = self._opens(bound.sink_id), self._checkpoint()
@@ -165,7 +165,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         return started
 
     def commit(self, reports: Sequence[TaskReport[ResultT]], number: int, bound: Bound | None = None) -> None:
-        """Commit batch `number`, on the driver. Where no task has reported, and `bound` is not given, the checkpoint is asked again."""
+        """Commit batch `number`, on the driver. If no task has reported, and `bound` is not given, the checkpoint is read again."""
         counted = Counted()
         bound = reports[0].bound if reports else bound or self.bound()
         checkpoint, batch = self._checkpoint(), bound.batch
@@ -177,7 +177,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         measured.note(batch.query, [*written, ("commit", counted.amounts())])
 
     def abort(self, reports: Sequence[TaskReport[ResultT]]) -> None:
-        """Clean up behind a batch that failed, on the driver."""
+        """Clean up after a batch that failed, on the driver."""
         if reports:
             sink = self._opens(reports[0].bound.sink_id)
             sink.abort(reports[0].query, [report.result for report in reports])
@@ -186,7 +186,7 @@ class QueryWriting(Generic[BegunT, ResultT]):
         return Checkpoint(self._location) if self._location else None
 
     def _name(self, query: str | None) -> str:
-        """Return what names the sink's state: what the user said, else the query's id."""
+        """Return the name of the sink's state: the user's name, otherwise the query's id."""
         if self._sink_id or query is not None:
             return self._sink_id or str(query)
         msg = (
@@ -197,14 +197,14 @@ class QueryWriting(Generic[BegunT, ResultT]):
 
 
 def _named(checkpoint: Checkpoint | None, reports: Iterable[TaskReport[ResultT]], number: int) -> Batch:
-    """Return the batch that is committed; the tasks know the query where the checkpoint cannot be read."""
+    """Return the batch that is committed; if the checkpoint cannot be read, the tasks know the query."""
     query = (checkpoint and checkpoint.query_id()) or next((report.query for report in reports), "")
     return checkpoint.batch(query, number) if checkpoint else Batch(query, number)
 
 
 @contextmanager
 def _overtaken_is_fenced(checkpoint: Checkpoint | None, batch: Batch | None) -> Iterator[None]:
-    """Tell a driver that stood still while another went on from a checkpoint that was restored (failure 2)."""
+    """Distinguish a driver that stood still while another continued from a checkpoint that was restored (failure 2)."""
     try:
         yield
     except CheckpointMismatch as error:

@@ -57,7 +57,7 @@ def finding() -> Finding:
 
 
 def as_options(flags: list[str]) -> str:
-    """Return flags as the text of Spark's Java options, whose words end at a space unless they are quoted."""
+    """Return flags as the text of Spark's option for Java options, in which words end at a space unless they are quoted."""
     return " ".join(_quoted(flag) if _BLANK.search(flag) else flag for flag in flags)
 
 
@@ -67,9 +67,9 @@ def _quoted(flag: str) -> str:
 
 
 def make() -> str:
-    """Make the archive by running a small ingest; return its path. Takes half a minute on a machine that is idle.
+    """Make the archive by running a small ingest; return its path. Takes half a minute on an idle machine.
 
-    It gets its name when it is whole: a JVM that finds half of one does not start.
+    The archive gets its name only when it is complete, because a JVM that finds an incomplete one does not start.
     """
     path = location()
     making = f"{path}.{unique.token()}"
@@ -82,7 +82,7 @@ def make() -> str:
             raise DependencyError(msg)
         with suppress(NotThere):
             storage.delete(path)
-        with suppress(AlreadyThere):  # of somebody who was as fast
+        with suppress(AlreadyThere):  # put by another process that was as fast
             storage.publish(making, path, as_it_is=True)
     finally:
         with suppress(NotThere):
@@ -95,18 +95,19 @@ def _archive() -> str:
 
 
 def command_name() -> str:
-    """Return the name of the file in the cache that has the command by which Spark starts its JVM (`direct`)."""
+    """Return the name of the cached file with the command by which Spark starts its JVM (`direct`)."""
     return name("command", "list")
 
 
 def name(kind: str, ending: str) -> str:
-    """Return the name of a file of this kind in the cache, which has what it depends on: the JVM and the jars.
+    """Return the name of a cached file of this kind. The name depends on what the file depends on: the JVM and the jars.
 
-    Reading them must not cost a start of Java.
+    Finding these out must not take a start of Java.
     """
     import pyspark
 
-    jars = os.path.dirname(os.path.realpath(pyspark.__file__))  # an environment reached by a link is the same one
+    # An environment that is reached by a link is the same one.
+    jars = os.path.dirname(os.path.realpath(pyspark.__file__))
     facts = f"{pyspark.__version__}:{jars}:{os.environ.get('JAVA_HOME') or _java()}"
     return f"{kind}-{hashlib.sha256(os.fsencode(facts)).hexdigest()[:16]}.{ending}"
 

@@ -11,7 +11,7 @@ from penstock.errors import OptionError
 def schema_json(schema: Any) -> str:  # noqa: ANN401 - DDL or a StructType
     """Return Spark's JSON of a schema, given as DDL or a StructType; `OptionError` if it is neither.
 
-    DDL is read here as far as that goes, and by Spark where it goes further, or has another `timestamp`.
+    DDL is parsed here if that is possible; otherwise, or if Spark's `timestamp` means another type, Spark parses it.
     """
     if isinstance(schema, str):
         return _of_ddl(schema)
@@ -36,12 +36,12 @@ def is_known(schema: object) -> bool:
 
 
 def _has_another_timestamp(schema: str) -> bool:
-    """Tell whether Spark runs here, and is set to take `timestamp` for a time without a zone."""
+    """Tell whether Spark runs here, and is configured so that `timestamp` means a time without a zone."""
     pyspark = sys.modules.get("pyspark")
-    context = pyspark and pyspark.SparkContext._active_spark_context  # noqa: SLF001 - as PySpark itself finds its parser
+    context = pyspark and pyspark.SparkContext._active_spark_context  # noqa: SLF001 - PySpark itself finds its parser in this way
     if not context or "timestamp" not in schema.lower():
         return False
-    settings = context._jvm.org.apache.spark.sql.internal.SQLConf.get()  # noqa: SLF001 - what the parser looks at
+    settings = context._jvm.org.apache.spark.sql.internal.SQLConf.get()  # noqa: SLF001 - the setting that the parser reads
     return bool(settings.getConfString("spark.sql.timestampType", "TIMESTAMP_LTZ") == "TIMESTAMP_NTZ")
 
 
@@ -50,12 +50,12 @@ def _read_by_spark(schema: str) -> str:
     from pyspark.sql.types import StructType
     from pyspark.sql.utils import is_remote
 
-    if SparkContext._active_spark_context is None and not is_remote():  # noqa: SLF001 - as PySpark itself finds its parser
+    if SparkContext._active_spark_context is None and not is_remote():  # noqa: SLF001 - PySpark itself finds its parser in this way
         msg = f"schema {schema!r}: only Spark can read this DDL, and no session runs in this process; give a StructType here"
         raise OptionError(msg)
     try:
         parsed: Any = StructType.fromDDL(schema)
-        return str(StructType(parsed.fields).json())  # `int` alone is a type to Spark, and has none
+        return str(StructType(parsed.fields).json())  # `int` alone is a type for Spark, and has no fields
     except Exception as error:  # Spark's parser raises several kinds
         msg = f"schema {schema!r} is not a DDL schema; expected one such as 'id bigint, name string'"
         raise OptionError(msg) from error

@@ -1,18 +1,21 @@
-"""A JVM for a session, started without the scripts of `spark-submit`, and without the JVM that these start to ask how to start one.
+"""Starts the JVM of a session without the scripts of `spark-submit`, and without the JVM that these start to find the command.
 
-That takes half a second of a core, and what comes out of it is one command, the same each time. So `penstock warmup` asks once, and
-keeps the answer beside the archive of classes. It depends on Spark, on Java, on variables and on files of configuration, so:
+That takes half a second of a core, and its result is one command, the same each time. So `penstock warmup` asks the scripts once, and
+keeps the answer beside the archive of classes. The answer depends on Spark, on Java, on variables and on files of configuration, so:
 
-1. A Spark or a Java is exchanged, and the answer is of the one before. Rule: the name of the file has what the archive's has.
-2. Somebody sets what Spark's scripts would have looked at: a directory of configuration, a variable of Spark's, memory for the driver.
-   Rule: where anything of that kind is set the scripts are asked, as without an answer.
-3. The JVM ends before it is reached, though it may have told how. Rule: it is started once more, by the scripts, which say what is wrong.
-4. The JVM is started before it is wanted (`begin`), and is never wanted, or the process that began it is killed. Rule: the JVM's standard
-   input is a pipe that only this process holds, as Spark has it; the JVM ends when it does. Who leaves in order ends it at once.
-5. The answer is damaged, by a disk or an editor. Rule: it begins with its checksum, and is none where that does not agree; and nothing
+1. A Spark or a Java is replaced, and the answer belongs to the old one. Rule: the name of the file depends on the same facts as the
+   archive's name.
+2. A user sets what Spark's scripts would have looked at: a directory of configuration, a variable of Spark's, memory for the driver.
+   Rule: if anything of that kind is set, the scripts are asked, as if there were no answer.
+3. The JVM ends before it is reached, although it may have told its address. Rule: it is started once more, by the scripts, which report
+   what is wrong.
+4. The JVM is started before it is needed (`begin`), and then is not needed, or the process that began it is killed. Rule: the JVM's
+   standard input is a pipe that only this process holds, as with Spark's own start, so the JVM ends when this process does. A process
+   that ends in order ends the JVM at once.
+5. The answer is damaged, by a disk or an editor. Rule: it begins with its checksum, and is ignored if that does not match; and nothing
    is taken from the cache that another user could have written.
-6. The JVM is begun, and then a user's module is imported, which sets a variable, or is found by a path that the JVM's workers do not
-   have. Rule: a session takes the JVM that was begun only with the very settings and the environment that it would be started with now.
+6. The JVM is begun, and then a user's module is imported. It sets a variable, or is found by a path that the JVM's workers do not have.
+   Rule: a session takes a JVM that was begun only if it would now be started with exactly the same settings and environment.
 """
 
 from __future__ import annotations
@@ -37,18 +40,18 @@ if TYPE_CHECKING:
 _CLASS = "org.apache.spark.deploy.SparkSubmit"
 _LAUNCHER = "org.apache.spark.launcher.Main"
 _APPLICATION = "pyspark-shell"
-_OPTIONS = "-Dpenstock.options=here"  # where the options of a session stand in the answer
+_OPTIONS = "-Dpenstock.options=here"  # the place of the session's options in the answer
 _BEGINS = b"\0\n"
 _HARMLESS = {"SPARK_HOME", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS"}
 _OF_HADOOP = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS"}
 _CORE = re.compile(r"spark-core_([\d.]+)-")
 _POLL_SECONDS = 0.01
 _ENDING_SECONDS = 1.0
-_NO_INTERRUPT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]  # as PySpark has its JVM ignore it
+_NO_INTERRUPT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]  # PySpark has its JVM ignore it, too
 
 
 def learn() -> None:
-    """Ask Spark how it starts the JVM of a session, and keep the answer; where there is none, starts stay as they are."""
+    """Ask Spark how it starts the JVM of a session, and keep the answer; if there is none, starts stay as they are."""
     home, java = pythons.pyspark_home(), archive.java()
     if home is None:
         return
@@ -68,7 +71,7 @@ def learn() -> None:
 
 
 def _scala(home: str) -> str:
-    """Return the version of Scala that a Spark is made with, by the name of its jar: the launcher asks for it."""
+    """Return the version of Scala for which a Spark was built, from the name of its jar: the launcher needs it."""
     matches = (_CORE.match(name) for name in names_at(LocalStorage(), f"{home}/jars"))
     return next((match[1] for match in matches if match), "")
 
@@ -78,7 +81,7 @@ def _sum(answer: bytes) -> bytes:
 
 
 def _parts(answer: bytes) -> tuple[list[str], list[str]] | None:
-    """Return what stands in front of the session's options, and what behind, up to the class; `None` if that is no answer."""
+    """Return the words before the session's options, and those after, up to the class; `None` if this is not an answer."""
     words = [os.fsdecode(word) for word in answer.split(b"\0")]
     if words.count(_OPTIONS) != 1 or words.count(_CLASS) != 1:
         return None
@@ -87,12 +90,12 @@ def _parts(answer: bytes) -> tuple[list[str], list[str]] | None:
 
 
 def _is_asked(name: str) -> bool:
-    """Tell whether Spark's scripts would ask for this variable."""
+    """Tell whether Spark's scripts would read this variable."""
     return (name.startswith("SPARK_") and name not in _HARMLESS) or name in _OF_HADOOP
 
 
 def _command(options: Sequence[str], settings: Mapping[str, str], home: str) -> list[str] | None:
-    """Return how Spark would start the JVM of a session, if that is known; `StorageError` where what would tell cannot be read."""
+    """Return how Spark would start the JVM of a session, if that is known; `StorageError` if the cached answer cannot be read."""
     path = cached(archive.command_name())
     if path is None or any(map(_is_asked, os.environ)) or names_at(LocalStorage(), f"{home}/conf"):
         return None
@@ -109,19 +112,19 @@ def _command(options: Sequence[str], settings: Mapping[str, str], home: str) -> 
 
 @dataclass
 class BegunJvm:
-    """A JVM that was started; `place` is where it tells how to reach it."""
+    """A JVM that was started; `place` is the file in which it writes how to reach it."""
 
     process: subprocess.Popen[bytes]
     place: str
 
     def gateway(self) -> Any:  # noqa: ANN401 - py4j's
-        """Return what reaches it, once it can be reached; `None` if it has ended. Asked once: where nothing is returned it is ended."""
+        """Return the gateway to the JVM once it can be reached; `None` if it has ended. Call once: if there is none, the JVM is ended."""
         gateway = None
         try:
             answer = self._answer()
             if answer is not None:
                 gateway = self._connected(int.from_bytes(answer[:4], "big"), answer[8:].decode())
-        except Exception:  # py4j's, of several kinds
+        except Exception:  # py4j raises errors of several kinds
             if not self._has_ended():
                 raise
         finally:
@@ -130,7 +133,7 @@ class BegunJvm:
         return gateway
 
     def _answer(self) -> bytes | None:
-        """Return what it tells of how it can be reached, once it does, `None` if it ends without."""
+        """Return the JVM's message about how to reach it, once it comes; `None` if it ends without one."""
         while True:
             ended = self.process.poll() is not None
             with suppress(NotThere):
@@ -142,7 +145,7 @@ class BegunJvm:
             clock.sleep(_POLL_SECONDS)
 
     def _has_ended(self) -> bool:
-        """Tell whether it has, or does so now: a connection is lost a little before."""
+        """Tell whether the JVM has ended, or does so now: a connection is lost a little before."""
         try:
             self.process.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
@@ -163,7 +166,7 @@ class BegunJvm:
         return gateway
 
     def end(self) -> None:
-        """End it: nobody wants it any more."""
+        """End the JVM, which is not needed any more."""
         self.process.kill()
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -173,10 +176,10 @@ class BegunJvm:
 
 
 def begin(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, output: int | None) -> BegunJvm | None:
-    """Start the JVM of a session with these settings and these options of Java, in this process's environment; `None`: it is not known how.
+    """Start the JVM of a session with these settings and Java options, in this process's environment; `None`: the command is unknown.
 
-    `apart`: in a session of its own, which no signal to this process's group reaches. `output` is where it says what it says; `None`:
-    where this process does.
+    `apart`: in a session of its own, which no signal to this process's group reaches. `output` is where the JVM writes its output;
+    `None`: to the output of this process.
     """
     home = pythons.pyspark_home()
     if home is None:
@@ -195,7 +198,7 @@ def begin(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, o
             "_PYSPARK_DRIVER_CONN_INFO_PATH": place,
         }
         streams: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
-        process = subprocess.Popen(  # noqa: S603 - what Spark would start
+        process = subprocess.Popen(  # noqa: S603 - the command that Spark would start
             [*_NO_INTERRUPT, *command], env=os.environ | own, stdin=subprocess.PIPE, start_new_session=apart, **streams
         )
     except (OSError, StorageError):

@@ -1,6 +1,7 @@
-"""Which extras of Penstock are installed, by the notes that their packages left; nothing of them is loaded.
+"""Which extras of Penstock are installed, from the metadata of their packages; nothing of them is loaded.
 
-`penstock --version` and `penstock doctor` say the same, from here. `tests/test_packages.py` holds the tables against `pyproject.toml`.
+`penstock --version` and `penstock doctor` report the same, from here. `tests/test_packages.py` compares the tables with
+`pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-PYTHON_AT_LEAST = (3, 11)  # PySpark's
+PYTHON_AT_LEAST = (3, 11)  # required by PySpark
 PACKAGES = {
     "spark": ("pyspark", "pandas"),
     "hdfs": ("hdfs-native",),
@@ -24,7 +25,7 @@ PACKAGES = {
     "run": ("cronsim", "prometheus-client"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }
-# On a Python before PYTHON_AT_LEAST pip installs nothing of these, or not all.
+# On a Python older than PYTHON_AT_LEAST pip installs none or only some of the packages of these.
 NEWER_PYTHON = ("spark", "s3", "avro", "connect")
 
 
@@ -37,11 +38,11 @@ class Extra:
 
     @property
     def installed(self) -> bool:
-        """Tell whether all of it is there."""
+        """Tell whether all packages of the extra are installed."""
         return None not in self.versions.values()
 
     def __str__(self) -> str:
-        """Return its versions, or what to do to have it."""
+        """Return its versions, or how to install it."""
         if self.installed:
             if len(set(self.versions.values())) == 1:
                 return str(next(iter(self.versions.values())))
@@ -54,7 +55,7 @@ class Extra:
 
 
 def extras() -> list[Extra]:
-    """Return every extra, with what of it is installed."""
+    """Return every extra, with the installed versions of its packages."""
     return [Extra(name, {package: _version(package) for package in packages}) for name, packages in PACKAGES.items()]
 
 

@@ -1,4 +1,4 @@
-"""What a check of this machine found, and what becomes of several of them."""
+"""What a check of this machine found, and how several findings are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found of the thing that it is named after, and what to do about it unless it is well."""
+    """What a check found about its subject, `name`, and what to do about it unless all is well."""
 
     name: str
     state: State
@@ -24,7 +24,7 @@ class Finding:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -32,12 +32,12 @@ class Finding:
 
 
 def require(*findings: Finding) -> None:
-    """Raise a `DependencyError` of all problems; it says what to do about each."""
+    """Raise one `DependencyError` for all problems; it says what to do about each."""
     problems = [str(finding) for finding in findings if finding.state == "problem"]
     if problems:
         raise DependencyError("\n".join(problems))
 
 
 def notes(findings: list[Finding]) -> Iterator[str]:
-    """Yield what a start should tell: what costs time, or is not taken as it was set."""
+    """Yield what a start should report: what costs time, or is not used as it was set."""
     yield from (str(finding) for finding in findings if finding.state == "note")

@@ -1,7 +1,7 @@
-"""Stands where Spark has started a Python: asks the fork server for one, and lives and ends as that one does.
+"""Takes the place of a Python that Spark has started: asks the fork server for a process, and lives and ends with that process.
 
-Run by its path, by the launcher, with nothing but the standard library: it is all that a worker's start costs. Where the
-server is not, or is not for this, it becomes the Python that was asked for.
+Run by its path, by the launcher, with nothing but the standard library: its start is all that a worker's start costs. If there is no
+server, or the server refuses the request, it becomes the Python that was asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from array import array
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
-    """Hand over what a process starts with; None if nobody is there."""
+    """Send the server what a process starts with; return the connection, None if there is no server."""
     connection = socket.socket(socket.AF_UNIX)
     fields = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
     request = os.fsencode("\0".join(fields))
@@ -29,7 +29,7 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
 
 
 def line(connection: socket.socket) -> int | None:
-    """Return the next number that comes, None if there is none."""
+    """Return the next number that arrives, None if there is none."""
     text = b""
     while not text.endswith(b"\n"):
         try:
@@ -47,13 +47,13 @@ def main(python: str, path: str, arguments: list[str]) -> int:
     connection = ask(path, arguments)
     child = None if connection is None else line(connection)
     if connection is None or child is None:
-        os.execv(python, [python, *arguments])  # noqa: S606 - that is what is to be started
+        os.execv(python, [python, *arguments])  # noqa: S606 - this Python is to be started
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
     status = line(connection)
     if status is not None and status < 0:
-        try:  # noqa: SIM105 - an import more is a millisecond more
+        try:  # noqa: SIM105 - one more import costs one more millisecond
             signal.signal(-status, signal.SIG_DFL)
-        except OSError:  # one that cannot be caught
+        except OSError:  # a signal that cannot be caught
             pass
         os.kill(os.getpid(), -status)
     return 1 if status is None else status

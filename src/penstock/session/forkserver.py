@@ -1,26 +1,26 @@
 """The fork server: Python workers of a session of ours are forked from a process that has imported all they need.
 
-Problem. A query of ours needs seven kinds of Python process, and Spark starts most of them one after the other, each when
-it first needs it. Each imports PySpark, pyarrow and us before it does anything: 0.15 to 0.3 s of a core, seven times.
+Problem. A query of ours needs seven kinds of Python process, and Spark starts most of them one after the other, each when it first
+needs it. Each imports PySpark, pyarrow and us before it does anything: 0.15 to 0.3 s of a core, seven times.
 
-Idea. While the JVM starts, a process imports that once. What Spark starts in place of Python (`launcher/python3`) then runs
-`forkclient.py`, which hands its arguments, environment and standard streams to this server; the server forks, and the
-child becomes what was asked for. To Spark the client is the process it started: it passes on signals, ends when the child
-ends, with its status, and the child is killed when it is.
+Idea. While the JVM starts, one process imports all of that once. The program that Spark starts in place of Python (`launcher/python3`)
+then runs `forkclient.py`, which sends its arguments, environment and standard streams to this server; the server forks, and the child
+becomes the process that was asked for. To Spark the client is the process that it started: the client passes on signals, and ends when
+the child ends, with its status; if the client is killed, the child is killed, too.
 
-1. The client is killed; the child would go on without anybody to stop it. Rule: a client's connection that closes is the
-   child's SIGKILL.
-2. The server is killed; clients would wait for a status for ever. Rule: a child holds its connection too, so it is closed
-   when neither is left, and the client ends as if the child had failed. Clients that come later start Python as usual.
-3. The server dies between its fork and the answer; the client starts another Python, and two processes read the same
-   streams. Rule: the child itself answers, before it touches anything, and ends if nobody is there to hear it.
-4. The driver is killed; the server would stay. Rule: it ends when its standard input does, which only the driver holds,
-   and its last child has ended, as workers do without their JVM.
+1. The client is killed; the child would go on without anybody to stop it. Rule: when a client's connection closes, its child gets
+   SIGKILL.
+2. The server is killed; clients would wait for a status for ever. Rule: a child holds its connection too, so the connection is closed
+   when both server and child are gone, and the client ends as if the child had failed. Clients that come later start Python as usual.
+3. The server dies between its fork and the answer; the client starts another Python, and two processes read the same streams. Rule: the
+   child itself answers, before it touches anything, and ends if nobody is there to receive the answer.
+4. The driver is killed; the server would stay. Rule: it ends when its standard input, which only the driver holds, has ended and its
+   last child has ended, which workers do without their JVM.
 
-A child starts as a fresh interpreter would, but for what is decided once in a process: the server refuses whoever asks
-for another `PYTHON...` setting than its own, and that one starts Python as usual. polars is not imported before a fork:
-it has threads from the start. pandas is: pyarrow looks for it at the first array that it makes, and each task makes one
-to answer, so that each of its workers imported it, for 0.3 s of a core, though no row of ours goes through it.
+A child starts as a fresh interpreter would, except for what is decided once in a process: the server refuses a client that asks for
+another `PYTHON...` setting than its own, and that client starts Python as usual. polars is not imported before a fork, because it has
+threads from the start. pandas is imported: pyarrow looks for it at the first array that it makes, and each task makes one to answer.
+Otherwise each worker would import pandas, for 0.3 s of a core, although none of our rows goes through it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ _IMPORTED = [
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}
 _KIND = "fork"
-_SETTING = re.compile(rb"PYTHON([A-Z]|_(GIL|JIT|CPU_COUNT)$)")  # those with another _ are Spark's
+_SETTING = re.compile(rb"PYTHON([A-Z]|_(GIL|JIT|CPU_COUNT)$)")  # variables with another _ are Spark's
 _STREAMS = 3
-_LISTENER = 3  # the number of its descriptor in the server
+_LISTENER = 3  # the number of the listener's descriptor in the server
 _REQUEST_SECONDS = 10.0
 
 
@@ -88,32 +88,33 @@ class _Request:
 
     @property
     def suits(self) -> bool:
-        """Tell whether a fork of this process can be what is asked for."""
+        """Tell whether a fork of this process can be the process that is asked for."""
         if self.arguments[:1] != [b"-m"] or _searched(self.environment) != _searched(os.environb):
             return False
         asked = {name: value for name, value in self.environment.items() if _SETTING.match(name) and value}
         return all(os.environb.get(name) == asked[name] for name in asked.keys() - _FREE - {b"PYTHONPATH"})
 
     def close(self) -> None:
-        """Leave what the client gave to the child, or to nobody."""
+        """Close this process's copies of what the client sent."""
         for fd in self.streams:
             os.close(fd)
         self.connection.close()
 
 
 def _searched(environment: Mapping[bytes, bytes]) -> set[bytes]:
-    """Return where an interpreter with this environment looks for modules, beside its own places."""
+    """Return where an interpreter with this environment looks for modules, besides its own directories."""
     return {*environment.get(b"PYTHONPATH", b"").split(b":"), b""}
 
 
 @cache
 def prepare() -> tuple[str, Callable[..., None]]:
-    """Return the path by which clients will find the server of this process, and what starts it; it ends with this process.
+    """Return the path by which clients will find the server of this process, and a function that starts it; it ends with this process.
 
-    Clients that come before it is started wait for it. What starts it takes whether it is to be `apart`: in a process group of its own.
+    Clients that come before the server is started wait for it. The function takes `apart`: whether the server is in a process group of
+    its own.
     """
     listener, path = listening(_KIND)
-    # The other end of it stays open as long as this process lives, and is in no other.
+    # The other end stays open as long as this process lives, and no other process holds it.
     end, _ = os.pipe()
     ours = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
     environment = os.environ | ours | interpreter.for_workers()
@@ -122,10 +123,10 @@ def prepare() -> tuple[str, Callable[..., None]]:
     def start(*, apart: bool = False) -> None:
         group: dict[str, Any] = {"setpgroup": 0} if apart else {}
         with listener:
-            # Either may have the number that the other one gets, where a standard stream of this process is closed.
+            # If a standard stream of this process is closed, either descriptor may have the number that the other one is to get.
             kept = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LISTENER + 1) for number in (end, listener.fileno())]
         given: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, kept[0], 0), (os.POSIX_SPAWN_DUP2, kept[1], _LISTENER)]
-        # A Python without these has none to give to what it forks, whose own come later.
+        # A Python without standard streams has none to pass on; a forked child gets its own later.
         closed = [number for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is None]
         given += [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in closed]
         try:
@@ -140,7 +141,7 @@ def prepare() -> tuple[str, Callable[..., None]]:
 
 
 class _Server:
-    """The server that listens, on the socket that it was started with, at `path`; and the clients of the children that live."""
+    """The server that listens at `path`, on the socket with which it was started; and the clients of the children that live."""
 
     def __init__(self, path: str) -> None:
         self._clients: dict[int, socket.socket] = {}
@@ -154,10 +155,11 @@ class _Server:
             self._watched.register(watched, selectors.EVENT_READ)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # PySpark has the JVM ignore it, and so what the JVM starts
+        # PySpark makes the JVM ignore it, and so do the processes that the JVM starts.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def serve(self) -> _Request | None:
-        """Fork for whoever asks. Return the request in a child, and None in the server when it is over."""
+        """Fork for each client. Return the request in a child, and None in the server when the server ends."""
         while self._clients or sys.stdin in self._watched.get_map():
             for key, _ in self._watched.select():
                 if key.fileobj is self._listener:
@@ -173,13 +175,13 @@ class _Server:
         return None
 
     def _gone(self, key: selectors.SelectorKey) -> None:
-        """Take note that a client, or the driver, has closed its end; the client's child ends with it."""
+        """Handle a client or driver that has closed its end; a client's child is killed."""
         self._watched.unregister(key.fileobj)
         if key.data:
-            os.kill(key.data, signal.SIGKILL)  # not reaped yet, so the number is the child's
+            os.kill(key.data, signal.SIGKILL)  # not reaped yet, so the number still belongs to the child
 
     def close(self) -> None:
-        """Give up all that is the server's; called in a child."""
+        """Close everything that belongs to the server; called in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._watched.close()
@@ -228,7 +230,7 @@ class _Server:
 
 
 def _received(connection: socket.socket, size: int) -> bytes:
-    """Return the next `size` bytes; fewer where the connection ends before."""
+    """Return the next `size` bytes; fewer if the connection ends before."""
     text = bytearray()
     while len(text) < size and (more := connection.recv(size - len(text))):
         text += more
@@ -236,7 +238,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def _become(request: _Request) -> None:
-    """Make this process what was asked for, up to its first statement; ends it if the client is gone."""
+    """Turn this process into the requested one, up to its first statement; end it if the client is gone."""
     try:
         request.connection.sendall(b"%d\n" % os.getpid())
     except OSError:
@@ -245,22 +247,23 @@ def _become(request: _Request) -> None:
         os.dup2(fd, target)
         os.close(fd)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # - they are those that Python began with
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # - they are the streams with which Python began
     os.chdir(request.directory)
     os.environb.clear()
     os.environb.update(request.environment)
     time.tzset()
     failpoints.arm(os.environ.get(failpoints.VARIABLE, ""))
-    if not getattr(sys.flags, "safe_path", False):  # of Python 3.11; else the first place is one of Python's own
+    # Python 3.11 has it; without it, the first entry is a directory of Python's own.
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.getcwd()
     sys.argv = [os.fsdecode(argument) for argument in request.arguments[1:]]
 
 
 def _leave() -> None:
-    """End this process as Python does, but for freeing one by one what was imported: 30 ms, while somebody may be waiting."""
+    """End this process as Python does, but without freeing imported modules one by one: that takes 30 ms, while somebody may be waiting."""
     if threading.active_count() > 1:
-        return  # Python waits for the others
-    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does for its forks
+        return  # Python waits for the other threads
+    atexit._run_exitfuncs()  # noqa: SLF001 - multiprocessing does so for its forks, too
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -270,10 +273,10 @@ def _main() -> None:
     server = _Server(sys.argv[1])
     for name in _IMPORTED:
         importlib.import_module(name)
-    importlib.import_module("pyarrow").array([b""])  # has it import pandas, where there is one
+    importlib.import_module("pyarrow").array([b""])  # makes it import pandas, if that is installed
     gc.collect()
     gc.freeze()
-    # The allocator of pyarrow is, and knows of forks.
+    # pyarrow's allocator has threads, and copes with forks.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
     request = server.serve()

@@ -1,4 +1,4 @@
-"""Functions of users as text that travels in options, as Spark would send them to its workers; nothing durable holds it."""
+"""Functions of users as text that travels in options, pickled as Spark would send them to its workers; never stored durably."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
-    """Return a function, or a tuple of some, as text; `OptionError` for one that cannot be sent, with what holds it back."""
+    """Return a function, or a tuple of functions, as text; `OptionError` for one that cannot be sent, naming the part that prevents it."""
     return base64.b64encode(_pickled(value)).decode()
 
 
@@ -62,17 +62,17 @@ def loaded(text: str) -> Any:  # noqa: ANN401 - what users gave
 
 
 def told(text: str) -> Callable[[list[dict[str, Any]]], object]:
-    """Return the function that `onPublish` names; `OptionError` if there is none, or if a call of it would do nothing."""
+    """Return the function that `onPublish` names; `OptionError` if there is none, or if calling it would do nothing."""
     function = named(text, "onPublish")
     check_doing(f"onPublish={text!r}", function, "events")
     return function
 
 
 def digest(function: Any) -> str:  # noqa: ANN401 - what users gave
-    """Return what tells a function from others, with all that it holds, in this process; `OptionError` as `packed`.
+    """Return a digest of a function and everything that it holds, for comparison in this process; `OptionError` as `packed`.
 
-    Equal digests are equal functions: what is sent to workers is the same to the byte. A function that is made anew, of the same
-    class and with the same values, has the same one again; where it holds something that is new each time it has not.
+    Equal digests mean equal functions: what is sent to workers is the same to the byte. A function object that is made anew, of the
+    same class and with the same values, has the same digest, unless it holds something that differs each time.
     """
     return xxhash.xxh3_128_hexdigest(_pickled(function))
 
@@ -95,16 +95,16 @@ def _pickled(value: Any) -> bytes:  # noqa: ANN401 - what users gave
 
 
 def _to_blame(value: Any) -> tuple[Any, str]:  # noqa: ANN401 - what users gave
-    """Return the function that cannot be pickled and, where that is known, words for the part of it that is to blame."""
+    """Return the function that cannot be pickled and, if known, words for the part of it that prevents this."""
     for given in value if isinstance(value, tuple) else (value,):
-        function = getattr(given, "user_function", given)  # an AsyncMap's
+        function = getattr(given, "user_function", given)  # of an AsyncMap
         if not _can_be_pickled(function):
             return function, next((words for words, held in _held_by(function) if not _can_be_pickled(held)), "")
     return value, ""
 
 
 def _held_by(function: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - what users gave
-    """Yield what a function holds, its attributes and the variables around it, each with words for it in front."""
+    """Yield what a function holds, its attributes and the variables of its closure, each after words that name it."""
     for name, held in getattr(function, "__dict__", {}).items():
         yield f"its attribute {name!r}: ", held
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())

@@ -1,4 +1,4 @@
-"""What this host gives a session: a user with a name, room for files, memory, limits, a network, a locale and a clock."""
+"""What this host offers a session: a user with a name, disk space, memory, limits, a network, a locale and a clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is
 
 
 def user() -> Finding:
-    """Look whether the user has a name: Hadoop, and so Spark, does not start for a number."""
+    """Check whether the user has a name: Hadoop, and so Spark, does not start for a user that is only a number."""
     import pwd
 
     number = os.getuid()
@@ -43,7 +43,7 @@ def user() -> Finding:
 
 
 def cache() -> Finding:
-    """Look whether this user's cache can be written, for the archive of classes. Makes it, as any use of it does."""
+    """Check whether this user's cache can be written, for the archive of classes. Creates it, as any use of it does."""
     from penstock.storage import cache_directory, user_cache
 
     try:
@@ -57,7 +57,7 @@ def cache() -> Finding:
 
 
 def temporary() -> Finding:
-    """Look at the directories for temporary files, Python's and Java's."""
+    """Check the directories for temporary files, of Python and of Java."""
     name = "temporary files"
     try:
         directory = temporary_directory()
@@ -77,7 +77,7 @@ def temporary() -> Finding:
 
 
 def _notes_on(directory: str, free: int) -> Finding | None:
-    """Return what is not as good as it could be about the directory that is taken for temporary files."""
+    """Return a note about the directory for temporary files, if it is usable but not ideal."""
     name, text, asked = "temporary files", f"{directory}, {format_size(free)} free", os.environ.get("TMPDIR")
     if asked and not can_write(asked):
         return Finding(
@@ -99,13 +99,13 @@ def java_options() -> list[str]:
 
 
 def has_sockets() -> bool:
-    """Tell whether the JVM's directory for temporary files has a name that leaves room for that of a Unix socket."""
+    """Tell whether the name of the JVM's directory for temporary files leaves room for the name of a Unix socket."""
     directory = _JAVA_TEMPORARY if can_write(_JAVA_TEMPORARY) else temporary_directory()
     return len(os.fsencode(directory)) + len("/.00000000-0000-0000-0000-000000000000.sock") <= _SOCKET_PATH_MAX
 
 
 def memory() -> Finding:
-    """Look at the memory that is free."""
+    """Check the free memory."""
     import psutil
 
     available = psutil.virtual_memory().available
@@ -118,7 +118,7 @@ def memory() -> Finding:
 
 
 def _memory_limit() -> int | None:
-    """Return the limit of this process's container."""
+    """Return the memory limit of this process's container."""
     try:
         text = LocalStorage().read("/sys/fs/cgroup/memory.max")
     except StorageError:
@@ -127,13 +127,13 @@ def _memory_limit() -> int | None:
 
 
 def limits() -> Finding:
-    """Look at how many files and processes this user may have."""
+    """Check how many files and processes this user may have."""
     import resource
 
     files, files_most = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     text = f"{_limit(files)} open files, {_limit(processes)} processes"
-    if 0 <= files_most < _FILES_LEAST:  # Java raises its own limit as far as it may
+    if 0 <= files_most < _FILES_LEAST:  # Java raises its own limit as far as allowed
         advice = f"have the limit of this user, or of its container, raised to {_FILES_LITTLE * 4} (ulimit -n {_FILES_LITTLE * 4})"
         return Finding("limits", "problem", f"{text}: Spark's JVM needs {_FILES_LEAST}", advice)
     few = [f"ulimit -n {_FILES_LITTLE * 4}"] if 0 <= files < _FILES_LITTLE else []
@@ -148,7 +148,7 @@ def _limit(number: int) -> str:
 
 
 def network() -> Finding:
-    """Look whether processes of this host reach one another, as those of Spark must."""
+    """Check whether processes of this host can reach one another, as Spark's processes must."""
     try:
         with socket.socket() as listener, socket.socket() as caller:
             listener.bind(("127.0.0.1", 0))
@@ -170,7 +170,7 @@ def network() -> Finding:
 
 
 def own_address() -> str | None:
-    """Return the address of this host by its name, None if it has none by that, with which Java does not start."""
+    """Return the address of this host by its name, None if the name has no address; Java does not start then."""
     try:
         addresses = socket.getaddrinfo(socket.gethostname(), None)
     except (OSError, UnicodeError):
@@ -179,7 +179,7 @@ def own_address() -> str | None:
 
 
 def locales() -> Finding:
-    """Look whether the locale has UTF-8."""
+    """Check whether the locale uses UTF-8."""
     codeset = locale.nl_langinfo(locale.CODESET)
     named = next(
         (f"{name}={os.environ[name]}" for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "no locale"
@@ -191,18 +191,18 @@ def locales() -> Finding:
 
 
 def is_utf8() -> bool:
-    """Tell whether the locale of this process has UTF-8."""
+    """Tell whether the locale of this process uses UTF-8."""
     return locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
 
 
 def time_zone() -> Finding:
-    """Look at the clock and the zone of this process."""
+    """Check the clock and the time zone of this process."""
     now, named = clock.now_ns(), os.environ.get("TZ")
     if now < _EARLIEST_NS:
         text = f"the clock says {now // clock.SECOND_NS} s since 1970, a time before this program"
         return Finding("time", "note", text, "set the clock: parts roll by it, and new files are told from old ones")
     if not named:
-        text = "the machine's zone, which a session of Spark takes, too, unless it is told another"
+        text = "the machine's zone, which a session of Spark takes, too, unless another one is set"
         return Finding("time", "ok", text)
     if not _is_zone(named.removeprefix(":")):
         text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"

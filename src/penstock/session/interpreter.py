@@ -1,7 +1,7 @@
-"""Which Python a command starts: this one, in this environment, or another.
+"""Finds out which Python a command starts: this one, in this environment, or another.
 
-The file alone does not say: the `python` of each virtual environment is a link to the same file, and what is imported
-depends on the name by which it was started. Nor does the name: `python3`, found on the path, may be this very one.
+The file alone does not tell: the `python` of each virtual environment is a link to the same file, and what is imported depends on the
+name by which it was started. Nor does the name: `python3`, found on the path, may be this Python.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ASKING_SECONDS = 20.0
-_NEEDED = ("penstock", "pyarrow")  # by a worker; PySpark comes from where Spark is
+_NEEDED = ("penstock", "pyarrow")  # a worker needs these; PySpark comes from the place of Spark
 _PREFIX = "import sys; print(sys.prefix)"
-# Standing alone, since the Python that it asks may have none of ours.
+# This program stands alone, because the Python that runs it may have none of our packages.
 _SELF = """
 import hashlib, json, os, sys
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ print(json.dumps([list(sys.version_info[:3]), missing, code.hexdigest()]))
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python by its path, its version, which packages that workers need it does not have, and a digest of its Penstock."""
+    """A Python: its path, its version, the missing packages that workers need, and a digest of its Penstock."""
 
     path: str
     version: tuple[int, ...]
@@ -52,7 +52,7 @@ class Interpreter:
 
 
 def is_this(command: str) -> bool:
-    """Tell whether a command starts the Python that runs this, in the same environment."""
+    """Tell whether a command starts the Python that runs this code, in the same environment."""
     path = shutil.which(command)
     if path is None or not sys.executable or not _is_same(path, sys.executable):
         return False
@@ -91,13 +91,13 @@ def _searched() -> Iterator[str]:
 
 
 def ask(command: str) -> Interpreter | None:
-    """Return what a command starts, by asking it; None if it is no Python that runs here."""
+    """Return the Python that a command starts, by running it; None if it is not a Python that runs here."""
     path = shutil.which(command)
     output = None if path is None else _output(path, "-c", _SELF, *_NEEDED)
     if path is None or output is None:
         return None
     try:
-        version, missing, code = json.loads(output.splitlines()[-1])  # a wrapper may say something before
+        version, missing, code = json.loads(output.splitlines()[-1])  # a wrapper may print something before
     except (ValueError, IndexError):
         return None
     return Interpreter(path, tuple(version), tuple(missing), code)
@@ -106,7 +106,7 @@ def ask(command: str) -> Interpreter | None:
 def _output(*command: str) -> str | None:
     """Return what a command writes to its standard output, None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASKING_SECONDS)  # noqa: S603 - what Spark would start
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ASKING_SECONDS)  # noqa: S603 - the command that Spark would start
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
     return None if done.returncode else done.stdout

@@ -15,7 +15,7 @@ JAVA_AT_LEAST = 17
 
 
 def java() -> Finding:
-    """Look for the Java that Spark would start, by the file that tells its version; nothing is started."""
+    """Check the Java that Spark would start, by the file that says its version; nothing is started."""
     path = _java()
     if isinstance(path, Finding):
         return path
@@ -24,13 +24,13 @@ def java() -> Finding:
 
 
 def java_runs() -> Finding:
-    """Look for the Java that Spark would start, and ask it for its version."""
+    """Check the Java that Spark would start, by asking it for its version."""
     path = _java()
     if isinstance(path, Finding):
         return path
-    root = "/" if os.path.isabs(path) else None  # of a current directory that was removed `surroundings.here` tells
+    root = "/" if os.path.isabs(path) else None  # `surroundings.here` reports a current directory that was removed
     try:
-        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - what Spark would start
+        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - the command that Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
     answer = done.stderr.decode(errors="replace")
@@ -41,14 +41,14 @@ def java_runs() -> Finding:
 
 
 def _java_of(path: str, version: str) -> Finding:
-    """Return what is to be said of a Java by its version."""
+    """Return the finding for a Java of this version."""
     if _major(version) < JAVA_AT_LEAST:
         return Finding("java", "problem", f"{path!r} is Java {version}, which is too old", _newer_java())
     return Finding("java", "ok", f"{version} ({path})")
 
 
 def _java() -> str | Finding:
-    """Return the path of the Java that Spark would start, or what to say where there is none."""
+    """Return the path of the Java that Spark would start, or the finding if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = f"{home}/bin/java"
@@ -66,9 +66,9 @@ def _newer_java() -> str:
 
 
 def _release_of(path: str) -> str | None:
-    """Return the version that a Java's installation notes of itself."""
+    """Return the version in the `release` file of a Java's installation."""
     home = os.path.dirname(os.path.dirname(os.path.realpath(path)))
-    # Older ones have a `jre` in between.
+    # Older versions have a `jre` directory in between.
     for place in (home, os.path.dirname(home)):
         try:
             text = LocalStorage().read(f"{place}/release").decode(errors="replace")

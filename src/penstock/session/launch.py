@@ -1,17 +1,17 @@
-"""How the JVM of a session of ours is started: which Python its workers are, and what it finds in its environment.
+"""How the JVM of a session of ours is started: which Python its workers use, and which environment it gets.
 
-Spark takes the Python of its workers from the environment of its JVM and from that of the process that makes the session,
-and from nowhere else. What is set there for good is there, too, for what this process starts later: a session on a
-cluster, whose hosts have no launcher of ours. So it is set while the session is made, and is behind that what it was.
+Spark takes the Python of its workers from the environment of its JVM and from the environment of the process that makes the session,
+and from nowhere else. Variables that are set for good would also apply to what this process starts later: a session on a cluster, whose
+hosts do not have our launcher. So they are set while the session is made, and restored after that.
 
 The launcher is what the JVM finds as `python3`, on a path that begins with the launcher's own directory:
 
-- Spark asks a shell whether there is such a command, and does not quote it. A path with a space in it is no command, and
-  Spark then looks for no formats at all (`DATA_SOURCE_NOT_FOUND`); a bare name is one wherever it is found.
-- `python3` is what Spark takes where nothing is said, so what a JVM remembers of it is right for any later session.
+- Spark asks a shell whether the command exists, and does not quote it. A path with a space in it is not a command, and Spark then looks
+  for no formats at all (`DATA_SOURCE_NOT_FOUND`); a bare name is a command wherever it is found.
+- `python3` is Spark's default if no Python is named, so what a JVM remembers of it is right for any later session.
 
-Spark finds formats of Python's by asking what the JVM takes for Python. Where that is not the Python of the workers (on a
-cluster, in a JVM that somebody else has started, with a `PYSPARK_PYTHON` of one's own) ours are registered by hand.
+Spark finds Python formats by asking the interpreter that the JVM takes for Python. If that is not the Python of the workers (on a
+cluster, in a JVM that another program has started, with a `PYSPARK_PYTHON` of one's own), our formats are registered explicitly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LAUNCHER = f"{_FOLDER}/{_NAME}"
 _one_at_a_time = threading.RLock()
 _ours: Any = None  # the gateway of the JVM that was started with the launcher
 _begun: tuple[direct.BegunJvm, dict[str, str], bool, dict[str, str]] | None = (
-    None  # with what it was begun with, as `_with` has it
+    None  # and the settings with which it was begun, as `_with` returns them
 )
 
 
@@ -52,10 +52,10 @@ def _nothing(*, apart: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a session is started: what the environment is meanwhile (None: not there), and what is started beside the JVM.
+    """How a session is started: the environment meanwhile (None: variable not set), and what is started beside the JVM.
 
-    `beside` takes whether that is to be in a process group of its own, as the JVM then is (`start_jvm`).
-    `registers` says that Spark would not find our formats by itself for the Python that the workers are.
+    `beside` takes whether that runs in a process group of its own, as the JVM then does (`start_jvm`). `registers` says that Spark
+    would not find our formats by itself with the Python of the workers.
     """
 
     variables: dict[str, str | None]
@@ -65,7 +65,7 @@ class Launch:
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
-        """Let the environment of this process be what the session is to be made with, and behind the block what it was."""
+        """Set the environment of this process to that of the session for a block, and restore it after the block."""
         global _ours  # noqa: PLW0603 - a process has one JVM
         with _one_at_a_time:
             before = {name: os.environ.get(name) for name in self.variables}
@@ -79,14 +79,14 @@ class Launch:
 
 
 def may_be_apart() -> bool:
-    """Tell whether what a command starts may be in groups of its own: not for who wants all of it gone with one kill of the group."""
+    """Tell whether processes that a command starts may have groups of their own: not if the user kills everything as one group."""
     return os.environ.get(TOGETHER, "0") in {"", "0"}
 
 
 def begin_jvm(settings: Mapping[str, str], options: Sequence[str], *, apart: bool, output: int | None) -> None:
-    """Start the JVM of the session to come, which has these settings, without waiting for it, if there is none yet and it is known how.
+    """Start the JVM of the session to come with these settings, without waiting, if there is none yet and the command is known.
 
-    See `direct.begin`. Who has it begun ends it with `end_jvm`, unless a session took it.
+    See `direct.begin`. The caller ends it with `end_jvm`, unless a session took it.
     """
     global _begun  # noqa: PLW0603 - a process has one JVM
     if _begun is None and not _has_jvm():
@@ -95,7 +95,7 @@ def begin_jvm(settings: Mapping[str, str], options: Sequence[str], *, apart: boo
 
 
 def _with(settings: Mapping[str, str], *, apart: bool) -> tuple[dict[str, str], bool, dict[str, str]]:
-    """Return what a JVM is begun with: its settings, whether it is apart, and the environment."""
+    """Return with what a JVM is begun: its settings, whether it is apart, and the environment."""
     return dict(settings), apart, dict(os.environ)
 
 
@@ -110,9 +110,9 @@ def end_jvm() -> None:
 def start_jvm(settings: Mapping[str, str], options: Sequence[str] | None, *, apart: bool) -> None:
     """Start the JVM of the session to come, or take the one that was begun for it, if there is none yet.
 
-    `options` are Java's, as `settings` have them; `None`: there may be others. `apart`: in a session of its own. A signal that goes to
-    a whole group (Ctrl-C in a terminal, `timeout`, a terminal that is closed) then reaches the command alone, which ends its queries in
-    order. The JVM ends with it all the same: its standard input does.
+    `options` are Java's options, as `settings` have them; `None`: there may be others. `apart`: in a session of its own. Then a signal
+    to a whole group (Ctrl-C in a terminal, `timeout`, a terminal that is closed) reaches only the command, which ends its queries in
+    order. The JVM still ends with the command, because its standard input ends then.
     """
     if _has_jvm():
         return
@@ -125,22 +125,22 @@ def start_jvm(settings: Mapping[str, str], options: Sequence[str] | None, *, apa
     if gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]  # - PySpark has no types there
-    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to have a session take it
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the only way to make a session use it
 
 
 def _begun_gateway(settings: Mapping[str, str], options: Sequence[str], *, apart: bool) -> Any:  # noqa: ANN401 - py4j's
-    """Return what reaches the JVM that was begun, or is begun now; `None` where Spark must say how, or it has ended."""
+    """Return the gateway of the JVM that was begun, or is begun now; `None` if only Spark's scripts know how, or if the JVM has ended."""
     global _begun
     if _begun is not None and _begun[1:] != _with(settings, apart=apart):
         end_jvm()
     begin_jvm(settings, options, apart=apart, output=None)
-    begun, _begun = _begun, None  # whatever comes of it, nobody asks it again
+    begun, _begun = _begun, None  # whatever the result, it is used only once
     return None if begun is None else begun[0].gateway()
 
 
 def plan(master: str, *, quiet: bool = False) -> Launch:
-    """Return how to start a session; `DependencyError` where none can start. Says what will make it slow, unless `quiet`."""
-    # A JVM that somebody else has started is as it is.
+    """Return how to start a session; `DependencyError` if none can start. Logs what will make it slow, unless `quiet`."""
+    # A JVM that another program has started is used as it is.
     if _has_jvm() and (_ours is None or _gateway() is not _ours):
         return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
     if not _has_jvm():
@@ -149,7 +149,7 @@ def plan(master: str, *, quiet: bool = False) -> Launch:
 
 
 def _look_at_machine(master: str, *, quiet: bool) -> None:
-    """Raise `DependencyError` for what no session can start with, and warn of what makes it slow."""
+    """Raise `DependencyError` if no session can start, and warn of what makes it slow."""
     check_master(master)
     findings = machine.before_start(master)
     require(*findings)
@@ -158,7 +158,7 @@ def _look_at_machine(master: str, *, quiet: bool) -> None:
 
 
 def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
-    """Return the launch for the Python that workers will be: of a cluster's, another one here, or this one."""
+    """Return the launch for the Python that workers will use: one on a cluster, another one here, or this one."""
     named = _named()
     if not is_here(master):
         return _on_cluster(named or sys.executable, variables)
@@ -170,7 +170,7 @@ def _with_python(master: str, variables: dict[str, str | None]) -> Launch:
 
 
 def _on_cluster(python: str, variables: dict[str, str | None]) -> Launch:
-    registers = shutil.which(python) is not None  # what only executors have cannot be asked here
+    registers = shutil.which(python) is not None  # a Python that only executors have cannot be asked here
     return Launch(variables | {"PYSPARK_PYTHON": python}, registers=registers)
 
 
@@ -188,14 +188,14 @@ def _with_launcher(variables: dict[str, str | None]) -> Launch:
         "PYSPARK_DRIVER_PYTHON": None,
     }
     beside: Callable[..., None] = _nothing
-    # Without a fork server Python starts as usual.
+    # If there is no fork server, Python starts as usual.
     with contextlib.suppress(OSError, PenstockError):
         variables[forkserver.VARIABLE], beside = forkserver.prepare()
     return Launch(variables, has_launcher=True, beside=beside)
 
 
 def _named() -> str | None:
-    """Return what the user wants workers to be; an empty name is none."""
+    """Return the Python that the user chose for workers; an empty name counts as none."""
     return os.environ.get("PYSPARK_PYTHON") or None
 
 
@@ -210,9 +210,9 @@ def _set(variables: dict[str, str | None]) -> None:
 def _gateway() -> Any:  # noqa: ANN401 - py4j's
     from pyspark import SparkContext
 
-    return SparkContext._gateway  # noqa: SLF001 - the only way to know of a JVM
+    return SparkContext._gateway  # noqa: SLF001 - the only way to find out whether there is a JVM
 
 
 def _has_jvm() -> bool:
-    """Tell whether this process has a JVM already: of a session before, or the one that has started it (`spark-submit`)."""
+    """Tell whether this process has a JVM already: of an earlier session, or the one that has started it (`spark-submit`)."""
     return _gateway() is not None or "PYSPARK_GATEWAY_PORT" in os.environ

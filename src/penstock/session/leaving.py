@@ -1,4 +1,4 @@
-"""Functions that Spark calls in processes of its own: errors of ours leave them so that they are found again on the other side."""
+"""Functions that Spark calls in processes of its own: marks our errors when they leave, so that the other side can recognise them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a function that Spark calls: errors of ours leave it with their note, an iterator that it returns included."""
+    """Decorate a function that Spark calls: our errors leave it with their note, also from an iterator that it returns."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - Spark's and ours

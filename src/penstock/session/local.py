@@ -1,25 +1,24 @@
 """A local Spark that starts fast, for the sessions that we start ourselves (`penstock.local_session`).
 
-Measured (2 cores, 338 MB of JSON to Parquet, whole process): 11.7 s as it comes, 8.5 s when Python workers import
-compiled modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-data archive. So:
+Measured (2 cores, 338 MB of JSON to Parquet, whole process): 11.7 s without these measures, 8.5 s when Python workers import compiled
+modules, 7.6 s when the JVM compiles with C1 only, 5.0 s with a class-data archive. So:
 
-- Python workers start through a launcher (`launch`), which drops the zips of PySpark from their path: they hold no
-  compiled files, and each of the seven kinds of worker would compile what it imports, 0.5 s instead of 0.12 s each. And
-  they are forked from a process that imports it all while the JVM starts (`forkserver`): 0.02 s.
-- C1 only, and no code generation, where no data passes through the JVM, as in an ingest.
-- A class-data archive in the user's cache, made by `penstock warmup`, keyed by Java and PySpark; silently unused where it
-  is not there or does not fit.
-
+- Python workers start through a launcher (`launch`), which removes the zips of PySpark from their path: these contain no compiled
+  files, and each of the seven kinds of worker would compile what it imports, 0.5 s instead of 0.12 s each. And they are forked from a
+  process that imports everything while the JVM starts (`forkserver`): 0.02 s.
+- C1 only, and no code generation, if no data passes through the JVM, as in an ingest.
+- A class-data archive in the user's cache, made by `penstock warmup`, keyed by Java and PySpark; silently unused if it is not there or
+  does not fit.
 - What PySpark imports at its first call into the JVM (pandas) is imported while the JVM starts.
-- Spark writes its checkpoint by the older one of Hadoop's interfaces: the newer one, its default, has no native code on
-  most machines and starts ten processes (`chmod`, `readlink`) for each file, and two of the files are in every batch.
-  The older one starts two, and is as atomic on local disks and HDFS.
+- Spark writes its checkpoint through the older one of Hadoop's interfaces: the newer one, its default, has no native code on most
+  machines and starts ten processes (`chmod`, `readlink`) for each file, and two of the files are in every batch. The older one starts
+  two, and is as atomic on local disks and HDFS.
 
-Rows that do pass reach Python over Unix sockets: a quarter faster than TCP on the loopback. On a cluster the session is
-the user's.
+Rows that do pass through the JVM reach Python over Unix sockets: a quarter faster than TCP on the loopback. On a cluster the user makes
+the session.
 
-What no session could start with is found before the JVM is started (`machine`); the environment of this process is what
-it was behind the start (`launch`).
+Everything that prevents any session from starting is found before the JVM is started (`machine`); the environment of this process is
+restored after the start (`launch`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-ZONE = "UTC"  # of the sessions that we start, whatever the machine's is
+ZONE = "UTC"  # of the sessions that we start, whatever the machine's zone is
 _ENDING_SECONDS = 1.0
 _EXECUTORS_SECONDS = 10.0
 _NO_CODE_GENERATION = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -49,7 +48,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def require_pyspark() -> None:
-    """Raise `DependencyError` unless a PySpark that we work with can be imported."""
+    """Raise `DependencyError` unless a PySpark with which we work can be imported."""
     require(pythons.pyspark())
 
 
@@ -64,8 +63,8 @@ def start(
 ) -> tuple[SparkSession, bool]:
     """Return a new local session as `penstock.local_session` promises it, and whether Spark finds our formats in it.
 
-    Called where no session is active. `load` imports what will be needed, and is called while the JVM starts. `apart`: a signal to the
-    group of this process is for this process alone. Raises `DependencyError`.
+    Called when no session is active. `load` imports what will be needed, and is called while the JVM starts. `apart`: a signal to the
+    group of this process reaches only this process. Raises `DependencyError`.
     """
     apart = apart and launch.may_be_apart()
     planned = launch.plan(master)
@@ -93,29 +92,29 @@ def start(
 
 
 def _keep_from_others(session: SparkSession, names: Iterable[str]) -> None:
-    """Take settings of ours out of what a JVM remembers: it gives those with which it was started to each later session."""
-    if (jvm := session.sparkContext._jvm) is not None:  # noqa: SLF001 - has no other name
+    """Remove our settings from what a JVM remembers: it would give the settings with which it was started to each later session."""
+    if (jvm := session.sparkContext._jvm) is not None:  # noqa: SLF001 - has no public name
         remembered = jvm.java.lang.System.getProperties()
         for name in names:
             remembered.remove(name)
 
 
 def _await_executors(spark: SparkSession) -> None:
-    """Wait until no other executor has come for a second: an ingest makes as many tasks as they have cores.
+    """Wait until no further executor has come for a second, because an ingest makes as many tasks as the executors have cores.
 
-    Those of a cluster come one by one, seconds after their session; where none come before there are tasks, that is all.
+    The executors of a cluster come one by one, seconds after their session. If none come before there are tasks, the wait simply ends.
     """
     until = clock.monotonic() + _EXECUTORS_SECONDS
     before, now = 0, 0
     while (now == 0 or now > before) and clock.monotonic() < until:
         clock.sleep(1)
-        status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - has no other name
+        status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - has no public name
         before, now = now, status.size() - 1  # the driver is one of them
 
 
 def has_ended(spark: SparkSession, seconds: float = _ENDING_SECONDS) -> bool:
-    """Tell whether the session's JVM is gone, or gone in so many seconds: all that its driver sees of that is a lost connection."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only way to its process
+    """Tell whether the session's JVM has ended, or ends within `seconds`: its driver sees only a lost connection."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - the only access to its process
     if process is None:
         return False
     try:
@@ -126,9 +125,10 @@ def has_ended(spark: SparkSession, seconds: float = _ENDING_SECONDS) -> bool:
 
 
 def begin(master: str, *, output: int | None) -> None:
-    """Start the JVM of the session for ingests that `start` will be asked for with `apart`, quietly, and do not wait for it.
+    """Start the JVM for the ingest session that `start` will make with `apart`, quietly, without waiting for it.
 
-    Nothing is raised: what is wrong is for `start` to say. `output` is where the JVM says what it says, `None`: where this process does.
+    Nothing is raised: `start` will report what is wrong. `output` is where the JVM writes its output, `None`: to the output of this
+    process.
     """
     if not is_here(master):
         return
@@ -150,11 +150,11 @@ def _named(master: str) -> dict[str, str]:
 
 
 def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> tuple[dict[str, str], list[str]]:
-    """Return our settings of a session, and the options of Java that are in them."""
+    """Return our settings for a session, and the Java options in them."""
     compiler = [] if rows_in_jvm else [archive.QUICK_COMPILER]
     log_options = noise.jvm_options() if quiet else []
     generator = {} if rows_in_jvm else _NO_CODE_GENERATION
-    # Executors elsewhere would look for the driver on a loopback in vain.
+    # Executors on other hosts could not reach the driver on a loopback address.
     address = _LOOPBACK if is_here(master) else {}
     java_options = [*compiler, *archive.flags(), *host.java_options(), *log_options]
     own = {
@@ -169,7 +169,7 @@ def _settings(master: str, *, rows_in_jvm: bool, quiet: bool) -> tuple[dict[str,
 
 
 def _checkpoint_files() -> dict[str, str]:
-    """Return the setting for checkpoint files, for the Spark whose classes are known."""
+    """Return the setting for checkpoint files, for Spark versions whose class names are known."""
     import pyspark
 
     package = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -178,7 +178,7 @@ def _checkpoint_files() -> dict[str, str]:
 
 
 def _prepare(load: Callable[[], None], beside: Callable[[], None]) -> None:
-    """Import what the session will need, then have workers' imports made; a JVM that starts leaves a core free."""
+    """Import what the session will need, then start the fork server, which imports for workers; a starting JVM leaves a core free."""
     try:
         with contextlib.suppress(ImportError):
             import pyspark.testing.utils  # noqa: F401 - for its effect

@@ -1,4 +1,4 @@
-"""What sessions of ours print: `log4j2.properties` says what the JVM does, and this what PySpark's own loggers do."""
+"""What our sessions print: `log4j2.properties` configures the JVM's logging, and this module PySpark's own loggers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.storage import is_file
 _OURS = Path(__file__).with_name("log4j2.properties")
 _SPARKS_NAMES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
-_TOLD_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # log as JSON what PySpark raises at once
-_LOST = "Exception while sending command."  # by py4j, with a stack, of a connection that is lost
+_TOLD_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # these log as JSON what PySpark raises at once
+_LOST = "Exception while sending command."  # py4j logs this, with a stack, about a lost connection
 
 
 def jvm_options() -> list[str]:
@@ -24,21 +24,21 @@ def jvm_options() -> list[str]:
 
 
 def _is_configured() -> bool:
-    """Tell whether the user has set how Spark logs, by an option of Java's or a file of Spark's configuration."""
+    """Tell whether the user has configured Spark's logging, by a Java option or a configuration file of Spark."""
     if any("log4j" in os.environ.get(name, "") for name in _JAVA_OPTIONS):
         return True
     return any(is_file(f"{_configuration()}/{name}") for name in _SPARKS_NAMES)
 
 
 def hush() -> None:
-    """Take from the loggers of PySpark and py4j what is raised as well, unless the user has set them."""
+    """Stop the loggers of PySpark and py4j from logging what is also raised, unless the user has set them."""
     if debugging():
         return
     for name in _TOLD_TWICE:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_told_once)  # where py4j logs what it raises when the JVM has ended
+    logging.getLogger().addFilter(_is_told_once)  # py4j logs there what it raises when the JVM has ended
 
 
 def _is_told_once(record: logging.LogRecord) -> bool:

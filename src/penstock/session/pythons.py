@@ -1,4 +1,4 @@
-"""Whether this Python, its PySpark and the Python of the workers are such as a session needs."""
+"""Checks whether this Python, its PySpark and the Python of the workers are suitable for a session."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.session.finding import Finding
 
 PYSPARK_AT_LEAST = (4, 3)
 _INSTALL = "install it with: pip install 'penstock[spark]' (a cluster brings its own)"
-_DRAIN = ["pandas", "google.protobuf"]  # what Spark asks for where `async_map` drains; no extra of ours
+_DRAIN = ["pandas", "google.protobuf"]  # Spark needs these if `async_map` drains; they belong to no extra of ours
 
 
 def python() -> Finding:
-    """Look at the version of Python."""
+    """Check the version of Python."""
     text = f"{_dotted(sys.version_info[:3])} ({sys.executable})"
     if sys.version_info[:2] >= PYTHON_AT_LEAST:
         return Finding("python", "ok", text)
@@ -33,7 +33,7 @@ def _newer_python() -> str:
 
 
 def pyspark() -> Finding:
-    """Look for a PySpark that Penstock works with. It is imported: what is there may be damaged."""
+    """Check for a PySpark with which Penstock works. It is imported, because an installed PySpark may be damaged."""
     try:
         import pyspark as package
     except ImportError as error:
@@ -53,7 +53,7 @@ def pyspark() -> Finding:
 
 
 def _no_pyspark(error: ImportError) -> Finding:
-    # The extra has none for this Python: to install it again would change nothing.
+    # The extra has no PySpark for this Python: installing it again would change nothing.
     if sys.version_info[:2] < PYTHON_AT_LEAST:
         return Finding(
             "pyspark", "problem", f"there is no PySpark 4.3 for Python {_dotted(sys.version_info[:2])}", _newer_python()
@@ -69,7 +69,7 @@ def _shadowing(home: str) -> str | None:
 
 
 def pyspark_home() -> str | None:
-    """Return the directory of PySpark, None where there is none that Penstock works with."""
+    """Return the directory of PySpark, None if there is no PySpark with which Penstock works."""
     if pyspark().state != "ok":
         return None
     import pyspark as package
@@ -87,7 +87,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def workers() -> Finding:
-    """Look at the Python that `PYSPARK_PYTHON` names: another one than this costs time, or cannot work."""
+    """Check the Python that `PYSPARK_PYTHON` names: a Python other than this one costs time, or cannot work."""
     named = os.environ.get("PYSPARK_PYTHON") or None
     if named is None:
         return Finding("workers", "ok", "Python workers are this Python")
@@ -103,9 +103,9 @@ def workers() -> Finding:
 
 
 def _why_no_worker(other: interpreter.Interpreter | None) -> str | None:
-    """Say why a Python cannot be that of the workers, None if it can."""
+    """Say why a Python cannot run workers, None if it can."""
     if other is None:
-        return "is no Python that runs here"
+        return "is not a Python that runs here"
     if other.version[:2] != sys.version_info[:2]:
         versions = f"Python {_dotted(other.version[:2])}, this is {_dotted(sys.version_info[:2])}"
         return f"is {versions}: Spark takes no two of them"
@@ -118,7 +118,7 @@ def _why_no_worker(other: interpreter.Interpreter | None) -> str | None:
 
 
 def extras() -> Finding:
-    """Say which optional packages are there, and their versions."""
+    """Report which optional packages are installed, and their versions."""
     installed = [f"{extra.name} {extra}" for extra in each_extra() if extra.installed]
     missing = [extra.name for extra in each_extra() if not extra.installed]
     text = f"installed: {_listed(installed)}; not installed: {_listed(missing)}"
@@ -138,5 +138,5 @@ def _is_there(name: str) -> bool:
 
     try:
         return find_spec(name) is not None
-    except ImportError:  # the package that should hold it is missing itself
+    except ImportError:  # its parent package is missing
         return False

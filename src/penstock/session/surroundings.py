@@ -1,4 +1,4 @@
-"""What Spark and Java would take from the environment of this process: variables, paths, and files of configuration."""
+"""Checks what Spark and Java would take from the environment of this process: variables, paths, and files of configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
 
 
 def spark_home() -> Finding:
-    """Look whether `SPARK_HOME` is the Spark of this PySpark. A note says that ours is taken instead."""
+    """Check whether `SPARK_HOME` is the Spark of this PySpark. A note says that PySpark's own Spark is used instead."""
     named, ours = os.environ.get("SPARK_HOME"), pythons.pyspark_home()
     if ours is None:
         return Finding("spark", "ok", "there is no PySpark, so no Spark is looked for")
@@ -35,7 +35,7 @@ def spark_home() -> Finding:
 
 
 def _is_same_release(version: str, other: str) -> bool:
-    """Tell whether two versions agree in their first two numbers; a vendor's has a suffix."""
+    """Tell whether two versions agree in their first two numbers; versions of vendors have a suffix."""
     return pythons.numbers(version)[:2] == pythons.numbers(other)[:2]
 
 
@@ -46,7 +46,7 @@ def _pyspark_version() -> str:
 
 
 def _spark_in(home: str) -> str | None:
-    """Return the version of the Spark in a directory, by the name of its jar."""
+    """Return the version of the Spark in a directory, from the name of its jar."""
     try:
         names = LocalStorage().names(f"{home}/jars")
     except StorageError:
@@ -56,7 +56,7 @@ def _spark_in(home: str) -> str | None:
 
 
 def variables() -> Finding:
-    """Look for variables of Spark's with which no local session starts."""
+    """Check for variables of Spark with which no local session starts."""
     if connect := _connect_variables():
         text = f"{', '.join(connect)} in the environment: Spark makes a session of Connect's, in which nothing of Penstock runs"
         return Finding("variables", "problem", text, f"unset {' '.join(connect)}")
@@ -69,7 +69,7 @@ def variables() -> Finding:
 
 
 def _connect_variables() -> list[str]:
-    """Return the variables that are set and make every session one of Spark Connect."""
+    """Return the variables in the environment that make every session one of Spark Connect."""
     names = [name for name in _CONNECT if name in os.environ]
     mode = os.environ.get("SPARK_API_MODE", "").lower()
     return [*names, "SPARK_API_MODE"] if mode == "connect" else names
@@ -83,7 +83,7 @@ def _words(text: str) -> list[str]:
 
 
 def paths() -> Finding:
-    """Look at the path of this environment: what it may not hold, and what plain sessions of Spark's do not like."""
+    """Check the path of this environment: for characters that Java cannot handle, and others that plain Spark sessions cannot."""
     prefix = pythons.pyspark_home() or sys.prefix
     if odd := _not_for_java(prefix):
         text = f"the path {prefix!r} has {odd}: Java cannot be started with it"
@@ -95,7 +95,7 @@ def paths() -> Finding:
 
 
 def _not_for_java(path: str) -> str | None:
-    """Say what a path has that Java's class path cannot hold, None if nothing."""
+    """Say what in a path Java's class path cannot hold, None if there is nothing."""
     if os.pathsep in path:
         return "a colon"
     return None if _is_text(path) else "bytes that are not UTF-8"
@@ -110,7 +110,7 @@ def _is_text(path: str) -> bool:
 
 
 def here() -> Finding:
-    """Look whether the directory in which this runs is still there."""
+    """Check whether the current directory still exists."""
     try:
         return Finding("directory", "ok", os.getcwd())
     except FileNotFoundError:
@@ -118,8 +118,8 @@ def here() -> Finding:
 
 
 def modules() -> Finding:
-    """Look whether Spark's Python workers, which look for modules in the current directory first, would find some of Python's own there."""
-    own = sorted(sys.stdlib_module_names & sys.modules.keys())  # what is loaded here is what workers load, more or less
+    """Check whether files in the current directory, where Spark's Python workers look first, hide some of Python's own modules."""
+    own = sorted(sys.stdlib_module_names & sys.modules.keys())  # workers load roughly the modules that are loaded here
     hiding = [own_file for name in own for own_file in (f"{name}.py", f"{name}/__init__.py") if is_file(own_file)]
     if not hiding or os.environ.get("PYTHONSAFEPATH"):
         return Finding("modules", "ok", "the current directory hides none of Python's own modules")
@@ -128,7 +128,7 @@ def modules() -> Finding:
 
 
 def hadoop() -> Finding:
-    """Look at the configuration of Hadoop, which decides what `hdfs:` addresses mean."""
+    """Check the configuration of Hadoop, which decides what `hdfs:` addresses mean."""
     directory, hdfs_user = os.environ.get("HADOOP_CONF_DIR"), os.environ.get("HADOOP_USER_NAME")
     text = f"HADOOP_CONF_DIR={directory!r}" if directory else "HADOOP_CONF_DIR is not set: name services are not known"
     text += f", HDFS is asked as {hdfs_user!r}" if hdfs_user else ""
@@ -146,7 +146,7 @@ def _has_hadoop_files(directory: str) -> bool:
 
 
 def hadoop_files() -> Finding:
-    """Look whether the files of Hadoop's configuration are XML: over others Spark's start ends."""
+    """Check whether the files of Hadoop's configuration are XML: otherwise Spark does not start."""
     from xml.etree.ElementTree import ParseError, XMLParser
 
     directory = os.environ.get("HADOOP_CONF_DIR")
@@ -160,5 +160,5 @@ def hadoop_files() -> Finding:
             continue
         except ParseError as error:
             advice = "mend it, or unset HADOOP_CONF_DIR: Spark does not start with it"
-            return Finding("hadoop", "problem", f"{path!r} is no XML ({error})", advice)
+            return Finding("hadoop", "problem", f"{path!r} is not XML ({error})", advice)
     return Finding("hadoop", "ok", "what there is of Hadoop's configuration can be read")

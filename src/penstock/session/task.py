@@ -1,7 +1,7 @@
-"""What Spark tells a task of the query that it is of: undocumented, so it is read here, in one place.
+"""What Spark tells a task about its query. It is undocumented, so it is read only here.
 
 A task sees the query id, the batch id and, as its job group, the id of the query's run as local properties.
-`tests/spark/test_contract.py` holds that against the installed Spark.
+`tests/spark/test_contract.py` checks this against the installed Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RUN_ID = "spark.jobGroup.id"
 
 
 def task_batch() -> Task:
-    """Return which task of which batch this runs in; `OptionError` where it is of no streaming query."""
+    """Return the task and batch in which this code runs; `OptionError` if that is not a task of a streaming query."""
     from pyspark import TaskContext
 
     query, batch, partition = task_place()
@@ -27,7 +27,7 @@ def task_batch() -> Task:
 
 
 def task_place() -> tuple[str | None, int | None, int]:
-    """Return (query id, batch id, partition) of the task this runs in; without ids where it is of no streaming query."""
+    """Return (query id, batch id, partition) of the task in which this code runs; without ids if it belongs to no streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -38,7 +38,7 @@ def task_place() -> tuple[str | None, int | None, int]:
 
 
 def task_run() -> str:
-    """Return the run of the streaming query that the task this runs in is of; "" where it is of none."""
+    """Return the run of the streaming query to which the current task belongs; "" if there is none."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""What Spark does not tell our source of the session that it is part of: its time zone, and whether a batch is read."""
+"""Passes on to our source what Spark does not tell it about its session: the time zone, and whether the read is a batch read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def time_zone(spark: SparkSession) -> str:
 
 @functools.cache
 def say_zone(*, remote: bool) -> None:
-    """Have PySpark's readers say the zone of their session to our source, from now on; those of Connect if `remote`.
+    """Make PySpark's readers pass the time zone of their session to our source, from now on; those of Connect if `remote`.
 
-    A source in Python is told its options, and nothing else. So whoever names the format sets an option, too; what the user
-    says by `timeZone` is another one, and counts before it. Readers of batches say that they are such: a source that is asked for its
-    schema cannot tell.
+    Spark tells a Python source its options, and nothing else. So when a reader names our format, it also sets an option. The user's
+    option `timeZone` is another one, and takes precedence. Readers of batches also say that they read a batch, because a source that is
+    asked for its schema cannot find out.
     """
     stream: Any
     batch: Any
     if remote:
-        # They need gRPC, as such a session does.
+        # These need gRPC, as a session of Connect does.
         from pyspark.sql.connect.readwriter import DataFrameReader as RemoteBatch
         from pyspark.sql.connect.streaming.readwriter import DataStreamReader as RemoteReader
 

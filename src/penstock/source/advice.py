@@ -1,7 +1,7 @@
-"""What messages tell to do about an input that is not as it was planned; each is followed by a test.
+"""What error messages advise when an input is not as it was planned; a test follows each piece of advice.
 
-A plan names the version of each file: path, size and modification time. What was planned and never committed may be
-planned anew by whoever can know that: an ingest does it by itself when it is started again, and for any other query
+A plan names the version of each file: path, size and modification time. Files that were planned and never committed may be planned anew
+by a program that can tell that nothing was committed: an ingest does so by itself when it is started again, and for any other query
 there is the command `penstock replan`.
 """
 
@@ -28,13 +28,13 @@ _BEGINNINGS = {
     b"ORC": "is an ORC file: set format=orc",
 }
 
-# Behind "mend the record" and the like.
+# Comes after "mend the record" and the like.
 AGAIN = (
     "and start again: an ingest then plans the file anew by itself, any other query after `penstock replan CHECKPOINT DST`; "
     "nothing of this batch is visible"
 )
 
-# The same of a file that a row names.
+# The same for a file that is named by a row.
 AGAIN_NAMED = (
     "and start again, nothing of this batch is visible; where its row, or a note in stateLocation, has the version that it was, "
     "badFiles=quarantine and changedFiles=quarantine let the query go on without it"
@@ -42,7 +42,7 @@ AGAIN_NAMED = (
 
 
 def not_text(beginning: bytes) -> str:
-    """Say what is to be done about a file whose bytes are no text in the encoding that is set, by what it begins with."""
+    """Say what to do about a file whose bytes are not text in the encoding that is set; the first bytes decide."""
     for magic, words in _BEGINNINGS.items():
         if beginning.startswith(magic):
             return f"; the file {words}"
@@ -50,14 +50,14 @@ def not_text(beginning: bytes) -> str:
 
 
 def put_back(file: FileVersion) -> str:
-    """Say how there is the planned version again: any copy of it will do."""
+    """Say how to restore the planned version: any copy of it will do."""
     seconds, nanoseconds = divmod(file.modified_ns, SECOND_NS)
     try:
         time = f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z"
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside of the calendar
         time = f"@{seconds}.{nanoseconds:09}"
     return f"put the planned version back, of {file.size} bytes and with its time (`touch -d {time}`)"
 
 
-# Of a finished file of an output that is read as a batch.
+# For a finished file of an output that is read as a batch.
 AGAIN_FINISHED = "and load again; penstock verify compares every file with the ledger"

@@ -1,8 +1,8 @@
 """Requests to a server before a reader needs their answers: files that are opened ahead, and ranges of large files.
 
-Opening a file of a store is a request, which brings all of a small object; a task that reads thousands of them would wait for each. And
-a task that first works while nothing is on its way, and then waits for the next range while it does no work, takes as long as both
-together.
+Opening a file in an object store is a request, which brings all of a small object; a task that reads thousands of files would wait for
+each of them. And a task that works while no request is on its way, and then waits for the next range while it does no work, takes as
+long as both together.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 OPEN_FILES = 32  # each has the first 256 KiB of its object
 WINDOW_BYTES = 8 << 20  # as much as a store's handle asks for at once
-WINDOWS_AHEAD = 2  # on their way while a reader works on the one before
+WINDOWS_AHEAD = 2  # on their way while a reader works on the window before
 
 
 class OpenedAhead:
     """Opens `paths` for one reader, in their order, before it asks for them; any other file when it asks for it.
 
-    An error is raised where its file is asked for.
+    An error is raised when the reader asks for the file.
     """
 
     def __init__(self, opens: Opener, paths: Iterable[str], workers: Executor) -> None:
@@ -35,7 +35,7 @@ class OpenedAhead:
         self._fill()
 
     def open(self, path: str) -> ReadHandle:
-        """Return the file, which may have been opened a while ago; those in front of it are not asked for any more."""
+        """Return the file, which may have been opened a while ago; the paths before it can no longer be asked for."""
         if all(path != known for known, _ in self._coming):
             return self._opens(path)
         while True:
@@ -51,12 +51,12 @@ class OpenedAhead:
 
 
 class WindowsAhead:
-    """An open file for one reader, of which windows are asked for side by side before they are read.
+    """An open file for one reader, of which several windows are requested in parallel before they are read.
 
-    A reader that says it reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. One that says nothing may read in places,
-    as libraries of tables do: windows begin where a read goes on after the one before, and no more are on their way than were used since.
-    So never more is asked for in vain than was of use. Nothing is asked for ahead from `end` on, and nothing twice unless a reader goes
-    back by more than a window. An error is raised where its bytes are read.
+    A reader that says it reads on from `at` has the next `WINDOWS_AHEAD` on their way at once. A reader that does not say so may jump
+    about in the file, as libraries of tables do: windows begin only when a read continues where the last one ended, and no more windows
+    are on their way than were used since. So at most as many windows are requested in vain as were of use. Nothing is requested ahead
+    from `end` on, and nothing twice unless a reader goes back by more than a window. An error is raised when its bytes are read.
     """
 
     def __init__(self, file: ReadableFile, end: int, workers: Executor, at: int | None = None) -> None:
@@ -65,7 +65,7 @@ class WindowsAhead:
         self._workers = workers
         self._first = end if at is None else at  # where window 0 begins; at the end: nobody reads on yet
         self._ahead = -1 if at is None else WINDOWS_AHEAD
-        self._used = -1  # the last window that was read of
+        self._used = -1  # the last window from which bytes were read
         self._windows: dict[int, Future[bytes]] = {}
         self._behind = -1  # where the last read ended
 
@@ -85,13 +85,13 @@ class WindowsAhead:
         return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Ask for nothing more; what is on its way comes in vain."""
+        """Request nothing more; nobody uses what is still on its way."""
         for window in self._windows.values():
             window.cancel()
         self._windows.clear()
 
     def _is_near(self, offset: int) -> bool:
-        """Tell whether a place is in a window that is held or on its way, or in the next one or two."""
+        """Tell whether an offset is in a window that is held or on its way, or in the next one or two."""
         if not self._first <= offset < self._end:
             return False
         number = (offset - self._first) // WINDOW_BYTES

@@ -1,7 +1,7 @@
-"""What an archive of read files holds, and under which names, for those who move files there and those who read them.
+"""Which files an archive of read files holds, and under which names; used to move files there and to read them.
 
-A file has the path below the archive that it had below the source's path: `2026/a.json`. Where that name is taken by another
-file, of an earlier day perhaps, it is `2026/a~1767225600000000000.json`, with its modification time in nanoseconds, and if that is
+A file has the same path below the archive that it had below the source's path: `2026/a.json`. If another file already has that name,
+perhaps of an earlier day, it is `2026/a~1767225600000000000.json`, with its modification time in nanoseconds, and if that name is
 taken, too, `2026/a~1767225600000000000~2.json`. Nothing in an archive is ever replaced, changed or removed.
 """
 
@@ -45,7 +45,7 @@ def archived_version(storage: Storage, archive: str, file: FileVersion) -> str |
 
 
 def archived_files(storage: Storage, archive: str) -> list[FileVersion]:
-    """Return what is in the archive, each file by the path that it had below the source's. `StorageError`."""
+    """Return the files in the archive, each by the path that it had below the source's path. `StorageError`."""
     if entry_at(storage, archive) is None:
         return []
     scan = Scan(storage, archive, recursive=True, follow=False, accept=lambda _: True, partitions=True)
@@ -53,7 +53,7 @@ def archived_files(storage: Storage, archive: str) -> list[FileVersion]:
 
 
 def _original(file: FileVersion) -> FileVersion:
-    """Return the version by the path that it had; the time in a name that was given here is the file's own."""
+    """Return the version by its original path; a time in its name was added here only if it is the file's own modification time."""
     folder, slash, name = file.path.rpartition("/")
     again = _AGAIN.fullmatch(name)
     if again is None or int(again["time"]) != file.modified_ns:

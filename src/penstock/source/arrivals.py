@@ -1,8 +1,8 @@
-"""What is known of a source's files, from listing to listing: those to come, and those that are done with.
+"""What is known of a source's files, from listing to listing: the files still to be read, and those that are done.
 
-It decides for each file that a listing shows whether it is read: ahead of the cursor it is; behind it, by what `recent`
-remembers, by `lateness`, and by the times at which files arrived. The failures that this answers are in `plan` (5, 8, 12)
-and in `recent`. It never moves the cursor: the planner says in each call where that stands.
+For each file that a listing shows, it decides whether the file is read. A file after the cursor is read. For a file before the cursor,
+`recent`, `lateness` and the arrival times decide. The failures that this prevents are in `plan` (5, 8, 12) and in `recent`. It never
+moves the cursor: the planner passes the current cursor in each call.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WAIT_NS = 5 * SECOND_NS  # AvailableNow waits for files to settle if `settle` i
 class Arrivals:
     """The files of one source as one planner has come to know them; not shared between threads.
 
-    It begins with `look_back`, for a query that has an offset, or with `begin_now`. `backlog` has the files to be read.
-    `quiet`: nothing is logged.
+    It begins with `look_back`, for a query that has an offset, or with `begin_now`. `backlog` has the files to be read. With `quiet`,
+    nothing is logged.
     """
 
     def __init__(self, storage: Storage, root: str, options: Options, *, quiet: bool = False) -> None:
@@ -56,24 +56,25 @@ class Arrivals:
     # -- the beginning -------------------------------------------------------------------------------------------
 
     def begin_now(self, cursor: Cursor) -> None:
-        """Take what is there behind the cursor for done with."""
+        """Count the present files before the cursor as done."""
         self.done(arrival.file for arrival in self.scan.refresh().came if cursor.passed(arrival.file))
         self.expire(cursor)
         self._sure_ns = self.scan.listed_ns
 
     def is_ahead(self, cursor: Cursor) -> bool:
-        """Tell whether a file is there that is newer than all that were planned, and may be read now; then nothing else is known.
+        """Tell whether a file is there that is newer than all planned files, and may be read now; if so, nothing else is looked at.
 
-        Asked before `look_back`, which goes on with the same listing: to decide about the files behind the cursor takes as long.
+        Called before `look_back`, which continues with the same listing, because to decide about the files before the cursor takes as
+        long again.
         """
         changes = self.scan.refresh_unless(cursor.newer(self._storage.now_ns() - self._options["settle"]))
         self._listed_first = None if changes is None else changes.came
         return changes is None
 
     def look_back(self, start: dict[str, Any], cursor: Cursor, late_files: LateFiles) -> None:
-        """Take up from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those that it holds.
+        """Resume from the offset `start`, of this process or of one that died; `cursor` and `late_files` are those in the offset.
 
-        What lies behind the cursor is decided from the offset alone: whether it was decided before.
+        For the files before the cursor, the offset alone says whether they were decided before.
         """
         came = self.scan.refresh().came if self._listed_first is None else self._listed_first
         self._listed_first = None
@@ -81,42 +82,42 @@ class Arrivals:
         self._sure_ns = self.scan.listed_ns
         self._notices.left_out(self.scan)
         with no_collection():
-            behind, ahead = _divided(came, lambda item: cursor.passed(item.file))
-            self._decide_behind([item for item in behind if cursor.concerns(item.file)], start, cursor)
-            self._arrive(ahead, cursor)
+            before, after = _divided(came, lambda item: cursor.passed(item.file))
+            self._decide_behind([item for item in before if cursor.concerns(item.file)], start, cursor)
+            self._arrive(after, cursor)
             self._settle()
 
     def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
-        """Decide for each file behind the cursor whether it was decided before."""
+        """Decide for each file before the cursor whether it was decided in an earlier batch."""
         since_ns: int = start["recent"]["from"]
-        behind = _Behind(files, since_ns)
-        recalled = recall(start["recent"], behind.near, behind.older, cursor.latest_ns)
+        before = _Behind(files, since_ns)
+        recalled = recall(start["recent"], before.near, before.older, cursor.latest_ns)
         new = recalled.new
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
-        near = {key: behind.near[key] for key in behind.near.keys() - new} if new else behind.near
-        self._recent.know(near, behind.older - new)
-        for item in behind.items(self._late.awaited() - new):
+        near = {key: before.near[key] for key in before.near.keys() - new} if new else before.near
+        self._recent.know(near, before.older - new)
+        for item in before.items(self._late.awaited() - new):
             self.backlog.hold(item.file)
         sure_ns = self._sure_until(start)
         if recalled.near is None:
-            doubtful = [item for item in behind.items(behind.near) if self._is_doubtful(item, sure_ns)]
+            doubtful = [item for item in before.items(before.near) if self._is_doubtful(item, sure_ns)]
             self._not_read(doubtful, late.UNSURE)
         if recalled.older is None:
-            self._doubt_older(behind.items(behind.older), sure_ns)
-        self._arrive(behind.items(new), cursor)
+            self._doubt_older(before.items(before.older), sure_ns)
+        self._arrive(before.items(new), cursor)
 
     def _doubt_older(self, files: list[Arrival], sure_ns: int) -> None:
-        """Report what may have come further behind than `lateness`, where the offset cannot tell what did."""
+        """Report files older than `lateness` that may have arrived since, if the offset cannot tell which files were there."""
         unknown, dated = _divided(files, lambda item: item.since_ns is None)
         self._notices.undated([item.file for item in unknown if item.file not in self._late])
         self._not_read([item for item in dated if self._is_doubtful(item, sure_ns)], late.UNSURE)
 
     def _is_doubtful(self, item: Arrival, sure_ns: int) -> bool:
-        """Tell whether a file may have come since all was decided, and was not reported before."""
+        """Tell whether a file may have arrived after the last moment at which all was decided, and was not reported before."""
         return not item.was_there(sure_ns) and item.file not in self._late
 
     def _sure_until(self, start: dict[str, Any]) -> int:
-        """Return up to when all that had arrived was decided by the batches up to `start`, as far as that is known."""
+        """Return the time up to which all arrivals were decided by the batches up to `start`, as far as that is known."""
         listed_ns: int = start.get("listed", NEVER_NS)
         sure_ns: int
         sure_ns, circumstances = start.get("sure", (listed_ns, self._circumstances()))
@@ -127,9 +128,9 @@ class Arrivals:
     # -- from listing to listing ---------------------------------------------------------------------------------
 
     def refresh(self, cursor: Cursor, *, hints: bool = False) -> None:
-        """Take in what has come and gone since the last listing; `StorageError` if that is not to be had.
+        """Take in what has come and gone since the last listing; `StorageError` if the listing fails.
 
-        With `hints` some of it may be taken in a while later, if that is not too late for a file.
+        With `hints`, some changes may be taken in a while later, as long as no file becomes too late by that.
         """
         changes = self._listed(self.backlog.held, hints=hints and self._options["lateness"] >= 2 * HINT_NS)
         self._sure_ns = self.scan.listed_ns
@@ -137,12 +138,12 @@ class Arrivals:
         self._settle()
 
     def refresh_behind_line(self, cursor: Cursor) -> None:
-        """Take in what has gone, and what has come back, once the line of an AvailableNow run is drawn (`wait_for_held`)."""
+        """Take in what has gone, and what has come back, after the line of an AvailableNow run is drawn (`wait_for_held`)."""
         changes = self._listed(self.backlog.held)
         self._arrive((item for item in changes.came if item.file in self._recent), cursor)
 
     def wait_for_held(self, cursor: Cursor) -> None:
-        """Wait for what has not settled yet, unless that takes long; what else comes meanwhile is left for the next run."""
+        """Wait for files that have not settled yet, unless that takes long; other files that arrive meanwhile are left for the next run."""
         now_ns, settle_ns = self._storage.now_ns(), self._options["settle"]
         changed = [file.modified_ns for file in self.backlog.held.values() if file.modified_ns <= now_ns]
         if not changed or settle_ns > _WAIT_NS:
@@ -161,13 +162,13 @@ class Arrivals:
         return changes
 
     def _leave(self, files: list[FileVersion]) -> None:
-        """Take in that these versions are not there any more."""
+        """Remove these versions, which are not there any more."""
         for file in files:
             self.backlog.drop(file)
         self._recent.leave(files)
 
     def _arrive(self, arrivals: Iterable[Arrival], cursor: Cursor) -> None:
-        """Take in files that were not there before, or other versions of some that were."""
+        """Take in new files, and new versions of known files."""
         too_late: list[Arrival] = []
         unsure: list[Arrival] = []
         back: list[FileVersion] = []  # they were away for a while
@@ -191,7 +192,7 @@ class Arrivals:
         self.done([*back, *(item.file for item in (*too_late, *unsure))])
 
     def _not_read(self, items: list[Arrival], why: str) -> None:
-        """Report files that are not read, and keep that; `FileTooLate` where the option says so."""
+        """Report files that are not read, and keep entries of them; `FileTooLate` if the option says so."""
         self._notices.not_read([item.file for item in items], LATE if why == late.LATE else UNSURE)
         noticed_ns = self.scan.listed_ns or self._storage.now_ns()
         self._late.note(
@@ -200,22 +201,22 @@ class Arrivals:
         )
 
     def _settle(self) -> None:
-        """Let files wait for a batch that have stood still long enough."""
+        """Move files that have stood still for long enough from held to waiting."""
         now_ns = self._storage.now_ns()
         self.backlog.settle(now_ns - self._options["settle"])
         self._notices.in_the_future(self.backlog.held, now_ns)
 
-    # -- what is done with ---------------------------------------------------------------------------------------
+    # -- what is done --------------------------------------------------------------------------------------------
 
     def planned(self, files: Sequence[FileVersion]) -> None:
-        """Take what `backlog` has returned out of what waits: a plan has it, the last of it wholly or its beginning."""
+        """Remove from the backlog what `backlog` has returned: it is planned; of the last file perhaps only the beginning."""
         self.backlog.take(files)
         self._late.planned(files)
 
     def standing(
         self,
     ) -> tuple[tuple[LateFile, ...], tuple[FileVersion, ...], tuple[FileVersion, ...], tuple[FileVersion, ...]]:
-        """Return what is late, what is held back until it settles, or until its time comes, and what waits for a batch, in order."""
+        """Return four groups, each in order: late files, held files that must settle, files of the future, files that wait for a batch."""
         ahead_ns = self._storage.now_ns() + FUTURE_NS
         held = sorted(self.backlog.held.values(), key=lambda file: file.order)
         return (
@@ -226,9 +227,9 @@ class Arrivals:
         )
 
     def has_news(self, start: dict[str, Any], *, final: bool) -> bool:
-        """Tell whether files were not read of which the offset `start` does not tell; `final`: no batch will follow soon.
+        """Tell whether there are files that were not read and that the offset `start` does not mention; `final`: no batch will follow soon.
 
-        Where others follow, each file of the future is no news: the first is, and that there is none any more.
+        While other batches follow, not each file of the future is news: only the first one is, and the moment when none is left.
         """
         before, now = start.get("held", [0, 0]), self._held()
         return self._late.unkept or bool(before[1]) != bool(now[1]) or (final and before != now)
@@ -247,12 +248,12 @@ class Arrivals:
         self._recent.add(files)
 
     def replaced(self, file: FileVersion) -> None:
-        """Remember that this version was read in part, and is done with and gone."""
+        """Remember that this version was read in part, is done, and is gone."""
         self._recent.add([file])
         self._recent.leave([file])
 
     def expire(self, cursor: Cursor) -> None:
-        """Let go of what is further behind the cursor than `lateness`."""
+        """Forget files that are older than the cursor by more than `lateness`."""
         self._recent.expire(self._horizon_ns(cursor))
 
     def _horizon_ns(self, cursor: Cursor) -> int:
@@ -262,7 +263,7 @@ class Arrivals:
     # -- the offset ----------------------------------------------------------------------------------------------
 
     def to_json(self, cursor: Cursor, store: Callable[[list[Any]], Any]) -> dict[str, Any]:
-        """Return the fields of the offset that tell of files, see `cursor`; `store` puts a long list beside the offset."""
+        """Return the fields of the offset that concern files, see `cursor`; `store` puts a long list beside the offset."""
         files, size = self.backlog.waiting()
         if cursor.cut is not None:
             files, size = files + 1, size + cursor.cut.size - cursor.at
@@ -273,7 +274,7 @@ class Arrivals:
         recent = self._recent.to_json()
         form: dict[str, Any] = {
             "listed": self.scan.listed_ns,
-            "sure": [decided_ns, self._circumstances()],  # failure 12 of `plan`
+            "sure": [decided_ns, self._circumstances()],  # see failure 12 of `plan`
             "recent": recent,
             "left": [files, size],
         }
@@ -284,7 +285,7 @@ class Arrivals:
         return form | {"held": held} if any(held) else form
 
     def _circumstances(self) -> str:
-        """Return what must be the same for an arrival time to tell what was decided: the directory, and what is read of it."""
+        """Return what must be unchanged for an arrival time to tell what was decided: the directory, and what is read of it."""
         names = ("pathGlobFilter", "pattern", "recursiveFileLookup", "followSymlinks", "partitionColumns")
         text = json.dumps([self.scan.identity, *(self._options[name] for name in names), *self.scan.selected])
         return xxhash.xxh3_64_hexdigest(text.encode())
@@ -300,9 +301,10 @@ def _divided(items: Iterable[Arrival], test: Callable[[Arrival], bool]) -> tuple
 
 
 class _Behind:
-    """Files behind a cursor, which may be very many: each is asked for its key once.
+    """Files before a cursor, possibly very many: the key of each is computed once.
 
-    `near` has the times of those since when an offset remembers all, by their keys; `older` are the keys of the others.
+    `near` maps the keys of the files since the time from which an offset remembers all files to their times; `older` has the keys of
+    the others.
     """
 
     def __init__(self, files: list[Arrival], since_ns: int) -> None:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Backlog:
-    """What is known and not planned yet, one version a path. Holding and taking a file costs no look at the others.
+    """Files that are known and not planned yet, one version for each path. Holding or taking a file does not look at the others.
 
-    `held` has, by path, what changed too recently to be read; only `Backlog` alters it.
+    `held` has, by path, the files that changed too recently to be read; only `Backlog` alters it.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, FileVersion] = {}
         self._waiting: dict[str, FileVersion] = {}
         self._behind_since_ns: int | None = None
-        # What waits, the next one last; and some that waited before and went, or have another version now.
+        # Waiting files, the next one last; also entries of files that have disappeared or have another version by now.
         self._queue: list[FileVersion] = []
 
     @property
@@ -35,11 +35,11 @@ class Backlog:
         return len(self._waiting), sum(file.size for file in self._waiting.values())
 
     def oldest_ns(self) -> int | None:
-        """Return the earliest modification time of what waits for a batch, `None` if nothing does."""
+        """Return the earliest modification time of the waiting files, `None` if there are none."""
         return min((file.modified_ns for file in self._waiting.values()), default=None)
 
     def files(self) -> list[FileVersion]:
-        """Return what waits for a batch, in order."""
+        """Return the waiting files, in order."""
         files = list(self._waiting.values())
         sort(files)
         return files
@@ -49,25 +49,25 @@ class Backlog:
         self.held[file.path] = file
 
     def hold_behind(self, file: FileVersion, since_ns: int) -> None:
-        """Take in a file behind the cursor, which is there since then."""
+        """Take in a file before the cursor, which has been there since `since_ns`."""
         self.hold(file)
         self._behind_since_ns = since_ns if self._behind_since_ns is None else min(self._behind_since_ns, since_ns)
 
     def behind_since(self, cursor: Cursor) -> int | None:
-        """Return since when the first of the files is there that wait behind the cursor, `None` if none does any more."""
+        """Return since when the first of the waiting files before the cursor has been there, `None` if no such file waits any more."""
         files = [*self._queue[-1:], *self.held.values()]
         if not any(map(cursor.passed, files)):
             self._behind_since_ns = None
         return self._behind_since_ns
 
     def drop(self, file: FileVersion) -> None:
-        """Take in that this version is not there any more."""
+        """Remove this version, which is not there any more."""
         for expected in (self.held, self._waiting):
             if expected.get(file.path) == file:
                 del expected[file.path]
 
     def settle(self, until_ns: int) -> None:
-        """Let wait for a batch what was held and has not changed since `until_ns`."""
+        """Make held files that have not changed since `until_ns` wait for a batch."""
         settled = [file for file in self.held.values() if file.modified_ns <= until_ns]
         if not settled:
             return
@@ -90,7 +90,7 @@ class Backlog:
         return None
 
     def take(self, files: Sequence[FileVersion]) -> None:
-        """Take out what `next` has returned, or `first`: it is planned, the last of it wholly or in part."""
+        """Remove the files that `next` or `first` returned: they are planned, the last of them wholly or in part."""
         if not files:
             return
         while self._queue.pop() is not files[-1]:
@@ -99,7 +99,7 @@ class Backlog:
             del self._waiting[file.path]
 
     def next(self, count: int | None, size: int | None) -> list[FileVersion]:
-        """Return the next files that wait, in order: at most `count`, as many as have `size` bytes together; none if the first has more."""
+        """Return the next waiting files, in order: at most `count`, with at most `size` bytes together; none if the first one is larger."""
         files: list[FileVersion] = []
         for file in filter(self._waits, reversed(self._queue)):
             if len(files) == count or (size is not None and file.size > size):

@@ -1,4 +1,4 @@
-"""A file that was cut over batches: whether what is there now may give the rest of what was read before.
+"""A file that was cut over several batches: whether the file that is there now still has the rest of what was read before.
 
 The failures and their rules are numbers 10 and 14 in `plan`.
 """
@@ -28,7 +28,7 @@ _GIVE_UP = (
 
 
 class BegunFiles:
-    """Files of the source at `root`, looked at one by one; see `plan.Planner` for `reach`."""
+    """Begun files of the source at `root`, looked at one by one; see `plan.Planner` for `reach`."""
 
     def __init__(self, storage: Storage, root: str, reach: Callable[[ReadHandle, int, int], int | None]) -> None:
         self._storage = storage
@@ -43,9 +43,9 @@ class BegunFiles:
         return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
 
     def digest(self, file: FileVersion, at: int) -> str | None:
-        """Return a digest of how far a cut at `at` has read, and of the first and the last bytes of that.
+        """Return a digest of how far the records before a cut at `at` reach, and of the first and last bytes up to there.
 
-        `None` if the file is not that version, cannot be read, or what was read cannot be told by that.
+        `None` if the file is not that version, cannot be read, or its reach cannot be determined.
         """
         try:
             with self._storage.open(self._path(file)) as handle:
@@ -59,7 +59,7 @@ class BegunFiles:
         return xxhash.xxh3_128_hexdigest(b"%d\0" % end + head + tail)
 
     def check_rest(self, cut: FileVersion, cursor: Cursor, now: FileVersion | None) -> str:
-        """Raise `FileChanged` unless `now` begins with what was read of `cut`, up to the cursor; return words that say what that was."""
+        """Raise `FileChanged` unless `now` begins with the bytes of `cut` that were read up to the cursor; return a description of them."""
         at = cursor.at
         begun = self._begun(cut, at)
         choice = f"{advice.put_back(cut)}, or {_GIVE_UP}"
@@ -67,14 +67,14 @@ class BegunFiles:
             msg = f"{begun}; it is gone, and with it the rest of {cut.size - at} bytes; {choice}"
             raise FileChanged(msg)
         if cursor.digest is None or now.size < at or self.digest(now, at) != cursor.digest:
-            msg = f"{begun}; what is there now does not begin with the same bytes, so where the rest is cannot be told; {choice}"
+            msg = f"{begun}; what is there now does not begin with the same bytes, so nobody can tell where the rest is; {choice}"
             raise FileChanged(msg)
         return begun
 
     def check_options(self, cut: FileVersion, cursor: Cursor) -> None:
-        """Raise `OptionError` if by the options of now the rest begins with another record than the one behind those that were read.
+        """Raise `OptionError` if, under the present options, the rest does not begin with the record after those that were read.
 
-        Nothing is said of a file that is not that version, or cannot be read: whoever reads the rest finds out.
+        Nothing is raised for a file that is not that version or cannot be read: the task that reads the rest will notice.
         """
         if cursor.digest is None or self.digest(cut, cursor.at) == cursor.digest:
             return
@@ -86,7 +86,7 @@ class BegunFiles:
             return
         msg = (
             f"{self._begun(cut, cursor.at)}; under the present options, or because it was rewritten with its old size and time, its rest "
-            "does not begin with the record behind these: some would be left out, or read twice; set format, encoding, lineSep and "
+            "does not begin with the record after these: records would be left out, or read twice; set format, encoding, lineSep and "
             f"blockSize as they were until the file is read to its end, or {_GIVE_UP}"
         )
         raise OptionError(msg)

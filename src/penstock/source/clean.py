@@ -1,42 +1,43 @@
-"""Taking away what was read: `cleanSource=archive` moves it, `cleanSource=delete` removes it.
+"""Removes files that were read from the source's directory: `cleanSource=archive` moves them, `cleanSource=delete` deletes them.
 
-A file is cleaned when the batch that has its last range is committed wherever it is written to; that is so when Spark asks for
-another batch behind it, or has one replayed. So an idle query cleans its last batch when it looks for new files, and an
-AvailableNow run when it finds that there are none. The failures that this answers:
+A file is cleaned when the batch that has its last range is committed wherever that batch is written to. This is certain when Spark asks
+for another batch after it, or replays one. So an idle query cleans its last batch when it looks for new files, and an AvailableNow run
+does so when it finds that there are none. The failures that this prevents:
 
-1. *A file is changed between the batch that read it and its cleaning, or in the very moment.* A stat followed by a rename or an
-   unlink takes whatever has the name by then: records that nobody has read. Rule: the name is taken first, in one step
-   (`Storage.take`), into a directory of the reader's own; what was taken is looked at there. If it is not the version that was
-   planned it goes back, without replacing what has come to its place meanwhile.
-2. *The driver dies while it cleans*, between any two steps. Rule: Spark asks again with the same plan (the batch is the last one,
-   or the start of the one that is replayed), and each step may be repeated: what is gone was cleaned, and what lies in a
-   directory of this reader goes back first, so that a replay finds it. A power cut could give a file back to a directory
-   that was not synced, when later batches have long been cleaned; so the directories are, before a batch counts as cleaned.
-3. *A batch is replayed whose files are archived*: Spark's commit log lost an entry to a power cut, or a stale driver goes on.
-   Rule: a task that misses a file of its plan reads it in the archive, if the very version is there (`archive`).
-4. *Another query reads the same directory.* It was slower, and its files go. Rule: each source that cleans says so in
-   `<path>/_penstock-readers/<reader>/`, and what it would have read; while there is more than one, each notes what it has read,
-   then looks at the notes of the others, and only what all have read is cleaned, by whoever sees that. Each notes before it looks,
-   so of two that finish a file at once at least one sees both.
-5. *A name is taken in the archive*: a producer writes `today.json` every day. Rule: nothing there is replaced; see `archive`.
-6. *A file cannot be moved*: no permission, no space. Rule: that is told, the file is noted, and tried again; if it cannot even
-   be noted the query fails.
-7. *Two inputs share an archive*, and have files of equal names. Rule: the archive says whose it is, and refuses another one.
-
-8. *What says that a batch is done is not durable, and the removal of its files is.* Spark writes batch 7 to its commit log and does not
-   sync it; the files of batch 7 are removed, and their directory is synced; the power fails. The commit log has lost 7, so Spark
-   replays it, and there is nothing to read; what a sink of Spark's had written of it may be gone as well, and then these rows
-   are nowhere. Rule: before anything is removed for good, all that this host has written is made durable (`Storage.persist_all`).
-   A checkpoint on HDFS or in a store is not on this host; there it takes a power cut of the servers that have it.
+1. *A file is changed between the batch that read it and its cleaning, or at the very moment of cleaning.* A stat followed by a rename
+   or an unlink takes whatever has the name by then: records that nobody has read. Rule: the file is first taken out under its name, in
+   one step (`Storage.take`), into a directory that belongs to the reader, and is looked at there. If it is not the version that was
+   planned it goes back, without replacing any file that has taken its place meanwhile.
+2. *The driver dies while it cleans*, between any two steps. Rule: Spark asks again with the same plan (the batch is the last one, or
+   the start of the one that is replayed), and each step may be repeated: a file that is gone was cleaned, and a file that lies in a
+   directory of this reader goes back first, so that a replay finds it. A power cut could bring a file back to a directory that was not
+   synced, when later batches have long been cleaned; so the directories are synced before a batch counts as cleaned.
+3. *A batch whose files are archived is replayed*: Spark's commit log lost an entry to a power cut, or a stale driver continues. Rule: a
+   task that misses a file of its plan reads it in the archive, if exactly that version is there (`archive`).
+4. *Another query reads the same directory.* It was slower, and files that it has not read are removed. Rule: each source that cleans
+   says so in `<path>/_penstock-readers/<reader>/`, with the options that select its files. While there is more than one such source,
+   each notes what it has read, then looks at the notes of the others. Only what all have read is cleaned, by whichever source sees that
+   first. Each notes before it looks, so of two that finish a file at the same time at least one sees both notes.
+5. *A name is taken in the archive*: a producer writes `today.json` every day. Rule: nothing in the archive is replaced; see `archive`.
+6. *A file cannot be moved*: no permission, no space. Rule: this is logged, the file is noted, and cleaning it is tried again; if it
+   cannot even be noted the query fails.
+7. *Two inputs share an archive*, and have files of equal names. Rule: the archive says which input it belongs to, and refuses another
+   one.
+8. *The record that a batch is done is not durable, and the removal of its files is.* Spark writes batch 7 to its commit log and does
+   not sync it; the files of batch 7 are removed, and their directory is synced; the power fails. The commit log has lost 7, so Spark
+   replays it, and there is nothing to read; what one of Spark's own sinks had written of it may be gone as well, and then these rows
+   are nowhere. Rule: before anything is deleted for good, everything that this host has written is made durable
+   (`Storage.persist_all`). A checkpoint on HDFS or in a store is not on this host; there it takes a power cut of the servers that hold
+   it.
 
 A file that was reported (too late, not decidable) was never planned, so it is never cleaned.
 
-`retention` waits: what was read is noted, with the time, and cleaned when that has passed. Notes are in
-`<path>/_penstock-readers/<reader>/read-<digest>.json`; a source that is alone and does not wait writes none. Names that begin
-with `_` are never read; it is none that the outputs of Penstock have, since one may be the input of another query.
+With `retention`, files that were read are noted, with the time, and cleaned when `retention` has passed. Notes are in
+`<path>/_penstock-readers/<reader>/read-<digest>.json`; a source that is alone and does not wait writes none. Names that begin with `_`
+are never read. The directory does not have a name that outputs of Penstock use, because an output may be the input of another query.
 
-Rejected: to derive what to clean from the cursor (files that were reported lie behind it, too), a list in the offset (grows
-with `retention`), a place beside the checkpoint (nobody else can see it).
+Rejected: to derive what to clean from the cursor (files that were reported lie before it, too), a list in the offset (grows with
+`retention`), a place beside the checkpoint (nobody else can see it).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _SELECTING = ("pathGlobFilter", "pattern", "recursiveFileLookup", "partitionColu
 
 
 def check_options(options: Options, storage: Storage, root: str) -> None:
-    """Raise `OptionError` for options of cleaning that do not go together, or not with where the files are."""
+    """Raise `OptionError` for options of cleaning that contradict each other, or do not suit the place of the files."""
     if options["cleanSource"] != "off" and not storage.moves:
         msg = (
             f"cleanSource: {root!r} is in an object store, which moves nothing: a file that is copied back would be a new "
@@ -116,7 +117,7 @@ def archive_of(storage: Storage, options: Options) -> str | None:
 
 
 def cleaning_noted(storage: Storage, root: str) -> dict[str, str]:
-    """Return the options by which sources clean the directory, as the first one has noted them; none if none does. `DamagedState`."""
+    """Return the options by which sources clean the directory, as the first one has noted them; empty if none cleans. `DamagedState`."""
     with suppress(NotThere):
         for name in sorted(storage.names(f"{root}/{READERS}")):
             path = f"{root}/{READERS}/{name}/reader.json"
@@ -127,7 +128,7 @@ def cleaning_noted(storage: Storage, root: str) -> dict[str, str]:
 
 
 class Note(NamedTuple):
-    """What a reader has noted as read: in which file of its directory, when, and which versions."""
+    """What a reader has noted as read: the name of the note's file, the time, and the versions of files."""
 
     name: str
     time_ns: int
@@ -191,7 +192,7 @@ class Cleaner:
     # -- before a query begins -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `OptionError` or `StorageError` unless files can be taken from the directory, and put into the archive."""
+        """Raise `OptionError` or `StorageError` unless files can be moved out of the directory and into the archive."""
         if not self._storage.stat(self._root).is_directory:
             msg = f"cleanSource is for a directory, found path={self._root!r}, which is a file; name the directory that it is in"
             raise OptionError(msg)
@@ -219,7 +220,7 @@ class Cleaner:
         self._own(self._archive)
 
     def _check_apart(self, archive: str) -> None:
-        """Raise `OptionError` if what is archived would be read again."""
+        """Raise `OptionError` if archived files would be read again."""
         root, place = self._storage.resolve(self._root), self._storage.resolve(archive)
         if f"{root}/".startswith(f"{place}/"):
             msg = f"path={self._root!r} lies in sourceArchiveDir={archive!r}: archived files could be read again; choose another directory"
@@ -233,7 +234,7 @@ class Cleaner:
             raise OptionError(msg)
 
     def _own(self, archive: str) -> None:
-        """Note whose archive it is; `OptionError` if it is that of another directory."""
+        """Note which directory the archive belongs to; `OptionError` if it belongs to another one."""
         path = f"{archive}/{_OWNER}"
         root = self._storage.resolve(self._root)
         with suppress(AlreadyThere):
@@ -249,9 +250,9 @@ class Cleaner:
     # -- after a batch -------------------------------------------------------------------------------------------
 
     def clean(self, reader: str, files: Sequence[FileVersion], batch: str) -> None:
-        """Clean what `reader` has read, and what it noted earlier; `files` are those of `batch`, which is committed.
+        """Clean the files that `reader` has read, and those that it noted earlier; `files` are those of `batch`, which is committed.
 
-        Called again with the batch it does nothing that is done. Raises `StorageError` if what is left cannot be noted.
+        A second call with the same batch does not repeat what is done. Raises `StorageError` if files that are left cannot be noted.
         """
         if batch != self._cleaned and files:
             self.register(reader)
@@ -264,14 +265,14 @@ class Cleaner:
         self._sweep(reader)
 
     def forget(self, reader: str) -> None:
-        """Take back what `reader` has noted as read, since it is to read it again; nobody takes that away before. May be repeated."""
+        """Delete the notes of what `reader` has read, so that nobody removes it before `reader` has read it again. May be repeated."""
         home = f"{self._root}/{READERS}/{reader}"
         for name in names_at(self._storage, home):
             if name.startswith("read-"):
                 self._storage.delete(f"{home}/{name}")
 
     def taken(self, reader: str) -> Iterator[FileVersion]:
-        """Yield what a driver of `reader` had taken when it died, and the next one puts back."""
+        """Yield the files that a driver of `reader` had taken when it died; the next driver puts them back."""
         home = f"{self._root}/{READERS}/{reader}"
         for name in names_at(self._storage, home):
             for path in self._files_below(f"{home}/{name}") if name.startswith("taken-") else ():
@@ -280,7 +281,7 @@ class Cleaner:
                     yield FileVersion(path, entry.size, entry.modified_ns, entry.identity)
 
     def register(self, reader: str) -> None:
-        """Say that this source cleans the directory. `OptionError` if another one cleans it in another way."""
+        """Note in the directory that this source cleans it. `OptionError` if another one cleans it in another way."""
         if reader in self._registered:
             return
         self._registered.add(reader)
@@ -295,13 +296,13 @@ class Cleaner:
                 self._remove_directory(home)
                 own, others_mode = (_mode(form["archive"]) for form in (self._form, other.form))
                 msg = (
-                    f"{self._root!r} is cleaned by another source, with {others_mode}, found {own}: whoever came last would decide; set "
-                    f"them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
+                    f"{self._root!r} is cleaned by another source, with {others_mode}, found {own}: the source that came last would "
+                    f"decide; set them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
                 )
                 raise OptionError(msg)
 
     def _note(self, reader: str, files: Sequence[FileVersion], time_ns: int) -> None:
-        """Note what was read and is there, durably. A batch that is noted twice has the time of the first."""
+        """Note the files of a batch that are still there, durably. A batch that is noted twice keeps the time of the first note."""
         entries = [[file.path, file.size, file.modified_ns, file.identity] for file in files if self._is_there(file)]
         if entries:
             name = f"read-{xxhash.xxh3_128_hexdigest(canonical({'files': entries}))}.json"
@@ -311,7 +312,7 @@ class Cleaner:
                 )
 
     def _sweep(self, reader: str) -> None:
-        """Clean what was noted earlier, is old enough, and was read by all."""
+        """Clean what was noted earlier, is old enough, and was read by all sources."""
         others = self._others(reader)
         mine = self._noted(reader)
         until_ns = self._storage.now_ns() - self._retention_ns
@@ -327,7 +328,7 @@ class Cleaner:
             self._tell_waiting(waits)
 
     def _clean_noted(self, mine: CleaningReader, note: Note, awaited: Collection[FileVersion]) -> None:
-        """Clean what a note names and nobody awaits; it goes when nothing of it is left, and is tried again where that failed."""
+        """Clean the files of a note that no source awaits; delete the note when none is left, and try again later where cleaning failed."""
         left = self._take_away(mine.name, [file for file in note.files if file not in awaited])
         if left:
             self._tried = None
@@ -338,7 +339,7 @@ class Cleaner:
     def _awaited(
         self, other: CleaningReader, done: Collection[bytes], files: Iterable[FileVersion]
     ) -> list[FileVersion]:
-        """Return the files that another source still has to read; what is not there any more it cannot."""
+        """Return the files that another source still has to read; files that are not there any more do not count."""
         return [file for file in files if file.key not in done and other.reads(file.path) and self._is_there(file)]
 
     def _is_there(self, file: FileVersion) -> bool:
@@ -369,7 +370,7 @@ class Cleaner:
         return [other for other in readers if other.form]
 
     def _noted(self, reader: str) -> CleaningReader:
-        """Return what a source has noted by now; each note is read once in the life of this cleaner."""
+        """Return what a source has noted by now; each note is read only once by this cleaner."""
         home = f"{self._root}/{READERS}/{reader}"
         known = self._readers.get(reader) or CleaningReader(reader, {})
         try:
@@ -384,7 +385,7 @@ class Cleaner:
         for name in known.notes.keys() - listed:
             del known.notes[name]
         for name in listed - known.notes.keys():
-            with suppress(NotThere):  # its owner has done with it
+            with suppress(NotThere):  # its owner has deleted it meanwhile
                 form = checked_at(self._storage, f"{home}/{name}")
                 known.notes[name] = Note(name, form["time"], tuple(FileVersion(*entry) for entry in form["files"]))
         return known
@@ -392,11 +393,11 @@ class Cleaner:
     # -- the files -----------------------------------------------------------------------------------------------
 
     def _take_away(self, reader: str, files: Sequence[FileVersion]) -> list[FileVersion]:
-        """Clean these files; return those that could not be, which is told."""
+        """Clean these files; return those that could not be cleaned, after logging why."""
         if not files:
             return []
         if self._archive is None:
-            self._storage.persist_all()  # the commit log too, whoever has written it (failure 8)
+            self._storage.persist_all()  # the commit log too, whichever process has written it (failure 8)
         mine = f"{self._root}/{READERS}/{reader}/taken-{unique.token()}"
         with self._storage.workers(_WORKERS) as workers:
             answers = list(workers.map(partial(self._clean_one, mine), files))
@@ -407,14 +408,14 @@ class Cleaner:
         return [file for file, cleaned in zip(files, answers, strict=True) if not cleaned]
 
     def _clean_one(self, mine: str, file: FileVersion) -> bool:
-        """Clean one file; tell whether there is nothing left to do, else log why."""
+        """Clean one file; return whether nothing is left to do, otherwise log why."""
         try:
             place = self._taken(mine, file)
             if place is not None:
                 failpoints.hit("source.clean.taken")
                 self._finish(place, file)
         except NotThere:
-            return True  # somebody else, who cleans for the same source, was faster
+            return True  # another driver, which cleans for the same source, was faster
         except StorageError as error:
             if file.path not in self._told:
                 self._told.add(file.path)
@@ -427,7 +428,7 @@ class Cleaner:
         return True
 
     def _taken(self, mine: str, file: FileVersion) -> str | None:
-        """Take the file out of the directory, if it is there as it was read; return where it is."""
+        """Move the file out of the directory, if it is still the version that was read; return its new path."""
         source = f"{self._root}/{file.path}"
         if not self._is_there(file) or self._is_linked(file):
             return None
@@ -438,7 +439,7 @@ class Cleaner:
         return f"{mine}/{file.path}"
 
     def _is_linked(self, file: FileVersion) -> bool:
-        """Tell whether a symbolic link leads to the file: what it leads to has a place of its own, and is not ours to move."""
+        """Tell whether a symbolic link leads to the file: its target lies somewhere else, and is not ours to move."""
         return self._storage.resolve(f"{self._root}/{file.path}") != f"{self._storage.resolve(self._root)}/{file.path}"
 
     def _finish(self, place: str, file: FileVersion) -> None:
@@ -471,7 +472,7 @@ class Cleaner:
         raise StorageError(msg)
 
     def _put_back(self, path: str, place: str) -> None:
-        """Put back what was taken and is not to be cleaned, or not now."""
+        """Put back a file that was taken and is not to be cleaned, or not now."""
         try:
             self._storage.publish(place, f"{self._root}/{path}", as_it_is=True)
         except NotThere:
@@ -484,7 +485,7 @@ class Cleaner:
             )
 
     def _recover(self, home: str) -> None:
-        """Put back what a driver of this source had taken when it died, so that a replay finds it; it is cleaned again."""
+        """Put back what a driver of this source had taken when it died, so that a replay finds it; it will be cleaned again."""
         for name in self._storage.names(home):
             if name.startswith("taken-"):
                 for path in list(self._files_below(f"{home}/{name}")):
@@ -500,7 +501,7 @@ class Cleaner:
                     yield folder + entry.name
 
     def _remove_directory(self, directory: str) -> None:
-        """Remove directories in which nothing is left."""
+        """Remove the directory and those in it if no files are left in them."""
         with suppress(StorageError):
             for entry in list(self._storage.list(directory)):
                 if entry.is_directory:

@@ -1,4 +1,4 @@
-"""From source options to a `Reading`, a `Planner` and Arrow batches, for the bindings of `datasource`."""
+"""Turns source options into a `Reading`, a `Planner` and Arrow batches, for the bindings in `spark.datasource`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.source.cursor import Split
 
 _log = logging.getLogger("penstock.source")
-_logged: set[str] = set()  # names that no column has, of which it was told
+_logged: set[str] = set()  # names without a column that were already logged
 _QUARANTINE = "quarantine"
 BAD_TYPE = pa.struct([("path", pa.string()), ("offset", pa.int64()), ("record", pa.binary()), ("reason", pa.string())])
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
@@ -86,7 +86,7 @@ def reading(options: Options, schema: str) -> Reading:
 
 
 def unread(options: Options) -> Reading:
-    """Return how the source's files are looked at before anybody knows their columns. Raises `OptionError`; touches nothing."""
+    """Return how the source's files are read before their columns are known. Raises `OptionError`; touches nothing."""
     _check_format_options(options)
     _check_separator(options)
     changed_between(options)
@@ -118,16 +118,16 @@ def _read_format(options: Options, data: pa.Schema) -> ReadFormat:
 
 
 def _policy(options: Options) -> Policy:
-    """Return what is set aside. Text that is not of its encoding is a bad record, unless its own option says otherwise."""
+    """Return what is set aside. Text that is not valid in its encoding is a bad record, unless its own option says otherwise."""
     records, files, changes = (options[name] == _QUARANTINE for name in ("badRecords", "badFiles", "changedFiles"))
     text = options["encodingErrors"] == _QUARANTINE or (records and "encodingErrors" not in options.given)
     return Policy(records, text, files, changes)
 
 
 def check_plain(options: Options) -> None:
-    """Raise `OptionError` for what is set aside by a query that has no place for it, and for what only an ingest has.
+    """Raise `OptionError` for options that set something aside without a place for it, and for options that only an ingest has.
 
-    Called for queries that are no ingest.
+    Called for queries other than an ingest.
     """
     if options["files"] is not None:
         msg = (
@@ -144,7 +144,7 @@ def check_plain(options: Options) -> None:
         )
         raise OptionError(msg)
     if options["quarantineLocation"] is not None:
-        msg = "quarantineLocation is for an ingest: a query of your own takes what is set aside along, in its badRecordColumn"
+        msg = "quarantineLocation is for an ingest: a query of your own has what is set aside in its badRecordColumn"
         raise OptionError(msg)
     for name in ("maxBadRecords", "maxBadFraction"):
         if options[name] is not None:
@@ -153,11 +153,11 @@ def check_plain(options: Options) -> None:
 
 
 def planner(options: Options, how: Reading, *, dry: bool = False) -> Planner | FollowPlanner:
-    """Return the planner, one that writes nothing if `dry`; `OptionError` if there is nothing at the path, and that is not waited for."""
+    """Return the planner; with `dry`, it writes nothing. `OptionError` if nothing is at the path, unless the source waits for it."""
     if options["strictMode"] or dry:
         check_there(options)
     boundary = how.boundary if how.form.anchored else None
-    divisible = how.divisible if options["emit"] != "files" else _whole  # a row names a whole file
+    divisible = how.divisible if options["emit"] != "files" else _whole  # with emit=files, a row names a whole file
     state = locate(options["stateLocation"], name="stateLocation") if options["stateLocation"] else None
     if options["follow"] and dry:
         msg = "a dry run does not look at files that grow: leave follow=true out to see what is there now"
@@ -191,7 +191,7 @@ def check_there(options: Options) -> None:
 
 
 def _cleaner(options: Options, how: Reading) -> Cleaner | None:
-    """Return what takes away the files that were read; `OptionError` if that cannot be done."""
+    """Return the cleaner that removes files that were read; `OptionError` if it could not do so."""
     cleaner = Cleaner.of(how.storage, how.root, options)
     if cleaner is not None:
         cleaner.check()
@@ -199,14 +199,14 @@ def _cleaner(options: Options, how: Reading) -> Cleaner | None:
 
 
 def _check_time_patterns(options: Options) -> None:
-    """Raise `OptionError` for a pattern of times or dates that is not read here."""
+    """Raise `OptionError` for a pattern of times or dates that is not supported."""
     for name in TIME_OPTIONS:
         if options[name] is not None:
             compiled(options[name], name)
 
 
 def _zone(options: Options) -> str | None:
-    """Return the zone of times that say none, as the user or the session has said it. Raises `OptionError`."""
+    """Return the time zone for times without one, as set by the user or the session. Raises `OptionError`."""
     name = options["timeZone"] or options["sessionTimeZone"]
     return zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else None
 
@@ -215,14 +215,14 @@ def _has_partitions(options: Options) -> bool:
     return bool(options["partitionColumns"] == "auto")
 
 
-def _whole(path: str) -> bool:  # noqa: ARG001 - what a planner calls
+def _whole(path: str) -> bool:  # noqa: ARG001 - the signature that a planner calls
     return False
 
 
 def rows(
     options: Options, how: Reading, splits: tuple[Split, ...], account: Account | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what one task emits, by `emit`; what is to be told of records is entered into `account`."""
+    """Yield what one task emits, by `emit`; notices about records are entered into `account`."""
     if options["emit"] == "files":
         yield files_batch(how, splits)
     elif options["emit"] == "splits":
@@ -239,7 +239,7 @@ def rows(
 
 
 def _with_bad(read: Iterator[pa.RecordBatch], aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows, and a row that has nothing but the column `name` for all that is set aside."""
+    """Yield the rows, and for everything that is set aside a row that has only the column `name`."""
     for batch in read:
         yield from _bad_rows(aside, schema, name)
         if batch.num_rows:
@@ -261,15 +261,15 @@ def bad_column(lines: pa.RecordBatch) -> pa.StructArray:
 
 
 def _in_columns(columns: dict[str, pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return the columns as rows of the schema; those that are not there are null."""
+    """Return the columns as rows of the schema; missing columns are null."""
     nullable = pa.schema([field.with_nullable(nullable=True) for field in schema])
     return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(rows, f.type)) for f in schema], schema=nullable)
 
 
 def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield what one task emits; log, once a process, the names that the data has and no column has.
+    """Yield what one task emits; log, once for each process, names in the data for which there is no column.
 
-    Spark has no place for what a source in Python has to tell.
+    Spark offers a source in Python no other way to report them.
     """
     account = Account()
     yield from rows(options, how, splits, account)
@@ -277,7 +277,7 @@ def told(options: Options, how: Reading, splits: tuple[Split, ...]) -> Iterator[
 
 
 def tell(account: Account, where_read: str) -> None:
-    """Log, once a process, the names that the data has and no column has."""
+    """Log, once for each process, names in the data for which there is no column."""
     names = account.unknown.keys() - _logged
     if names and len(_logged) < NAMES_MAX:
         _logged.update(names)
@@ -291,9 +291,9 @@ def tell(account: Account, where_read: str) -> None:
 def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Callable[[], str]) -> Reading:
     """Return how the splits of a plan are read, in the zone that the plan has; called in a task.
 
-    `None`: nobody had said a zone. What is said by now counts, so whoever was told to say it can go on; else it is UTC where
-    the session is in UTC, too. Where that is in another one, a time that says no zone is not read: Spark would read it in
-    that, which this session's next run need not have.
+    `None`: no zone was set when the plan was made. Then a zone that is set by now counts, so that a user who was told to set one can
+    continue. Otherwise it is UTC if the session is in UTC, too. If the session is in another zone, a time without a zone is not read:
+    Spark would read it in the session's zone, which may differ in the next run.
     """
     if zone is not None:
         return how.in_zone(zone)
@@ -304,7 +304,7 @@ def in_zone(options: Options, how: Reading, zone: str | None, session_zone: Call
 
 
 def carried(splits: Iterable[Split], zone: str | None) -> pa.RecordBatch:
-    """Return the splits of one task, and their zone, UTC if none is said, as the row that carries them to the stage of an ingest."""
+    """Return the splits of one task, and their zone (UTC if none is set), as the row that carries them to the stage of an ingest."""
     return carried_row(json.dumps({"splits": [split.to_json() for split in splits], "zone": zone or UTC}))
 
 
@@ -312,7 +312,7 @@ def carried_row(carried_text: str) -> pa.RecordBatch:
     """Return the row that carries text to the stage of an ingest."""
     text = carried_text.encode()
     ends = np.array([0, len(text)], np.int32)
-    # Not `pa.array([...])`, which imports pandas where it is installed: a fifth of a second in a process that needs none.
+    # Not `pa.array([...])`, which imports pandas if it is installed: a fifth of a second in a process that needs no pandas.
     column = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(text))
     return pa.RecordBatch.from_arrays([column], schema=SPLITS_SCHEMA)
 
@@ -330,7 +330,7 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
 
 
 def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[pa.DataType, str]) -> pa.Schema:
-    """Return the schema without the struct that an option names; `expected` is its type, as Arrow and in Spark's words."""
+    """Return the schema without the struct that an option names; `expected` is its type, as Arrow type and in Spark's words."""
     kind, words = expected
     if schema.names.count(name) > 1:
         msg = f"{option}={name!r}: the schema has several columns of that name; expected another name, such as _meta"
@@ -345,7 +345,7 @@ def _without_struct(schema: pa.Schema, name: str, option: str, expected: tuple[p
 
 
 def _with_rules(options: Options, fmt: ReadFormat) -> ReadFormat:
-    """Return the format with what becomes of names without a column and columns without a name. Raises `OptionError`."""
+    """Return the format with the rules for names without a column and for columns without a name. Raises `OptionError`."""
     rescued, unknown = options["rescuedDataColumn"], options["unknownFields"]
     if rescued is None:
         if unknown == "rescue":
@@ -397,8 +397,8 @@ def _check_schema(fmt: ReadFormat, *, partitions: bool) -> None:
 
 
 def _check_value(fmt: ReadFormat, *, partitions: bool) -> None:
-    """Raise `OptionError` unless the schema of a format of one column, `value`, has that, and no more than directories may name."""
-    # Others may be named by directories, of which nothing is known yet; whether they are is seen with each file.
+    """Raise `OptionError` unless the schema of a one-column format has `value`, and otherwise only columns that directories may name."""
+    # Directories may name other columns. They are not known yet; this is checked with each file.
     fields = [field for field in fmt.schema if field.name == "value" or not partitions] or list(fmt.schema)
     kinds = [field.type for field in fields]
     allowed = [[pa.binary()], [pa.string()]] if VALUES[fmt.name] == "string" else [[pa.binary()]]
@@ -413,17 +413,17 @@ def _check_value(fmt: ReadFormat, *, partitions: bool) -> None:
 def _check_distinct(names: list[str]) -> None:
     twice = next((name for name, number in Counter(names).items() if number > 1), None)
     if twice is not None:
-        msg = f"the schema has the column {twice!r} twice; expected a name of its own for each, such as 'id bigint, name string'"
+        msg = f"the schema has the column {twice!r} twice; expected a different name for each, such as 'id bigint, name string'"
         raise OptionError(msg)
 
 
 def _check_binary_lines(fmt: ReadFormat) -> None:
-    """Raise `OptionError` where lines cannot be given as the bytes of the file."""
+    """Raise `OptionError` if lines cannot be returned as the bytes of the file."""
     form = format_named(fmt.name)
     if isinstance(form, RecordFormat) and not form.in_bytes(fmt):
         sep = "" if fmt.line_sep is None else f" with lineSep={fmt.line_sep.decode()!r}"
         msg = (
-            f"a binary value is the bytes of a line as the file has them, and where a line ends cannot be told from the bytes of "
-            f"encoding={fmt.encoding}{sep}; expected a column of type string, which is decoded"
+            f"a binary value is the bytes of a line as the file has them, and with encoding={fmt.encoding}{sep} the bytes do not show "
+            "where a line ends; expected a column of type string, which is decoded"
         )
         raise OptionError(msg)

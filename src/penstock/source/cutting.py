@@ -1,8 +1,8 @@
-"""From the splits of files in records to pieces: bytes of whole records, as UTF-8 wherever values are made of text.
+"""From the splits of files in records to pieces: bytes of whole records, as UTF-8 if their values are text.
 
-A range owns the records that begin in it. Records are found in the bytes of a file wherever the encoding allows it
-(`charsets`), and each block is decoded by itself; offsets are those of the file. Where it does not, the file is decoded as a
-stream and records are found in that, offsets too.
+A range owns the records that begin in it. If the encoding allows it (`charsets`), records are found in the bytes of a file, each block
+is decoded by itself, and offsets are those of the file. Otherwise the file is decoded as a stream; records are found, and offsets
+counted, in the decoded stream.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from penstock.source.planned import PlannedFiles
     from penstock.storage import ReadableFile
 
-_CUTS_MAX = 3  # of a file, while one range of it is read
+_CUTS_MAX = 3  # how often a file may be cut while one range of it is read
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """How files in records are cut into pieces; what is told of records that cannot even be told apart are lines (`aside.LINES`).
+    """How files in records are cut into pieces; records that cannot even be told apart are reported as lines (`aside.LINES`).
 
-    `gives_text`: values are text, and not the bytes of the file as they are. Set aside are records (`sifts_records`) and those
-    that are no text of their encoding (`sifts_text`).
+    `gives_text`: values are text, and not the bytes of the file as they are. `sifts_records`: bad records are set aside. `sifts_text`:
+    records that are not valid text in their encoding are set aside.
     """
 
     files: PlannedFiles
@@ -57,9 +57,9 @@ class Cutting:
     sifts_text: bool
 
     def read(self, split: Split) -> Iterator[FilePiece | pa.RecordBatch]:
-        """Yield what one split holds, and lines about what of it is no record.
+        """Yield the pieces of one split, and lines about what in it is not a record.
 
-        Raises `FileChanged`, `BadFile`, and `BadRecord` unless such are set aside.
+        Raises `FileChanged`, `BadFile`, and `BadRecord` unless bad records are set aside.
         """
         failpoints.hit("source.read")
         file, files = split.file, self.files
@@ -78,9 +78,9 @@ class Cutting:
             files.check(handle, file)
 
     def small(self, *, joins: bool) -> SmallFiles | None:
-        """Return what reads small files in a shorter way, which yields the splits that are for `read`; `None` where there is none.
+        """Return a faster reader of small files, which yields the splits that it leaves to `read`; `None` if there is no faster way.
 
-        `joins`: a piece of it may be of several files.
+        `joins`: one of its pieces may come from several files.
         """
         fmt = self.format
         known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
@@ -89,14 +89,13 @@ class Cutting:
         return SmallFiles(self.files, self.form, fmt, joins)
 
     def _followed(self, split: Split) -> Iterator[FilePiece | pa.RecordBatch]:
-        """Yield what a split of a followed file holds; where that is cut in the middle, the rest is read of its copy."""
+        """Yield the pieces of a split of a followed file; if the file is cut meanwhile, the rest is read from its copy."""
         files, path = self.files, self.files.full_path(split.file)
         at, tries = split.start, _CUTS_MAX
         while tries:
             tries -= 1
-            about: list[
-                FilePiece | pa.RecordBatch
-            ] = []  # lines about records in front of the next piece, or of the end
+            # Lines about records before the next piece, or before the end.
+            about: list[FilePiece | pa.RecordBatch] = []
             with (
                 follow.opened(files.storage, files.root, split) as handle,
                 files.ahead(handle, split._replace(start=at), at=at) as opened,
@@ -107,7 +106,7 @@ class Cutting:
                         about.append(item)
                         if not isinstance(item, FilePiece):
                             continue
-                        follow.check(handle, split, path)  # before anything is made of it
+                        follow.check(handle, split, path)  # before anything is done with it
                         yield from about
                         about.clear()
                         origin = item.origins[0]
@@ -128,7 +127,7 @@ class Cutting:
         refusals: list[tuple[int, bytes, str]] = []
         refusing = replace(self.format, refuse=lambda *refusal: refusals.append(refusal))
         columns: tuple[str, ...] | None = None
-        for piece in replace(self, format=refusing)._cut(contents, split):  # noqa: SLF001 - the same, with a place for what is refused
+        for piece in replace(self, format=refusing)._cut(contents, split):  # noqa: SLF001 - this object itself, with a place for refused records
             columns = piece.columns if isinstance(piece, FilePiece) else columns
             yield from self._refused(split, refusals, columns)
             yield piece
@@ -137,7 +136,7 @@ class Cutting:
     def _refused(
         self, split: Split, refusals: list[tuple[int, bytes, str]], columns: tuple[str, ...] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield lines about what was refused, and forget it."""
+        """Yield lines about the refused records, and forget them."""
         if refusals:
             offsets, records, reasons = zip(*refusals, strict=True)
             refusals.clear()
@@ -168,7 +167,7 @@ class Cutting:
             header = self._text(header, 0, written)
         columns = form.columns(fmt, header) if header else None
         if columns is not None and not split.start:
-            yield _piece(b"", b"", split.file, 0, written, columns)  # whether records follow or not
+            yield _piece(b"", b"", split.file, 0, written, columns)  # yielded whether records follow or not
         for offset, data in blocks:
             yield from self._block_of(split.file, offset, data, written, columns, decodes=decodes)
 
@@ -182,7 +181,7 @@ class Cutting:
         *,
         decodes: bool,
     ) -> Iterator[FilePiece | pa.RecordBatch]:
-        """Yield a block of a file as text, if it `decodes`, and as it is if not."""
+        """Yield a block of a file, as text if `decodes`, otherwise as it is."""
         if decodes and self.sifts_text:
             yield from self._legible(file, offset, data, how, columns)
         else:
@@ -190,13 +189,13 @@ class Cutting:
             yield _piece(text, data, file, offset, how, columns)
 
     def _decodes(self, known: Charset | None) -> bool:
-        """Tell whether blocks of a file must be made UTF-8, or looked at whether they are, before records are made of them."""
+        """Tell whether blocks of a file must be decoded, or checked to be UTF-8, before they are parsed."""
         return self.gives_text and not (known == UTF_8_CHARSET and self.format.errors == "fail")
 
     def _legible(
         self, file: FileVersion, offset: int, data: bytes, how: Charset, columns: tuple[str, ...] | None
     ) -> Iterator[FilePiece | pa.RecordBatch]:
-        """Yield what of a block is text, and a line about each record that is none; a piece ends in front of one."""
+        """Yield the valid text of a block, and a line about each record that is not valid; a piece ends before each such record."""
         starts = self.form.record_starts(self.format, data, how)
         bounds = [*starts.tolist(), len(data)]
         bad = refused(len(starts), lambda low, high: refusal(data[bounds[low] : bounds[high]], how.codec, self._errors))
@@ -213,7 +212,7 @@ class Cutting:
             yield self._about(file, offsets, records, [f"expected {self.format.encoding}"] * len(bad), columns)
 
     def _blocks(self, handle: ReadableFile, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
-        """Return what a split holds as the file has it."""
+        """Return the records of a split as the bytes of the file."""
         form, fmt = self.form, self.format
         if chunks is not None:
             return form.streamed(fmt, chunks, how)
@@ -221,23 +220,24 @@ class Cutting:
         if not base or form.anchored:
             return form.ranged(fmt, handle.read, size, span, how)
 
-        def behind(offset: int, length: int) -> bytes:
+        def after_base(offset: int, length: int) -> bytes:
             return handle.read(base + offset, length)
 
         unmarked = replace(how, bom=b"")
-        header, ranged = form.ranged(fmt, behind, size - base, (span[0] - base, span[1] - base), unmarked)
+        header, ranged = form.ranged(fmt, after_base, size - base, (span[0] - base, span[1] - base), unmarked)
         return header, ((offset + base, data) for offset, data in ranged)
 
     def _decoded(self, handle: ReadableFile, split: Split, chunks: Iterator[bytes] | None, how: Charset) -> Found:
-        """Return what a file holds that is decoded as a stream, offsets in its UTF-8. Raises `BadRecord` without a path."""
-        mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""  # any other comes out as U+FEFF, and is left out then
+        """Return the records of a file that is decoded as a stream, with offsets in its UTF-8. Raises `BadRecord` without a path."""
+        # Any other mark is decoded to U+FEFF, and is removed then.
+        mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""
         taken, rest = without_bom(chunks or chunks_of(handle, split.file.size), mark)
         text = chain((mark[:taken],), transcoded(rest, how.codec, self._errors, taken))
         return self.form.streamed(self.format, text, UTF_8_CHARSET)
 
     @property
     def _errors(self) -> str:
-        """Return `encodingErrors` in the words of Python's codecs."""
+        """Return `encodingErrors` as Python's codecs call it."""
         return "strict" if self.format.errors == "fail" else self.format.errors
 
     def _text(self, data: bytes, offset: int, how: Charset) -> bytes:
@@ -253,12 +253,12 @@ class Cutting:
 def _piece(
     text: bytes, data: bytes, file: FileVersion, offset: int, how: Charset, columns: tuple[str, ...] | None
 ) -> FilePiece:
-    """Return `text`, which is `data` or what was made of it, as a piece of one file."""
+    """Return `text`, which is `data` itself or `data` decoded, as a piece of one file."""
     return FilePiece(text, [PieceOrigin(0, file, offset, how, None if text is data else data)], columns)
 
 
 def _check_range(split: Split, *, whole: bool) -> None:
-    """Raise `BadFile` for a range of a file that can only be read whole: each range of it would give all records."""
+    """Raise `BadFile` for a range of a file that can only be read whole: otherwise each range of it would yield all records."""
     if whole and (split.start, split.end) != (0, split.file.size):
         msg = (
             f"bytes {split.start} to {split.end} of {split.file.size} were planned, and such a file can only be read whole: it was "

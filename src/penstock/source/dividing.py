@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
     from penstock.source.cursor import FileVersion, Split
 
-OPEN_COST = 64 << 10  # what opening a file counts for when splits are packed into tasks
+OPEN_COST = 64 << 10  # the weight of opening a file when splits are packed into tasks
 
 
 @dataclass(frozen=True)
 class Dividing:
-    """The rule of one source; see `plan.Planner` for `divisible` and `boundary`. Sizes and places in bytes."""
+    """The rule of one source; see `plan.Planner` for `divisible` and `boundary`. Sizes and positions are in bytes."""
 
     divisible: Callable[[str], bool]
     boundary: Callable[[FileVersion, int, int], int] | None
 
     def end(self, file: FileVersion, start: int, room: int | None) -> int:
-        """Return where a split of the file from `start` ends that should have at most `room` bytes; `None`: as many as there are.
+        """Return where a split of the file from `start` ends that should have at most `room` bytes; `None`: no limit.
 
-        It has more where the file can only be cut further behind, or not at all.
+        It is longer if the file can only be cut further on, or not at all.
         """
         if room is None or file.size - start <= room or not self.divisible(file.path):
             return file.size
         return self._cut(file, start, start + room)
 
     def tasks(self, splits: Iterable[Split], target: int) -> Iterator[list[Split]]:
-        """Yield tasks of about `target` weight: neighbours together, big files cut where a task is full."""
+        """Yield tasks of about `target` weight: neighbours together, large files cut where a task is full."""
         task: list[Split] = []
         room = target
         for split in splits:
@@ -46,7 +46,7 @@ class Dividing:
             yield task
 
     def _divide(self, split: Split, room: int) -> tuple[Split, Split | None]:
-        """Return what of the split goes into a task with `room` left, and the rest."""
+        """Return the part of the split that goes into a task with `room` left, and the rest."""
         room = max(room, 1)
         if split.end - split.start <= room or not self.divisible(split.file.path):
             return split, None

@@ -1,9 +1,9 @@
-"""What was read of a file that grows, told by its bytes; and the file that has them, wherever it is by now.
+"""Identifies a file that grows by the bytes that were read of it, and finds the file that has these bytes by now.
 
-A plan says which bytes of a followed file a batch reads. By the time when they are read, or read again, the file may have another
-name (`app.log` has become `app.log.1`), or its bytes may be in a copy alone (copy and truncate). So what was planned is not a size
-and a time, but a beginning: `seen(file, end)` is a digest of the first and the last `SEEN_BYTES` before `end`, and of `end`. A
-file that is at least that long and has this digest has the bytes of the plan.
+A plan says which bytes of a followed file a batch reads. By the time they are read, or read again, the file may have another name
+(`app.log` has become `app.log.1`), or only a copy may still have the bytes (copy and truncate). So the plan does not hold a size and a
+time, but a fingerprint of the beginning: `seen(file, end)` is a digest of the first `SEEN_BYTES`, the last `SEEN_BYTES` before `end`,
+and `end`. A file that is at least that long and has this digest has the bytes of the plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEEN_BYTES = 1024
 
 
 def seen(handle: ReadHandle, end: int) -> str | None:
-    """Return the digest of what an open file has in front of `end`; `None` if it is shorter."""
+    """Return the digest of an open file up to `end`; `None` if the file is shorter."""
     head = handle.read(0, min(end, SEEN_BYTES))
     tail = handle.read(end - SEEN_BYTES, SEEN_BYTES) if end > SEEN_BYTES else b""
     if len(head) < min(end, SEEN_BYTES) or len(tail) < (SEEN_BYTES if end > SEEN_BYTES else 0):
@@ -37,8 +37,8 @@ def seen(handle: ReadHandle, end: int) -> str | None:
 
 
 def opened(storage: Storage, root: str, split: Split) -> ReadHandle:
-    """Return the open file that has the bytes of a split, by its name, its identity or its contents. Raises `FileChanged`."""
-    assert split.followed is not None  # noqa: S101 - the caller has looked
+    """Return the open file that has the bytes of a split, found by its name, its identity or its contents. Raises `FileChanged`."""
+    assert split.followed is not None  # noqa: S101 - the caller has checked this
     for path in _places(storage, root, split):
         with suppress(StorageError):
             handle = storage.open(path)
@@ -55,7 +55,7 @@ def opened(storage: Storage, root: str, split: Split) -> ReadHandle:
 
 
 def folders(storage: Storage, path: str) -> list[str]:
-    """Return the directory of a path, and if the path is a link to another one, that of what it leads to."""
+    """Return the directory of a path, and if the path is a link to another directory, also the directory of its target."""
     own = path.rpartition("/")[0]
     led_to = storage.resolve(path).rpartition("/")[0]
     return [own] if led_to in (own, storage.resolve(own)) else [own, led_to]
@@ -84,7 +84,7 @@ def _places(storage: Storage, root: str, split: Split) -> Iterator[str]:
 
 
 def check(handle: ReadHandle, split: Split, path: str) -> None:
-    """Raise `FileChanged` unless the open file still has what was planned: it may be cut while it is read."""
+    """Raise `FileChanged` unless the open file still has the planned bytes: it may be cut while it is read."""
     if split.followed is not None and seen(handle, split.file.size) != split.followed.digest:
         msg = f"{path!r} was cut while bytes {split.start} to {split.end} were read; a second try looks for them in its copy"
         raise FileChanged(msg)

@@ -1,44 +1,45 @@
-r"""Planning the batches of files that grow: logs that are being written (`follow=true`).
+r"""Plans the batches of files that grow: logs that are being written (`follow=true`).
 
-The offset has, for each file that is there, how far it is planned (`at`, always behind a whole record) and what was seen in front
-of that (`follow.seen`). The failures that this answers; users of Fluent Bit, Vector and Filebeat have filed each of them:
+For each file that is there, the offset has how far it is planned (`at`, always after a whole record) and a digest of the bytes before
+that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vector and Filebeat have reported each of them:
 
-1. *The writer flushes in mid line*, between CR and LF, inside a character. Rule: a plan ends behind a separator that is
-   whole; a CR at the very end is not, and UTF-16 is looked at unit by unit. What follows waits for its end, or for `closeAfter`.
-2. *The file grows between plan and read, or between a batch and its replay.* Rule: a plan has the bytes [start, end), and a task
-   reads no byte behind `end`; the file may be longer by then.
-3. *Rotation by rename*: `app.log` becomes `app.log.1`, and another `app.log` begins. Rule: a file is known by its identity (an
-   inode), not by its name; the old one is read to its end under the new name, and the new one from its beginning.
-4. *An inode is used again*: the old file is deleted, and a new one has its number. Rule: whatever has a known number must also
-   begin with what was seen; else it is another file.
-5. *Copy and truncate.* The copy is a new file with old records: read, they would be doubled. The original is cut, and grows again,
-   perhaps beyond where it was before anybody looks: read from there, records would be lost. Rule: what was seen tells that a file
-   was cut. A new file, named like a followed one in the same directory, that begins as that one does waits: until that one is cut
-   (then it is the copy, and is read from where that one was), until it has other bytes, or until it has stood still for
-   `COPY_NS` (then it is a file of its own). What the writer puts into the file between the end of the copy and the cut is
-   lost by the method itself, unless it was read by then.
-6. *A planned range is rotated away before it is read.* Rule: a task looks for the bytes by name, then by number, then by what
-   was seen, in the same directory: in the renamed file, or in the copy.
-7. *A file is removed, or cut, with bytes that nobody has read.* Rule: that is told.
-8. *A line never ends*, since its writer died. Rule: a file that stands still for `closeAfter` is closed, and what it ends with is a
-   record. If it grows all the same it is gone on with, behind that.
-
-9. *A file is replaced at once by a longer version of itself* (`rsync`, editors). It has another identity, and no copy is what it is.
-   Rule: what lies under the name, and begins with all that was read, is gone on with. A log that was removed and begun again with the
-   very same records cannot be told from that; with an inode that is used again it could not be before.
-10. *A file is away for one look*, or its directory. Forgotten at once, it would be read again. Rule: it stays in the offset for a while
-   (`growth.Away`), and is known by name or number, and by what it begins with.
-11. *The pattern matches `app.log` and not `app.log.1`*, as it always does where the path is the file. Rule: what was followed is looked for
-   in its directory by its number, and a copy of it by what was seen, whatever the pattern says; nothing else that this leaves out is read.
+1. *The writer flushes in mid line*, between CR and LF, inside a character. Rule: a plan ends after a separator that is whole; a CR at
+   the very end is not, and UTF-16 is looked at unit by unit. Bytes after that wait until their line ends, or for `closeAfter`.
+2. *The file grows between plan and read, or between a batch and its replay.* Rule: a plan has the bytes [start, end), and a task reads
+   no byte after `end`; the file may be longer by then.
+3. *Rotation by rename*: `app.log` becomes `app.log.1`, and another `app.log` begins. Rule: a file is known by its identity (an inode),
+   not by its name; the old one is read to its end under the new name, and the new one from its beginning.
+4. *An inode is used again*: the old file is deleted, and a new one has its number. Rule: a file with a known number must also begin
+   with the bytes that were seen; otherwise it is another file.
+5. *Copy and truncate.* The copy is a new file with old records: if it were read, they would be doubled. The original is cut, and grows
+   again, perhaps beyond its old size before anybody looks: if it were read from there, records would be lost. Rule: the bytes that were
+   seen tell that a file was cut. A new file waits if it is named like a followed file in the same directory and begins as that file
+   does. It waits until the followed file is cut (then the new file is the copy, and is read from where the followed file was), until it
+   has other bytes, or until it has stood still for `COPY_NS` (then it is a file of its own). Bytes that the writer puts into the file
+   between the end of the copy and the cut are lost by the method itself, unless they were read by then.
+6. *A planned range is rotated away before it is read.* Rule: a task looks for the bytes by name, then by number, then by the bytes that
+   were seen, in the same directory: in the renamed file, or in the copy.
+7. *A file is removed, or cut, with bytes that nobody has read.* Rule: this is logged.
+8. *A line never ends*, because its writer died. Rule: a file that stands still for `closeAfter` is closed, and the bytes at its end are
+   a record. If it grows after that, reading continues after this record.
+9. *A file is replaced at once by a longer version of itself* (`rsync`, editors). It has another identity, and is not a copy. Rule: a
+   file that lies under the same name, and begins with all that was read, is continued. A log that was removed and begun again with
+   exactly the same records cannot be told from that; with an inode that is used again it could not be told before either.
+10. *A file, or its directory, is missing at one look.* If it were forgotten at once, it would be read again. Rule: it stays in the
+    offset for a while (`growth.Away`), and is recognised by name or number, and by how it begins.
+11. *The pattern matches `app.log` and not `app.log.1`*, which is always so if the path is the file. Rule: a followed file is looked for
+    in its directory by its number, and a copy of it by the bytes that were seen, whatever the pattern says; no other file outside of
+    the pattern is read.
 12. *The copy is overtaken*: the follower reads on between copy and cut, and dies. The copy is shorter than what was read. Rule: the
-   offset has where the file was planned to before (`Growing.earlier`), back to when no copy can wait any more.
+    offset also has earlier positions up to which the file was planned (`Growing.earlier`), back to the time before which no copy can
+    still be waiting.
 
-A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is
-O(files that are there): those that grow are in the offset, the closed ones are beside it where there is a place for that.
-What is not kept is found again: who cut a file that has not been planned since is recognised by what was seen.
+A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
+are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that
+is not kept is found again: a file that was cut and has not been planned since is recognised by the bytes that were seen.
 
-Rejected: the name as identity (3), the inode alone (4), a checksum of the first line alone, as of Vector (files that begin with one
-header are one to it; a file that grew beyond its old end after a cut passes for the same).
+Rejected: the name as identity (3), the inode alone (4), a checksum of the first line alone, as in Vector (files that begin with the
+same header are one file to it; a file that grew beyond its old end after a cut is taken for the old one).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _ALONE = {
 
 
 def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str) -> None:
-    """Raise `OptionError` for what cannot be followed."""
+    """Raise `OptionError` if files cannot be followed with these options, in this format, or on this storage."""
     if not options["follow"]:
         return
     if storage.tags_contents:
@@ -97,8 +98,8 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
         raise OptionError(msg)
     if not form.in_bytes(fmt):
         msg = (
-            f"encoding={fmt.encoding} cannot be followed with this format and lineSep: where a record ends cannot be told from "
-            "the bytes of a file; expected an encoding such as UTF-8, UTF-16 or ISO-8859-1"
+            f"encoding={fmt.encoding} cannot be followed with this format and lineSep: the bytes of a file do not show where a "
+            "record ends; expected an encoding such as UTF-8, UTF-16 or ISO-8859-1"
         )
         raise OptionError(msg)
 
@@ -129,13 +130,16 @@ class FollowPlanner:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset before the first batch. Called twice at the very start, and perhaps again: what is planned stays in offsets."""
+        """Return the offset before the first batch.
+
+        Called twice at the very start, and perhaps again later: what was planned is kept in offsets only.
+        """
         self._reset({})
         self._at = None
         return self._offset([], last=False)
 
     def prepare_available_now(self) -> None:
-        """Take what is there at the next `latest` as all there is."""
+        """Limit the run to the files that the next `latest` finds."""
         self._bounded, self._frozen = True, False
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
@@ -159,7 +163,7 @@ class FollowPlanner:
 
     @staticmethod
     def zone(end: dict[str, Any]) -> str | None:
-        """Return the zone of times that say none in the batch that ends at `end`."""
+        """Return the zone for times without one in the batch that ends at `end`."""
         zone: str | None = end.get("zone")
         return zone
 
@@ -171,10 +175,10 @@ class FollowPlanner:
         return list(self._dividing.tasks(splits, target))
 
     def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
-        """Do nothing: what may grow is not taken away."""
+        """Do nothing: files that may grow are not removed."""
 
     def committed(self, end: dict[str, Any]) -> None:
-        """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
+        """Delete side records that no replay can ask for; called when the batch that ends at `end` is done."""
         check(end)
         forms = [form for form in (end, self._at) if form]
         references = [part for form in forms for part in (form.get("plan"), form.get("follow", {}).get("closed"))]
@@ -198,7 +202,7 @@ class FollowPlanner:
         return summed(form | ({"last": True} if last else {}))
 
     def _reset(self, start: dict[str, Any]) -> None:
-        """Take up from an offset, of this process or of one that died."""
+        """Resume from an offset, of this process or of one that died."""
         follow: dict[str, Any] = {}
         if start:
             check(start)
@@ -214,7 +218,7 @@ class FollowPlanner:
         self._more = self._is_cut = False
 
     def _is_there(self, start: dict[str, Any], at: dict[str, Any] | None) -> bool:
-        """Look at what is there after `start`, anew unless that was planned last (`at`); `False` while what is missing is waited for."""
+        """List files after `start`, anew unless it was planned last (`at`); `False` while a missing path is waited for."""
         if start != at:
             self._reset(start)
         try:
@@ -226,9 +230,9 @@ class FollowPlanner:
         return True
 
     def _look(self, *, anew: bool) -> None:
-        """List what is there if it is time for that, or at once where nothing is known (`anew`).
+        """List the directory if it is time for that, or at once if nothing is known (`anew`).
 
-        A run that takes what is there, and ends, lists it once.
+        An AvailableNow run lists once.
         """
         if not self._frozen and (self._pace.is_due() or self._bounded or anew):
             self._growing.refresh()
@@ -237,7 +241,7 @@ class FollowPlanner:
     # -- the batch -----------------------------------------------------------------------------------------------
 
     def _planned(self, limits: BatchLimits) -> Iterator[Split]:
-        """Yield the splits of one batch; what is followed is behind each when it is yielded."""
+        """Yield the splits of one batch; the state of a file is already moved past its split when the split is yielded."""
         count, room = 0, limits.size
         self._more = False
         closed_ns = self._storage.now_ns() - self._options["closeAfter"]
@@ -257,15 +261,15 @@ class FollowPlanner:
             file.closed = closes and file.at == file.size
 
     def _in_turn(self, limits: BatchLimits) -> list[Growing]:
-        """Return the files that may grow, the oldest first; where a batch has not room for all, those first that have waited longest."""
+        """Return the files that may grow, the oldest first; if a batch has not room for all, those first that have waited longest."""
         growing = sorted((file for file in self._growing.files if not file.closed), key=lambda file: file.version.order)
         if limits.files is not None and sum(file.unread > 0 for file in growing) > limits.files:
-            # The youngest is written most at each look, and would never have its turn otherwise.
+            # At each look the youngest file is the one being written, and would never have its turn otherwise.
             growing.sort(key=lambda file: file.turn)
         return growing
 
     def _next(self, file: Growing, room: int | None, *, closes: bool) -> Split | None:
-        """Return the new records of a file, of about `room` bytes, and move it behind them; `None` if there is none."""
+        """Return the new records of a file, about `room` bytes, and move its position past them; `None` if there are none."""
         self._is_cut = room is not None and file.size - file.at > room
         try:
             with self._growing.beside.open(file) as handle:
@@ -275,7 +279,7 @@ class FollowPlanner:
                 if end == file.at or digest is None or not still or not self._is_same(handle, file):
                     return None
         except (NotThere, FileChanged):
-            return None  # it was renamed, cut or removed since it was looked at, which the next look shows
+            return None  # it was renamed, cut or removed since the last look; the next look finds out
         base = file.at
         file.is_planned_to(end, digest, self._storage.now_ns())
         self._count += not base
@@ -283,11 +287,11 @@ class FollowPlanner:
         return Split(FileVersion(file.path, end, file.modified_ns, file.identity), base, end, Followed(base, digest))
 
     def _end(self, handle: ReadHandle, file: Growing, room: int | None, *, closes: bool) -> int:
-        """Return how far the records go that are whole by now, or `file.at` if there is none more."""
-        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other is followed
+        """Return up to where whole records go by now, or `file.at` if there are no more."""
+        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other family is followed
         fmt = self._reading.format
         if by_mark(fmt.encoding) and file.size < HEAD_BYTES:
-            return file.size if closes else file.at  # what it is written in is not there yet
+            return file.size if closes else file.at  # the bytes that tell its encoding are not there yet
         known = charset(fmt.encoding, handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b"")
         while room is not None and file.size - file.at > room:
             end = self._form.ended(fmt, handle.read, file.at, file.at + max(room, 1), known)

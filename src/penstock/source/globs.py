@@ -1,7 +1,7 @@
-r"""Globs as Hadoop has them: `*`, `?`, `[a-c]`, `[^a]`, `{json,csv}`, one inside another, and a backslash in front of what is meant itself.
+r"""Globs as Hadoop has them: `*`, `?`, `[a-c]`, `[^a]`, `{json,csv}`, nested, and a backslash before a character that is meant literally.
 
-A glob is of a name, and `*` never matches a `/`. Braces may hold several names, as in `{a/b,c}`: such a glob stands for several
-paths, `expanded`. All that can be wrong with a glob is an `OptionError` that shows it.
+A glob matches one name, and `*` never matches a `/`. Braces may hold several names, as in `{a/b,c}`: such a glob stands for several
+paths, see `expanded`. Every error in a glob is an `OptionError` that shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TOKEN = re.compile(r"\\(.)|\[([!^]?)(\]?[^\]]*)\]|.", re.DOTALL)
-_NESTED = re.compile(r"[\\\[&~|]")  # means something in Python's sets of characters
+_NESTED = re.compile(r"[\\\[&~|]")  # has a meaning in Python's sets of characters
 _ALTERNATIVES = {"{": "(?:", ",": "|", "}": ")"}
 _SIGNS = re.compile(r"[*?\[\]{}\\]")
 _SETS = re.compile(r"\[[^\]]*\]")
@@ -25,7 +25,7 @@ _PATHS_MAX = 1000
 
 
 def is_glob(text: str) -> bool:
-    """Tell whether a text has a sign with a meaning in globs."""
+    """Tell whether a text has a character with a meaning in globs."""
     return _SIGNS.search(text) is not None
 
 
@@ -35,7 +35,7 @@ def quoted(name: str) -> str:
 
 
 def check_names(glob: str) -> None:
-    """Raise `OptionError` for a `pathGlobFilter` of more than names: no file has a `/` in its own."""
+    """Raise `OptionError` for a `pathGlobFilter` with a `/`, which no file name has."""
     if "/" in _SETS.sub("", glob):
         msg = (
             f"pathGlobFilter={glob!r} has a '/', and no name of a file does; expected a glob of names such as *.json, and directories in "
@@ -45,7 +45,7 @@ def check_names(glob: str) -> None:
 
 
 def expression(glob: str, name: str = "pathGlobFilter") -> str:
-    """Return the regular expression of a glob; `name` is the option it was given by. Raises `OptionError` for one that is none."""
+    """Return the regular expression of a glob; `name` is its option. Raises `OptionError` for text that is not a glob."""
     parts, depth = "", 0
     for match in _TOKEN.finditer(glob):
         sign, escaped, negated, characters = match.group(0, 1, 2, 3)
@@ -57,7 +57,7 @@ def expression(glob: str, name: str = "pathGlobFilter") -> str:
             parts += _ALTERNATIVES[sign]
             depth += (sign == "{") - (sign == "}")
         elif sign == "[":
-            parts += sign  # of a set that does not end: no regular expression either
+            parts += sign  # of a set without an end, which is not a valid regular expression either
         else:
             parts += {"*": ".*", "?": "."}.get(sign) or re.escape(sign)
     try:
@@ -71,7 +71,7 @@ def expression(glob: str, name: str = "pathGlobFilter") -> str:
 
 @dataclass(frozen=True)
 class NameGlob:
-    """The glob of one name of a path."""
+    """The glob for one name in a path."""
 
     text: str
 
@@ -88,12 +88,12 @@ class NameGlob:
         return re.compile(expression(self.text, "path"), re.DOTALL)
 
     def matches(self, name: str) -> bool:
-        """Tell whether this is such a name."""
+        """Tell whether the glob matches this name."""
         return self._expression.fullmatch(name) is not None
 
 
 def expanded(glob: str) -> list[str]:
-    """Return the globs that one stands for: without a brace around a `/`. Raises `OptionError` for more than a thousand."""
+    """Return the globs that one glob stands for, so that no brace holds a `/`. Raises `OptionError` for more than a thousand."""
     globs: list[str] = []
     waiting = [glob]
     while waiting:
@@ -111,7 +111,7 @@ def expanded(glob: str) -> list[str]:
 
 
 def _braces(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where pairs of braces begin and end that are in no other pair."""
+    """Yield where the outermost pairs of braces begin and end."""
     depth, begin = 0, 0
     for token in _TOKEN.finditer(text):
         if token[0] == "{":
@@ -124,7 +124,7 @@ def _braces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _parts(text: str) -> list[str]:
-    """Return what commas outside of braces part."""
+    """Return the parts between commas that are outside of braces."""
     parts, depth = [""], 0
     for token in _TOKEN.finditer(text):
         depth += (token[0] == "{") - (token[0] == "}")
@@ -136,7 +136,7 @@ def _parts(text: str) -> list[str]:
 
 
 def names_of(glob: str) -> list[str]:
-    """Return the globs of the names that a path is made of, without empty ones."""
+    """Return the globs of the names in a path, without empty ones."""
     names = [""]
     for token in _TOKEN.finditer(glob):
         if token[0] == "/":

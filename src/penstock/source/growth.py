@@ -1,11 +1,11 @@
-"""A file that grows, and whether what lies in a directory by now has its bytes.
+"""A file that grows, and whether a file that lies in a directory now has its bytes.
 
-A file has the bytes of another one if it begins with what was seen of that (`follow.seen`). Four things may be such a file: the file
-itself under another name, which the pattern may leave out; a copy of it, beside it, in the making or done; the one that took its
-place at once, as `rsync` and editors put a longer version over a file; and itself, back where it was after it was away.
+A file has the bytes of another one if it begins with what was seen of that (`follow.seen`). Four kinds of files may do so: the file
+itself under another name, which the pattern may leave out; a copy of it beside it, complete or still being made; a file that took its
+place at once, as when `rsync` and editors put a longer version over a file; and the file itself, back in its place after it was away.
 
-A copy may be shorter than what was read by now, since the file went on growing behind the copier's back. So `earlier` has how far the
-file was planned before, back to a time at which no copy that is still in question can have been made.
+A copy may be shorter than what has been read by now, because the original went on growing after the copier had read it. So `earlier`
+has earlier positions up to which the file was planned, back to a time before any copy that is still in question can have been made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.storage import ReadHandle, Storage
 
-COPY_NS = 10_000_000_000  # a new file that has stood still for so long is no copy in the making
+COPY_NS = 10_000_000_000  # a new file that has stood still for this long is not a copy that is still being made
 _COMPARED_BYTES = 4096
 _AWAY_NS = 600_000_000_000
 _AWAY_FILES = 1000
@@ -33,10 +33,10 @@ _AWAY_FILES = 1000
 
 @dataclass
 class Growing:
-    """A followed file: where it is, how far it is planned, and what was seen in front of that. `size` and time are as last seen.
+    """A followed file: its path, how far it is planned, and the digest of the bytes before that. `size` and time are as last seen.
 
-    `earlier` is up to two of `[at, digest, time when it was planned further]`. `place` is its full path where the listing lacks it.
-    `turn` is greater than that of all files that were planned before it in this process.
+    `earlier` has up to two of `[at, digest, time when it was planned further]`. `place` is its full path if the listing does not show
+    it. `turn` is greater than that of all files that were planned before it in this process.
     """
 
     path: str
@@ -57,12 +57,12 @@ class Growing:
 
     @property
     def unread(self) -> int:
-        """Return how many of its bytes were seen and are not planned."""
+        """Return how many of its bytes were seen and are not planned yet."""
         return max(self.size - self.at, 0)
 
     @staticmethod
     def of(entry: list[Any], *, closed: bool = False) -> Growing:
-        """Return what an entry of the offset has; older ones have no `earlier`."""
+        """Return the file of an entry of the offset; entries of older versions have no `earlier`."""
         path, identity, at, digest, size, modified_ns, *marks = entry
         earlier = tuple((before, seen_then, left_ns) for before, seen_then, left_ns in (marks[0] if marks else ()))
         return Growing(path, identity, at, digest, size, modified_ns, earlier, closed=closed)
@@ -73,14 +73,14 @@ class Growing:
         return [*entry, list(map(list, self.earlier))] if self.earlier and not self.closed else entry
 
     def is_planned_to(self, end: int, digest: str, now_ns: int) -> None:
-        """Note that the file is planned to `end`, and keep where it was planned to before: once at least `COPY_NS` ago, and once later."""
+        """Note that the file is planned to `end`; keep two earlier positions: one left at least `COPY_NS` ago, and a later one."""
         if self.at and (not self.earlier or len(self.earlier) == 1 or self.earlier[1][2] <= now_ns - COPY_NS):
             self.earlier = (*self.earlier[-1:], (self.at, self.digest, now_ns))
         self.at, self.digest = end, digest
 
 
 class Beside:
-    """Looks at what lies where followed files are, and compares bytes. Not shared between threads."""
+    """Looks at the files beside followed files, and compares bytes. Not shared between threads."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
@@ -89,21 +89,21 @@ class Beside:
         self._folders: dict[str, dict[str, list[str]]] = {}
 
     def again(self) -> None:
-        """Forget what was read for one look."""
+        """Forget what the last look has read."""
         self._heads.clear()
         self._folders.clear()
 
     def full(self, path: str) -> str:
-        """Return the full path of what has this path below the source's."""
+        """Return the full path for a path below the source's path."""
         return f"{self._root}/{path}" if path else self._root
 
     def open(self, file: Growing | FileVersion) -> ReadHandle:
-        """Open a file where it is."""
+        """Open a file at its current place."""
         place = file.place if isinstance(file, Growing) else None
         return self._storage.open(place or self.full(file.path))
 
     def seen(self, file: Growing | FileVersion, end: int) -> str | None:
-        """Return the digest of what a file has in front of `end`; `None` if it is shorter, or not there."""
+        """Return the digest of a file up to `end`; `None` if it is shorter, or not there."""
         try:
             with self.open(file) as handle:
                 return seen(handle, end)
@@ -115,11 +115,11 @@ class Beside:
         return file.at > 0 and other.size >= file.at and self.seen(other, file.at) == file.digest
 
     def replaces(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has the place of another one, all of which it begins with: `rsync` put a longer version there."""
+        """Tell whether a new file replaced another one in its place and begins with all that was read of it, as after `rsync`."""
         return other.path == file.path and self.has_all_of(other, file)
 
     def is_copy(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has what was read of one that is cut or gone, or a part of that which is no longer than the copy."""
+        """Tell whether a new file has what was read of a file that is cut or gone; if it is shorter, an earlier part of that."""
         if not (file.identity and other.identity == file.identity) and not is_named_like(other.path, file.path):
             return False
         if other.size >= file.at:
@@ -128,9 +128,9 @@ class Beside:
         return bool(marks) and self.seen(other, marks[-1][0]) == marks[-1][1]
 
     def may_be_copy(self, file: FileVersion, known: Growing) -> bool:
-        """Tell whether a new file may be a copy in the making of one that is followed: whatever it has, that has, too.
+        """Tell whether a new file may be a copy of a followed file that is still being made: whether all its bytes are in that file, too.
 
-        If that was cut a moment ago, which the next look finds, it may be.
+        It also may be one if the followed file was cut a moment ago, which the next look notices.
         """
         if not known.size or not is_named_like(file.path, known.path):
             return False
@@ -149,7 +149,7 @@ class Beside:
             return False
 
     def mark(self, known: Growing, size: int) -> None:
-        """Let a followed file know a copy of so many bytes, fewer than are planned of it, when it is cut."""
+        """Record a position for a copy of `size` bytes, fewer than are planned, so that the copy is recognised when the file is cut."""
         if 0 < size < known.at and all(at > size for at, _, _ in known.earlier):
             digest = self.seen(known, size)
             if digest is not None:
@@ -163,7 +163,7 @@ class Beside:
         return self._heads[path]
 
     def unlisted(self, file: Growing, listed: Container[str], *, copies: bool) -> tuple[str, Entry] | None:
-        """Return the full path and entry of a file, or of a copy with more than was read of it, that lies beside it and is not listed."""
+        """Return path and entry of an unlisted file beside `file`: that file itself or, with `copies`, a copy with more than was read."""
         if not file.identity:
             return None
         for path in self._likely(file, copies=copies):
@@ -174,14 +174,15 @@ class Beside:
         return None
 
     def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
-        """Yield the full paths beside a file that have its number, or that are named like it and have another one.
+        """Yield the full paths beside a file that have its inode number, or that are named like it and have another number.
 
-        Nothing was read of some: a number that is used again by a file of another name would have that read.
+        If nothing was read of a file, only names like its own count: otherwise a file of another name that reuses its number would be
+        read.
         """
         own = self.full(file.path).rpartition("/")[2]
         for folder in folders(self._storage, self.full(file.path))[
             : 2 if file.at else 1
-        ]:  # by a number alone nowhere else
+        ]:  # a file known by its number alone is looked for nowhere else
             names = self._names_in(folder)
             numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
             for name in (name for number in numbers for name in names.get(number, ())):
@@ -189,13 +190,13 @@ class Beside:
                     yield f"{folder}/{name}"
 
     def stands_still(self, file: Growing) -> bool:
-        """Tell whether a file is where it was found last, as it was: nothing of it need be read then."""
+        """Tell whether a file is unchanged at the place where it was found last: then nothing of it needs to be read."""
         entry = entry_at(self._storage, file.place) if file.place is not None else None
         now = entry and (entry.identity, entry.size, entry.modified_ns)
         return now == (file.identity, file.size, file.modified_ns)
 
     def _names_in(self, folder: str) -> dict[str, list[str]]:
-        """Return the names in a directory that are neither hidden nor links, by identity, as they were when this look first asked."""
+        """Return the names in a directory that are neither hidden nor links, by identity, as of the first call during this look."""
         if folder not in self._folders:
             names: dict[str, list[str]] = {}
             with suppress(NotThere):
@@ -206,7 +207,7 @@ class Beside:
         return self._folders[folder]
 
     def _having(self, path: str, file: Growing, *, copies: bool) -> Entry | None:
-        """Return the entry of a file if it has what was read of another one, as a copy something more than that."""
+        """Return the entry of a file if it has what was read of `file`; as a copy it must have more than that."""
         with suppress(StorageError):
             entry = entry_at(self._storage, path)
             if entry is None or not entry.is_file or entry.size < (file.at + copies if file.at else file.size):
@@ -218,34 +219,34 @@ class Beside:
 
 
 def is_named_like(path: str, original: str) -> bool:
-    """Tell whether a file lies beside another one and has a name as copies of that have."""
+    """Tell whether a file lies beside another one and has a name as its copies have."""
     folder, _, name = path.rpartition("/")
     beside, _, own = original.rpartition("/")
     return folder == beside and _is_like(name, own)
 
 
 def _is_like(name: str, own: str) -> bool:
-    """Tell whether a name has what another one begins with: `app.log.1` and `old-app.log` of `app.log`, but not the other way round.
+    """Tell whether a name contains the beginning of another: `app.log.1` and `old-app.log` of `app.log`, but not the other way round.
 
-    What a rotation makes has the longer name; the file that took the name of one that was renamed is no copy of that.
+    A rotation makes the longer name; the file that took the name of a renamed file is not a copy of it.
     """
     return own.partition(".")[0] in name and not own.startswith(name)
 
 
 class Away:
-    """Followed files that are not there any more, for a while: one that comes back is gone on with. Not shared between threads."""
+    """Followed files that disappeared lately: a file that comes back is continued. Not shared between threads."""
 
     def __init__(self, entries: list[list[Any]] | None = None) -> None:
         self._files = [(Growing.of(entry), gone_ns) for entry, gone_ns in entries or ()]
 
     def note(self, file: Growing, now_ns: int) -> None:
-        """Remember a file that has gone now; forget those that went long ago, and the oldest of more than `_AWAY_FILES`."""
+        """Remember a file that is gone now; forget files that went long ago, and all but the latest `_AWAY_FILES`."""
         if file.at:
             self._files.append((file, now_ns))
         self._files = [(old, gone_ns) for old, gone_ns in self._files if gone_ns > now_ns - _AWAY_NS][-_AWAY_FILES:]
 
     def back(self, other: FileVersion, beside: Beside) -> Growing | None:
-        """Return, once, the file that a new one is, by its number or path and by what it begins with; `None` if it is none of them."""
+        """Return, once, the remembered file with a new file's number or path, and with its beginning; `None` if there is none."""
         for place, (file, _) in enumerate(self._files):
             same = file.path == other.path or bool(file.identity and file.identity == other.identity)
             if same and beside.has_all_of(other, file):
@@ -254,5 +255,5 @@ class Away:
         return None
 
     def to_json(self) -> list[list[Any]]:
-        """Return what an offset has of it."""
+        """Return what an offset keeps of these files."""
         return [[file.to_json(), gone_ns] for file, gone_ns in self._files]

@@ -1,4 +1,4 @@
-"""What cannot be read as a whole: nothing is taken of a bad file, or of a range that changed, where these are set aside."""
+"""Files that cannot be read as a whole: no row is taken from a bad file, or from a range that changed, if these are set aside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from penstock.source.pieces import FilePiece
     from penstock.source.planned import PlannedFiles
 
-_HELD_BYTES = 32 << 20  # of a file that may turn out bad
+_HELD_BYTES = 32 << 20  # bytes held back of a file that may turn out to be bad
 _Item = TypeVar("_Item", bound="FilePiece | pa.RecordBatch")
 
 
 @dataclass(frozen=True)
 class SplitGuard:
-    """Sets aside files and ranges of files, as `policy` says, by `aside`; without one, whatever is wrong is raised.
+    """Sets aside files and ranges of files, as `policy` says, in `aside`; if `aside` is `None`, every error is raised.
 
-    `begins`: where rows name files, at which byte of each its range begins, by path.
+    `begins`: for files that are named by rows, the byte at which the range of each file begins, by path.
     """
 
     files: PlannedFiles
@@ -34,10 +34,11 @@ class SplitGuard:
     begins: Mapping[str, int] | None
 
     def read(self, split: Split, read: Callable[[Split], Iterator[_Item]]) -> Iterator[_Item]:
-        """Yield what `read` yields of a split, or set it aside, and nothing of it is yielded.
+        """Yield what `read` yields of a split, or set the split aside and yield nothing of it.
 
-        What is read is held back until it is known to be whole, as long as that is little. Of more, what was yielded has to be
-        dropped if it turns out bad: the task begins again (`BeginAgain`), and looks at everything before it yields any of it.
+        The items are held back until the split is known to be whole, as long as they are small. If they are large, items that were
+        already yielded must be dropped when the split turns out to be bad: the task begins again (`BeginAgain`), and then checks
+        everything before it yields any of it.
         """
         aside = self.aside
         if aside is None or not (self.policy.files or self.policy.changes):
@@ -58,13 +59,14 @@ class SplitGuard:
             raise BeginAgain from error
 
     def _takes(self, error: BadFile | BadRecord | FileChanged) -> bool:
-        """Tell whether what an error is about is set aside."""
+        """Tell whether the policy sets aside what the error is about."""
         return self.policy.changes if isinstance(error, FileChanged) else self.policy.files
 
     def refuse(self, split: Split, error: BadFile | BadRecord | FileChanged) -> None:
-        """Set aside the range of a file that changed, or a file that is bad: once, whatever ranges of it were planned.
+        """Set aside the range of a file that changed, or a file that is bad: only once, however many of its ranges were planned.
 
-        A file that is read in ranges is bad only by where it is and what it begins with, in each of them alike; the first one tells.
+        A file that is read in ranges can be bad only because of its place or its beginning. That is the same in each range, so only the
+        first one reports it.
         """
         aside = self.aside
         if aside is None or not self._takes(error):
@@ -88,7 +90,7 @@ class SplitGuard:
 def _looked_at(
     split: Split, read: Callable[[Split], Iterator[_Item]], *, to_the_end: bool
 ) -> tuple[list[_Item], Iterator[_Item]]:
-    """Return what was read of a split, and the rest of it. Of much, `to_the_end`, nothing is kept: all of it is still to be read."""
+    """Return what was read of a split, and the rest. If that is much and `to_the_end`, check all of it, keep nothing, and read it anew."""
     items, held, size = read(split), list[_Item](), 0
     for item in items:
         held.append(item)
@@ -98,7 +100,7 @@ def _looked_at(
     if size <= _HELD_BYTES or not to_the_end:
         return held, items
     held.clear()
-    for _ in items:  # whatever it holds
+    for _ in items:  # only to find out whether it can be read
         pass
     return held, read(split)
 

@@ -1,14 +1,16 @@
-"""What a storage tells of a large directory between two listings: a hint, never the truth.
+"""What a storage says about changes in a large directory between two listings: hints, which are never relied on.
 
-Listing a directory of a million names takes two seconds (on HDFS seven), at each trigger at which one is new. A query that goes on has
-such a directory watched where the storage can (`Storage.watch`), and looks at the names that it tells, O(new). The rules that make a
-hint of it and no more:
+Listing a directory of a million names takes two seconds (on HDFS seven), at each trigger at which one is new. So a running query has
+such a directory watched if the storage can do that (`Storage.watch`), and looks only at the names that the watch reports, O(new). These
+rules keep a hint no more than a hint:
 
-1. A listing comes all the same: after `_SHARE` times as long as one takes, and within `_LISTED_SECONDS`. So a name of which nobody told is
-   found late, never not at all; whoever takes hints must be able to read a file that late (`HINT_NS`).
-2. What a watch does not tell of at all (a directory that changed, and no name; a queue that ran over) is listed at once.
-3. A watch counts from the first listing that began behind its start, and is of one directory: not of what takes its name.
-4. The time before which all that had come is known stays that of the last look without a hint (`Scan.listed_ns`).
+1. The directory is listed all the same: after `_SHARE` times as long as a listing takes, and within `_LISTED_SECONDS`. So a name that
+   no watch reported is found late, but always found; a caller that accepts hints must be able to read a file that late (`HINT_NS`).
+2. If a watch cannot say which names changed (the directory changed, and no name was reported; its queue ran over), the directory is
+   listed at once.
+3. A watch counts from the first listing that began after the watch, and belongs to one directory: not to another one that takes its
+   name.
+4. The time up to which all arrivals are known remains that of the last refresh without a hint (`Scan.listed_ns`).
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 
     from penstock.storage import DirectoryWatch, Storage
 
-Stamp: TypeAlias = tuple[int, int | None, str]  # what changes when a name in a directory does; the last is whose it is
+# What changes when a name in a directory changes; the last is the identity of the directory.
+Stamp: TypeAlias = tuple[int, int | None, str]
 
-_WATCHED_NAMES = 10_000  # a directory of fewer is listed in 10 ms
+_WATCHED_NAMES = 10_000  # a directory with fewer names is listed in 10 ms
 _SHARE = 20
 _LISTED_SECONDS = 60.0
 HINT_NS = int((_LISTED_SECONDS + 1) * SECOND_NS)  # how late a file may be found
@@ -41,21 +44,21 @@ class Hints:
         self._began = self._due = 0.0
 
     def listing(self, stamp: Stamp) -> None:
-        """Take in that the directory is about to be listed: what a watch told before is of no use, and it counts from now on."""
+        """Note that the directory is about to be listed: what a watch reported before is not needed; the watch counts from now on."""
         if self._told is None or self._told[2] != stamp[2]:
             self._watch = None
         self._told, self._began = stamp, clock.monotonic()
         self._counts = self._watch is not None and self._watch.changes() is not None
 
     def listed(self, storage: Storage, path: str, names: int, *, wanted: bool) -> None:
-        """Take in that it was listed and has so many names: it is watched from now on, if that is `wanted` and they are many."""
+        """Note that a listing showed so many names: if they are many and it is `wanted`, the directory is watched from now on."""
         now = clock.monotonic()
         self._due = now + min(_SHARE * (now - self._began), _LISTED_SECONDS)
         if not self._counts:
             self._watch = storage.watch(path) if wanted and names >= _WATCHED_NAMES else None
 
     def names(self, stamp: Stamp) -> dict[str, Hashable | None] | None:
-        """Return the names that something happened to since the last look, as `DirectoryWatch.changes`; `None`: it is to be listed."""
+        """Return the names that changed since the last look, as `DirectoryWatch.changes`; `None`: the directory must be listed."""
         if self._watch is None or not self._counts or clock.monotonic() >= self._due:
             return None
         if self._told is None or self._told[2] != stamp[2]:

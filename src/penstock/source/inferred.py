@@ -1,11 +1,11 @@
-"""The schema of files that nobody has described: from all of them, or from a sample that is spread over them.
+"""Infers the schema of files that have none: from all of the files, or from a sample that is spread over them.
 
-Text-like files are looked at by what is in them, in blocks, whatever the number of records; tables by their footers; directories
-`k=v` are columns, whatever is in the files. What comes of it is what Spark infers (`formats.seen`), as DDL that this source reads.
+Text-like files are read in blocks, whatever the number of records; for tables the footers are read; directories `k=v` are columns,
+whatever is in the files. The result is what Spark infers (`formats.seen`), as DDL that this source reads.
 
-A sample is taken of up to `FILES_MAX` files, evenly spread from the oldest to the newest, and of the beginning of each: keys that
-came and went over time are there, an odd value in the middle of a file may not be. So whoever is told a schema is told of how much
-it was inferred. A record or file that cannot be read says nothing about types; it is left out, and told.
+A sample is taken of up to `FILES_MAX` files, evenly spread from the oldest to the newest, and of the beginning of each: keys that came
+and went over time are found, an odd value in the middle of a file may not be. So the result also says from how much it was inferred. A
+record or file that cannot be read says nothing about types; it is left out, and reported.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.source")
 FILES_MAX = 256
 SAMPLE_BYTES = 64 << 20
-_SMALL_BYTES = 4 << 20  # of files that are looked at together
+_SMALL_BYTES = 4 << 20  # up to this size, files are read together
 _PIECE_BYTES = 256 << 10
 _BAD_MAX = 100
 _SHOWN = 10
@@ -57,7 +57,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, as fields of Spark's JSON, and what it was inferred from: so many of the files and bytes that there are."""
+    """A schema, as fields of Spark's JSON, and from how many of all the files and bytes it was inferred."""
 
     fields: list[dict[str, Any]]
     files: int
@@ -80,11 +80,11 @@ class Inferred:
 
     @property
     def is_sample(self) -> bool:
-        """Whether there is more than was looked at."""
+        """Whether some of the data was not looked at."""
         return (self.files, self.size) != (self.all_files, self.all_size)
 
     def told(self) -> list[str]:
-        """Return what is to be said of it, a sentence an item."""
+        """Return notices about the schema, one sentence each."""
         shown = [conflict.told() for conflict in self.conflicts[:_SHOWN]]
         more = (
             [f"and {len(self.conflicts) - _SHOWN} more columns of several kinds"]
@@ -100,12 +100,11 @@ def infer(
     files: list[FileVersion] | None = None,
     kept: frozenset[str] = frozenset(),
 ) -> Inferred:
-    """Return the schema of the files that a source with these options reads, from about `sample` bytes; `None`: all there are.
+    """Return the schema of the files that a source with these options reads, from about `sample` bytes; `None`: all of them.
 
-    `files` are those that are read, the oldest first, where that is known; else they are looked for. `kept` are columns of theirs, in
-    lower case, that directories name, too, and that are as the files have them.
-
-    Raises `OptionError` where there is nothing to infer from, `InputError` where nothing could be read as the format.
+    `files` are the files that are read, the oldest first, if that is known; otherwise they are listed. `kept` are columns, in lower
+    case, that both directories and files have, and that are read from the files. Raises `OptionError` if there is nothing to infer
+    from, `InputError` if nothing could be read as the format.
     """
     reading = configured.unread(options)
     if files is None:
@@ -135,7 +134,7 @@ def infer(
 
 
 def _files(options: Options, reading: Reading) -> list[FileVersion]:
-    """Return the files that can say something of columns, the oldest first; `OptionError` if there is none."""
+    """Return the files that can have columns, the oldest first; `OptionError` if there are none."""
     scan = Scan.of(reading.storage, reading.root, options)
     came = sorted((arrival.file for arrival in scan.refresh().came), key=lambda file: file.order)
     files = [file for file in came if file.size or not isinstance(reading.form, TableFormat)]
@@ -151,9 +150,9 @@ def _files(options: Options, reading: Reading) -> list[FileVersion]:
 
 
 def noted_schema(options: Options) -> str:
-    """Return the schema, as DDL, that is noted in `stateLocation`; if there is none, what is inferred is noted first.
+    """Return the schema that is noted in `stateLocation`, as DDL; if none is noted, infer one and note it first.
 
-    For a query, whose source Spark tells nothing of its checkpoint. Raises what `infer` does.
+    For a query, because Spark tells a source nothing about its checkpoint. Raises what `infer` does.
     """
     if not options["stateLocation"]:
         msg = (
@@ -173,9 +172,9 @@ def noted_schema(options: Options) -> str:
 
 @dataclass
 class _Look:
-    """One look at files, which may grow meanwhile if it `grows`: how much was looked at, and what is to be told.
+    """One look at files, which may grow meanwhile if `grows`: how much was looked at, and what is to be reported.
 
-    `patterns` are the options that say how times are written.
+    `patterns` are the names of the options that say how times are written.
     """
 
     how: Reading
@@ -202,7 +201,7 @@ class _Look:
         if isinstance(form, TableFormat):
             self._tables(form, files, seen, room)
             return self.types.fields(seen, ordered=False)
-        assert isinstance(form, RecordFormat)  # noqa: S101 - there are two families
+        assert isinstance(form, RecordFormat)  # noqa: S101 - there are only two families
         kinds = form.kinds(self.how.format, seen, room)
         self.rows = 0
         if kinds.tells_times:
@@ -213,7 +212,7 @@ class _Look:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out."""
+        """Notices about what was left out."""
         notes = []
         if self.bad:
             first = self.first_error.message if self.first_error else ""
@@ -239,7 +238,7 @@ class _Look:
         return notes
 
     def nothing(self, files: int, notes: list[str]) -> OptionError:
-        """Return the error for a look that found no column, in so many `files`."""
+        """Return the error for a look that found no column in `files` files."""
         why = "; ".join(notes) if self.several else "hold no record"
         held = f"{self.files} of {files} files, {self.size} bytes, {why}"
         return OptionError(
@@ -247,7 +246,7 @@ class _Look:
         )
 
     def check(self) -> None:
-        """Raise what is wrong with the files if nothing of them could be read."""
+        """Raise the first error if nothing could be read."""
         if self.first_error is not None and not self.rows and self.files <= self.bad:
             raise self.first_error
 
@@ -264,7 +263,7 @@ class _Look:
                 yield self._beginning(file, file.size if whole else min(share, file.size))
 
     def _beginning(self, file: FileVersion, end: int) -> Split:
-        """Return the beginning of a file: of one that grows what was there when it was listed, whatever comes behind that."""
+        """Return a split from the beginning of a file; of a file that grows, only the bytes that were there when it was listed are read."""
         split = Split(file, 0, end)
         if self.grows and codec_of(file.path) is None and not is_encrypted(file.path):
             with suppress(NotThere), self.how.storage.open(self.how.files.full_path(file)) as handle:
@@ -273,7 +272,7 @@ class _Look:
         return split
 
     def _records(self, kinds: Kinds, splits: list[Split]) -> None:
-        """Look at the records of some splits; what a compressed file holds up to as many bytes as it has a share of."""
+        """Look at the records of some splits; of a compressed file, up to as many decompressed bytes as its share of the sample."""
         limit = max(sum(split.end - split.start for split in splits), (self.sample or 0) // FILES_MAX)
         if self.sample is None:
             limit = -1
@@ -296,7 +295,7 @@ class _Look:
         self.size += sum(split.end - split.start for split in splits)
 
     def _block(self, kinds: Kinds, data: bytes, columns: tuple[str, ...] | None, where: Callable[[int], str]) -> None:
-        """Look at a block; where a record of it is bad, at pieces of it, and around the record."""
+        """Look at a block; if it has a bad record, look at pieces of it, and then around the record."""
         rest: list[tuple[int, bytes, bool]] = [(0, data, False)]
         while rest:
             at, piece, is_small = rest.pop()
@@ -339,7 +338,7 @@ class _Look:
         return fields
 
     def _spark_field(self, column: pa.Field) -> list[dict[str, Any]]:
-        """Return the column as Spark's JSON has it, in a list; an empty one if Spark has no such type."""
+        """Return the column as Spark's JSON, in a list; an empty list if Spark has no such type."""
         try:
             fields: list[dict[str, Any]] = json.loads(to_spark(pa.schema([column])))["fields"]
         except OptionError:
@@ -349,7 +348,7 @@ class _Look:
 
 
 def _spread(files: Sequence[FileVersion]) -> list[FileVersion]:
-    """Return some of the files, the first and the last among them, with about as many between each two."""
+    """Return some of the files, including the first and the last, evenly spread."""
     count = min(len(files), FILES_MAX)
     if count == 1:
         return list(files)
@@ -375,7 +374,7 @@ def _gathered(splits: Iterable[Split]) -> Iterator[list[Split]]:
 
 
 def _cut(data: bytes, starts: list[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield pieces of whole records, each with where it begins; `starts` ends with the length."""
+    """Yield pieces of whole records, each with its position; `starts` ends with the length of the data."""
     begin = 0
     for start in starts[1:]:
         if start - begin >= _PIECE_BYTES or start == len(data):
@@ -386,7 +385,7 @@ def _cut(data: bytes, starts: list[int]) -> Iterator[tuple[int, bytes]]:
 def _with_partitions(
     fields: list[dict[str, Any]], files: Sequence[FileVersion], types: Types, kept: frozenset[str]
 ) -> list[dict[str, Any]]:
-    """Return the columns with those of directories: in the place of one of the name that is not `kept`, or behind the others."""
+    """Return the columns with those of directories, each in the place of a column of its name that is not `kept`, or after the others."""
     values: dict[str, dict[str, None]] = {}
     for folder in dict.fromkeys(file.path.rpartition("/")[0] for file in files):
         for key, text in partitions.named(folder):
@@ -413,13 +412,13 @@ def _with_partitions(
 
 def _field(name: str, kind: str) -> dict[str, Any]:
     parsed = ddl.parsed(f"x {kind}")
-    assert parsed is not None  # noqa: S101 - a type of ours
+    assert parsed is not None  # noqa: S101 - a type that this package writes
     form: dict[str, Any] = json.loads(parsed)["fields"][0]
     return {**form, "name": name}
 
 
 def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what is to be said of columns whose names differ in case only, which Spark does not tell apart."""
+    """Yield notices about columns whose names differ only in case, which Spark does not distinguish."""
     names: dict[str, list[str]] = {}
     for form in fields:
         names.setdefault(form["name"].lower(), []).append(form["name"])
@@ -429,9 +428,9 @@ def _of_case(fields: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def format_by_names(options: Options) -> str:
-    """Return the format that the names of all files there are end in, that of the options if there is no such.
+    """Return the format in which the names of all files end, or the format of the options if there is no such format.
 
-    Raises `OptionError` where there is nothing at a path.
+    Raises `OptionError` if a path does not exist.
     """
     configured.check_there(options)
     place = where(options)
@@ -448,7 +447,7 @@ def has_no_file(options: Options) -> bool:
 
 
 def format_by_name(path: str) -> str | None:
-    """Return the format that a file's name ends in, `None` for one that says no columns."""
+    """Return the format in which a file's name ends, `None` for a format without columns of its own."""
     return _by_ending().get(_ending(path))
 
 
@@ -459,7 +458,7 @@ def _by_ending() -> dict[str, str]:
 
 
 def _ending(path: str) -> str:
-    """Return the last part of a file's name from its dot on, that of a compression aside."""
+    """Return the last part of a file's name, from its dot on, after removing the extension of a compression."""
     path = inner_name(path)
     codec = codec_of(path)
     stem = path.rpartition(".")[0] if codec else path

@@ -1,10 +1,11 @@
-"""What rows of names stand for: the splits of the files that they name, or why there is nothing to read.
+"""From rows that name files to the splits of these files, or the reason why there is nothing to read.
 
-Which version is read. What a row says of it (size, modification time, a tag) is compared with what is there. What is there is then
-the version that each range of it has: it is compared before the first byte and after the last, as with a plan. A batch that is
-replayed looks again, and must find the same: by what the row says, or by a note (see `source.pinned`).
+Which version is read: what a row says of the file (size, modification time, a tag) is compared with the file that is there. The version
+that is found then applies to each range of the file: it is compared before the first byte and after the last, as with a plan. A batch
+that is replayed looks again, and must find the same version: by what the row says, or by a note (see `source.pinned`).
 
-Where names may come from anybody, `basePath` is the directory that they must lead to: no `..`, no other storage and no link leads out.
+If names may come from anybody, `basePath` is the directory that they must lead into: no `..`, no other storage and no link leads out of
+it.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ if TYPE_CHECKING:
     Failure: TypeAlias = BadFile | BadRecord | FileChanged
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:file|hdfs):/", re.IGNORECASE)
-_LOOKS = 32  # at a time, where a server is asked
-_SHOWN = 1024  # characters of a name
+_LOOKS = 32  # looks in parallel, if a server is asked
+_SHOWN = 1024  # characters of a name that are shown
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|/")
 
 
 def splits(
     files: NamedFiles, batches: Iterable[pa.RecordBatch], pins: Pins | None, *, keep: bool, replays: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the splits of what rows name: a column `SPLIT`, and the columns of the row if they are to be kept.
+    """Yield the splits of the files that rows name: a column `SPLIT`, and the columns of the row if `keep`.
 
-    `replays`: the rows may come again, and then have to give the same. Raises `BadFile` and `FileChanged` unless such a file is
+    `replays`: the rows may come again, and then have to give the same splits. Raises `BadFile` and `FileChanged` unless such a file is
     set aside, `OptionError` for a row that cannot be replayed, and `StorageError`.
     """
     looking = _Looking(files, pins)
@@ -57,7 +58,7 @@ def splits(
 
 
 class _Row(NamedTuple):
-    """What one row says: `modified` in microseconds, or in nanoseconds if the column is of whole numbers."""
+    """The values of one row: `modified` in microseconds, or in nanoseconds if the column has whole numbers."""
 
     path: str | None
     start: int | None
@@ -68,14 +69,14 @@ class _Row(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What is at a path: on the storage of `root`, which is `basePath` where there is one, a version of a file below it."""
+    """The file at a path: a version of a file below `root`, which is `basePath` if that is set, otherwise the root of a storage."""
 
     root: str
     file: FileVersion
 
 
 class _Looking:
-    """Looks at what rows name, in one task."""
+    """Looks at the files that rows name, in one task."""
 
     def __init__(self, files: NamedFiles, pins: Pins | None) -> None:
         self._files = files
@@ -86,7 +87,7 @@ class _Looking:
         self._starts: dict[_Seen, dict[int, int] | Failure] = {}
 
     def splits(self, batch: pa.RecordBatch, *, keep: bool, replays: bool) -> pa.RecordBatch:
-        """Return the splits of what the rows of a batch name; see `splits`."""
+        """Return the splits for the rows of a batch; see `splits`."""
         rows = self._rows(batch)
         if replays and self._pins is None:
             _check_versions(rows, tags_tell=self._files.tags_tell)
@@ -109,7 +110,7 @@ class _Looking:
         return self._readings.get(root) or self._readings.setdefault(root, self._files.on(root))
 
     def _rows(self, batch: pa.RecordBatch) -> list[_Row]:
-        """Return what the rows say."""
+        """Return the values of the rows."""
         lists: list[list[Any]] = []
         for place in self._files.columns:
             column = None if place is None else batch.column(place)
@@ -119,9 +120,10 @@ class _Looking:
         return list(map(_Row, *lists))
 
     def _seen(self, rows: list[_Row]) -> dict[str, _Seen | Failure]:
-        """Return what is at each path; what this batch first found there, if that is noted."""
+        """Return the file at each path, or what this batch first found there, if that is noted."""
         seen = self._looked(dict.fromkeys(row.path for row in rows if row.path is not None))
-        for row in rows:  # what fails the batch is not noted, so whoever mends it can go on
+        # An error that fails the batch is not noted, so that the query can go on once the file is mended.
+        for row in rows:
             if isinstance(error := self._outcome(row, seen), Exception):
                 self._check_set_aside(error)
         if self._pins is None:
@@ -132,7 +134,7 @@ class _Looking:
         return {path: self._as_noted(path, seen[path], sights, self._pins.directory) for path, sights in agreed.items()}
 
     def _entries(self, row: _Row, seen: Mapping[str, _Seen | Failure]) -> Iterator[dict[str, Any]]:
-        """Yield what stands for a row: its splits, or why there are none."""
+        """Yield the entries for a row: its splits, or why there are none."""
         seen_file = self._outcome(row, seen)
         try:
             if isinstance(seen_file, Exception):
@@ -151,12 +153,12 @@ class _Looking:
             yield from ({"root": seen_file.root, "begin": begin, "split": split} for split in splits)
 
     def _check_set_aside(self, error: Failure) -> None:
-        """Raise an error unless what it is about is set aside."""
+        """Raise an error unless the policy sets aside what it is about."""
         if not (self._reading.policy.changes if isinstance(error, FileChanged) else self._reading.policy.files):
             raise error
 
     def _outcome(self, row: _Row, seen: Mapping[str, _Seen | Failure]) -> _Seen | Failure:
-        """Return what a row names, if that is what it says."""
+        """Return the file that a row names, if it is the version that the row says."""
         if row.path is None:
             return BadFile("a row names no file: its path is null; leave such rows out, or set badFiles=quarantine")
         seen_file = seen[row.path]
@@ -180,7 +182,7 @@ class _Looking:
     # -- what is there -------------------------------------------------------------------------------------------------
 
     def _looked(self, paths: Iterable[str]) -> dict[str, _Seen | Failure]:
-        """Return what is at each of these paths; a server is asked for many at a time. Raises `StorageError`."""
+        """Return the file at each of these paths; a server is asked for many of them in parallel. Raises `StorageError`."""
         seen: dict[str, _Seen | Failure] = {}
         by_root: dict[str, dict[str, str]] = {}
         for path in paths:
@@ -200,7 +202,7 @@ class _Looking:
         return seen
 
     def _look(self, reading: Reading, root: str, path: str, below: str) -> _Seen | BadFile:
-        """Return what is at a path that a row names, or why there is no file to read. Raises `StorageError`."""
+        """Return the file at a path that a row names, or why there is no file to read. Raises `StorageError`."""
         full = f"{root.rstrip('/')}/{below}"
         try:
             entry = reading.storage.stat(full)
@@ -223,17 +225,17 @@ class _Looking:
         )
 
     def _place(self, path: str) -> tuple[str, str] | BadFile:
-        """Return where a path leads, as `_placed` does, or what is wrong with it."""
+        """Return where a path leads, as `_placed` does, or why it leads nowhere."""
         try:
             return self._placed(path)
         except BadFile as error:
             return error
 
     def _placed(self, path: str) -> tuple[str, str]:
-        """Return where a path that a row has leads: a root, and the path below. Raises `BadFile` for one that leads nowhere, or out."""
+        """Return where a row's path leads: a root, and the path below it. Raises `BadFile` if it leads nowhere, or out of `basePath`."""
         written = path
         if not path or "\0" in path:
-            raise self._no_file(path, "is no path", "expected the name of a file")
+            raise self._no_file(path, "is not a path", "expected the name of a file")
         if not _URL.match(path) and not path.startswith("/"):
             if self._base is None:
                 raise self._no_file(
@@ -250,7 +252,7 @@ class _Looking:
         return root, located[len(root.rstrip("/")) + 1 :]
 
     def _as_noted(self, path: str, now: _Seen | Failure, sights: list[Sight], notes: str) -> _Seen | Failure:
-        """Return what is at a path if it is what this batch first found there."""
+        """Return the file at a path if it is what this batch first found there."""
         sight = sights[0]
         if len(sights) == 1 and isinstance(sight, str):
             return BadFile(sight)
@@ -275,21 +277,21 @@ class _Looking:
         if start == end and file.size:
             return start, []
         size = self._files.options["splitSize"]
-        if end - start <= size:  # to ask where it may be cut is to read it
+        if end - start <= size:  # to find out where it may be cut, it must be read
             return start, [(start, end)]
         pieces: list[tuple[int, int]] = []
         at = start
         while not pieces or at < end:
             try:
                 stop = min(dividing.end(file, at, size), end)
-            except (BadFile, BadRecord):  # whoever reads it tells
+            except (BadFile, BadRecord):  # the task that reads it reports this
                 stop = end
             pieces.append((at, stop))
             at = stop
         return start, pieces
 
     def _span(self, row: _Row, seen_file: _Seen, reading: Reading) -> tuple[int, int]:
-        """Return the range of a row, from where a record begins to where one does."""
+        """Return the range of a row; both ends are at the beginning of a record."""
         file = seen_file.file
         span = row.start or 0, file.size if row.end is None else row.end
         if not 0 <= span[0] <= span[1] <= file.size:
@@ -314,9 +316,9 @@ class _Looking:
         return span
 
     def _find_starts(self, rows: Iterable[_Row], seen: Mapping[str, _Seen | Failure]) -> None:
-        """Find where a record begins at or behind each end of a range, where that depends on all of the file before it.
+        """Find the first record at or after each end of a range, if that depends on the whole file before it.
 
-        A file is read once for the rows of a batch, from the last beginning that those of the batch before have shown.
+        A file is read once for the rows of a batch, from the last record beginning that earlier batches have shown.
         """
         places: dict[_Seen, set[int]] = {}
         for row in rows:
@@ -327,14 +329,14 @@ class _Looking:
         self._starts = {seen_file: self._starts_at(seen_file, sorted(targets)) for seen_file, targets in places.items()}
 
     def _is_cut(self, seen_file: _Seen) -> bool:
-        """Tell whether a range of the file can be read, and begins where a reader from the beginning finds a record."""
+        """Tell whether the file can be read in ranges, and a record's beginning can be found only by reading from the start."""
         reading, path = self._on(seen_file.root), seen_file.file.path
         return (
             reading.form.anchored and reading.form.divisible(reading.format, path) and not reading.files.decrypts(path)
         )
 
     def _starts_at(self, seen_file: _Seen, targets: list[int]) -> dict[int, int] | Failure:
-        """Return where a record begins at or behind each of these, and at the ends of the file; or why nobody can tell."""
+        """Return the first record at or after each of these targets, and both ends of the file; or why nobody can tell."""
         before = self._starts.get(seen_file)
         anchors = before.values() if targets and isinstance(before, dict) else []
         anchor = max((start for start in anchors if start <= targets[0]), default=0)
@@ -346,7 +348,7 @@ class _Looking:
 
 
 def _shown(path: str) -> str:
-    """Return a name for a message: quoted, and what is longer than any name by its beginning."""
+    """Return a name for a message: quoted, and cut if it is longer than any real name."""
     return repr(path) if len(path) <= _SHOWN else f"{path[:_SHOWN]!r}... ({len(path):,} characters)"
 
 
@@ -360,14 +362,14 @@ def _expected_in_place_of(storage: Storage, root: str, below: str) -> str:
 
 
 def _sight(seen_file: _Seen | Failure) -> Sight:
-    """Return what is noted of what is at a path."""
+    """Return what is noted about the file at a path."""
     if isinstance(seen_file, Exception):
         return seen_file.message
     return [seen_file.file.size, seen_file.file.modified_ns, seen_file.file.identity]
 
 
 def _check_versions(rows: list[_Row], *, tags_tell: bool) -> None:
-    """Raise `OptionError` for a row that does not say which version it means, where nothing else tells."""
+    """Raise `OptionError` for a row that does not say which version it means, if nothing else does."""
     for row in rows:
         by_tag = tags_tell and row.identity is not None
         if not by_tag and (row.size is None or row.modified is None):

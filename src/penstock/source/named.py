@@ -1,11 +1,11 @@
-"""Files that rows name: a stream of names becomes the records of these files.
+"""Files that are named by rows: a stream of names becomes the records of these files.
 
-Two stages, both of Arrow batches. The first (`source.looking`) looks at what rows name, and makes of each the splits that it stands
-for: a version of a file, cut into ranges where it is large, or the reason why there is nothing to read. The second
-(`source.splitruns`) reads splits, wherever they have been sent in between; small files are parsed together. Neither holds more than a
-few batches. Here is what both go by.
+There are two stages, both of Arrow batches. The first (`source.looking`) looks at the files that rows name, and turns each row into
+splits: a version of a file, cut into ranges if it is large, or the reason why there is nothing to read. The second (`source.splitruns`)
+reads the splits, wherever they have been sent in between; small files are parsed together. Neither holds more than a few batches. This
+module has what both stages share.
 
-A range that a row names owns the records that begin in it, as any split does: ranges that lie edge to edge give each record once.
+A range that a row names owns the records that begin in it, as any split does: adjacent ranges yield each record once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.formats.aside import Aside
     from penstock.source.read import Reading
 
-# Of the options of a source those that say how a file is read; the others say which.
+# The options of a source that say how a file is read; the others say which files are read.
 _READING = {
     "format", "followSymlinks", "splitSize", "changedFiles", "badRecords", "badFiles", "badRecordColumn",
     "metadataColumn", "decryptionKey", "basePath", "partitionColumns", "timeZone", "sessionTimeZone",
@@ -38,7 +38,7 @@ OPTIONS: tuple[Option, ...] = tuple(option for option in SOURCE if option.specia
 
 
 class NamingColumns(NamedTuple):
-    """Which columns of the rows say what, by their places."""
+    """Which columns of the rows hold what, by their positions."""
 
     path: int
     start: int | None = None
@@ -50,20 +50,20 @@ class NamingColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """How the files that rows name are read. Picklable, travels to tasks. `reading` is that of any storage; see `of`."""
+    """How the files that rows name are read. Picklable, travels to tasks. `reading` applies to any storage; see `on`."""
 
     options: Options
     reading: Reading
     base: str | None
     columns: NamingColumns
     nanoseconds: bool = False
-    passes_lines = True  # a line of a file is all of a record
+    passes_lines = True  # a line of a file is a whole record
 
     @staticmethod
     def of(given: Mapping[str, Any], schema: str, columns: NamingColumns, *, nanoseconds: bool = False) -> NamedFiles:
-        """Return it for options as the user gave them, and the schema of the files, Spark's JSON. Raises `OptionError`; touches nothing.
+        """Return the object for the user's options, and the schema of the files as Spark's JSON. Raises `OptionError`; touches nothing.
 
-        `nanoseconds`: the column of modification times has those, since 1970, and not timestamps.
+        `nanoseconds`: the column of modification times has nanoseconds since 1970, and not timestamps.
         """
         options, base = NamedFiles.checked(given)
         reading = replace(configured.reading(options, schema), again=advice.AGAIN_NAMED)
@@ -73,7 +73,7 @@ class NamedFiles:
 
     @staticmethod
     def checked(given: Mapping[str, Any]) -> tuple[Options, str | None]:
-        """Return the options of a source that the user's stand for, and `basePath`. Raises `OptionError`."""
+        """Return the options of a source for the user's options, and `basePath`. Raises `OptionError`."""
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
         written = dict(parse(OPTIONS, texts, what="read_files").given)
         base = written.pop("basePath", None)
@@ -84,7 +84,7 @@ class NamedFiles:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of what is read."""
+        """Return the columns that are read."""
         return configured.expected_schema(self.options, self.reading)
 
     @property
@@ -95,20 +95,20 @@ class NamedFiles:
 
     @property
     def tags_tell(self) -> bool:
-        """Tell whether the identity that a row may say follows from what a file holds, wherever rows lead to."""
+        """Tell whether the identity in a row follows from the contents of the file, wherever rows lead to."""
         return self.base is not None and locate(self.base)[0].tags_contents
 
     @property
     def needs_notes(self) -> bool:
-        """Tell whether a replay can find other files than a first try did, and not see it by what rows say."""
+        """Tell whether a replay could find other files than the first try, and the rows could not show it."""
         return not self.says_version or self.reading.policy.files or self.reading.policy.changes
 
     def on(self, root: str) -> Reading:
-        """Return how the files of one storage are read, or of `basePath`."""
+        """Return how the files of one storage, or of `basePath`, are read."""
         return replace(self.reading, storage=locate(root)[0], root=root)
 
     def records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of splits: behind the columns of the rows that named them, if `looking.splits` kept these.
+        """Yield the records of splits, after the columns of the rows that named them, if `looking.splits` kept these.
 
         Raises what `Reading.batches` does.
         """
@@ -126,7 +126,7 @@ class NamedFiles:
         return self._splits.rows(batches, account, aside)
 
     def text(self, batches: Iterable[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
-        """Yield their lines as `Reading.text` does."""
+        """Yield the lines of the splits as `Reading.text` does."""
         return self._splits.text(batches, aside)
 
     @property
@@ -136,18 +136,18 @@ class NamedFiles:
 
 @dataclass(frozen=True)
 class NameColumns:
-    """Which columns of the rows that name the files of an ingest say what; see `NamedFiles.of`."""
+    """Which columns of the rows that name the files of an ingest hold what; see `NamedFiles.of`."""
 
     columns: NamingColumns
     nanoseconds: bool = False
 
     def files(self, options: Options, reading: Reading) -> NamedFiles:
-        """Return how the files are read that rows name below the `path` of a source; `reading` is how that is read."""
+        """Return how the files that rows name below a source's `path` are read; `reading` is how the source itself is read."""
         reading = replace(reading, again=advice.AGAIN_NAMED)
         return NamedFiles(options, reading, reading.root, self.columns, self.nanoseconds)
 
     def to_json(self) -> list[Any]:
-        """Return it as a stage has it."""
+        """Return the form in which a stage holds it."""
         return [list(self.columns), self.nanoseconds]
 
     @staticmethod

@@ -1,20 +1,20 @@
-"""The schema that a stream reads by, noted beside its checkpoint: the same after every restart, and no other one by accident.
+"""The schema that a stream reads by, noted beside its checkpoint: the same after every restart, and never changed by accident.
 
-Failures, and the rules that answer them:
+The failures, and the rules that prevent them:
 
-1. A stream infers its schema, and dies before its first batch, or in it. Files come, with other values. It is started again, infers
-   another schema, and the batch that Spark replays has other columns. Rule: what was inferred is put durably before anything is read
-   by it (`put_if_absent`), and whoever finds a note infers nothing.
-2. Two drivers are started at once. Rule: the put decides, and whoever comes second reads by what the first put.
-3. A schema has a slip, is noted, and the first batch fails over it. The one that has it mended would be refused as another one. Rule: a
-   note has the batch that was to be the next, and binds nobody before a batch was committed by it.
-4. A stream is started again with another schema, by intent or by a slip. Columns that are missing now would be missing in the output
-   from here on, unsaid. Rule: with each start the schema is compared with the last one that binds. More columns and wider types are noted
-   as the next version, and told; a column less or another type is `SchemaChanged`, before anything has moved.
+1. A stream infers its schema, and dies before its first batch, or in it. More files arrive, with other values. It is started again,
+   infers another schema, and the batch that Spark replays has other columns. Rule: an inferred schema is written durably before
+   anything is read by it (`put_if_absent`), and a stream that finds a note infers nothing.
+2. Two drivers are started at the same time. Rule: the put decides, and the second driver reads by the schema that the first one put.
+3. A schema has a mistake, is noted, and the first batch fails because of it. The corrected schema would be refused because it differs.
+   Rule: a note has the number of the batch that was to be next, and binds nobody until a batch was committed by it.
+4. A stream is started again with another schema, on purpose or by mistake. Columns that are missing now would be missing in the output
+   from then on, without a word. Rule: at each start the schema is compared with the last one that binds. More columns and wider types
+   are noted as the next version, and reported; a missing column or another type is `SchemaChanged`, before anything has moved.
 
-A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum
-as in `query.records`: `schema` (Spark's JSON), `batch` (the next one when it was noted), `inferred`,
-`changes` (what is told of it), `time_ns`. SchemaNotes are few and stay.
+A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum as
+in `query.records`: `schema` (Spark's JSON), `batch` (the next one when it was noted), `inferred`, `changes` (what is reported of it),
+`time_ns`. Notes are few and are never deleted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NAME = re.compile(r"schema-(\d{12})\.json")
 
 @dataclass(frozen=True)
 class SchemaNote:
-    """One version of a schema, as Spark's JSON; `batch` is the first one that may be read by it.
+    """One version of a schema, as Spark's JSON; `batch` is the first batch that may be read by it.
 
-    `changes` is what is told of it against the last version by which a batch was committed.
+    `changes` are the reported differences from the last version by which a batch was committed.
     """
 
     version: int
@@ -56,14 +56,14 @@ class SchemaNote:
 
 
 class SchemaNotes:
-    """The notes of one stream, in a directory of its own beside its checkpoint."""
+    """The notes of one stream, in a directory that belongs to it alone, beside its checkpoint."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
 
     def all(self) -> list[SchemaNote]:
-        """Return what was noted, the first first. `DamagedState` if that is not what was put."""
+        """Return all notes, the first one first. `DamagedState` if a note is not as it was put."""
         try:
             names = list(self._storage.names(self._directory))
         except NotThere:
@@ -72,19 +72,19 @@ class SchemaNotes:
         return [self._read(version) for version in versions]
 
     def bound(self, committed: int) -> list[SchemaNote]:
-        """Return the notes by which a batch was committed; `committed` is the last one that was, -1 for none."""
+        """Return the notes by which a batch was committed; `committed` is the last committed batch, -1 for none."""
         notes = self.all()
         ends = [later.batch - 1 for later in notes[1:]] + [committed]
         return [note for note, end in zip(notes, ends, strict=False) if note.batch <= min(end, committed)]
 
     def counting(self, committed: int = -1) -> SchemaNote | None:
-        """Return the schema that `infer` takes: the last one that a batch was committed by, else one that was inferred; else `None`."""
+        """Return the schema that `infer` takes: the last one with a committed batch, otherwise the last inferred one, otherwise `None`."""
         bound = self.bound(committed)
         inferred = [note for note in self.all() if note.inferred]
         return bound[-1] if bound else inferred[-1] if inferred else None
 
     def first(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
-        """SchemaNote a schema that was inferred, if none counts; return the one that does then."""
+        """Note a schema that was inferred, if no schema counts yet; return the one that counts then."""
         counting = self.counting(committed)
         if counting is not None:
             return counting
@@ -93,9 +93,9 @@ class SchemaNotes:
         return self._read(version)
 
     def go_on(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
-        """SchemaNote the schema that a stream is started with, unless it was noted last; return the note.
+        """Note the schema that a stream is started with, unless it was noted last; return the note.
 
-        Raises `SchemaChanged` for one that a stream does not go on with.
+        Raises `SchemaChanged` for a schema with which the stream cannot go on.
         """
         changes = self.changes(schema, committed)
         notes = self.all()
@@ -107,7 +107,7 @@ class SchemaNotes:
         return put if put.schema == schema else self.go_on(schema, committed, time_ns)
 
     def changes(self, schema: str, committed: int) -> SchemaChanges:
-        """Return what a schema changes of the last one that counts; `SchemaChanged` if a stream does not go on with that."""
+        """Return the changes against the last schema that binds; `SchemaChanged` if the stream cannot go on with them."""
         bound = self.bound(committed)
         changes = SchemaChanges.between(bound[-1].fields, json.loads(schema)["fields"]) if bound else SchemaChanges()
         if changes.refused:
@@ -128,7 +128,7 @@ class SchemaNotes:
             "time_ns": time_ns,
         }
         self._storage.make_directory(self._directory)
-        with suppress(AlreadyThere):  # by another driver, which was first, or by this one, whose reply was lost
+        with suppress(AlreadyThere):  # put by another driver, which was first, or by this one, whose reply was lost
             self._storage.put_if_absent(self._path(note.version), signed({"version": note.version, **record}))
 
     def _read(self, version: int) -> SchemaNote:

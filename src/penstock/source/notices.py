@@ -1,4 +1,4 @@
-"""What a source says of files that it does not read: each once in the life of a planner, never silence."""
+"""Reports about files that are not read: each once in the life of a planner, so that no file is left out silently."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _silence = logging.getLogger("penstock.silence")
 _silence.disabled = True
 _NAMES_SHOWN = 5
 _LOG = "_spark_metadata"
-FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; what lies further ahead is told
+FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; files further ahead are reported
 
 LATE = (
     "appeared further behind the cursor than lateness; `penstock late SRC DST` lists them, and --accept has them read; or touch "
     "them to have them read as new; unless they were read before and were only away"
 )
 UNSURE = (
-    "appeared behind the cursor, or were read and were away or touched: which, cannot be told; look for them in the output "
+    "appeared behind the cursor, or were read and were away or touched: nobody can tell which; look for them in the output "
     "(`penstock verify DST --source SRC` for an ingest), have those that are missing read (`penstock late SRC DST --accept`, or "
     "touch them), and run once with tooLate=report"
 )
 
 
-_NOTHING = "\0"  # no path: that nothing is there was told
+_NOTHING = "\0"  # not a path: stands for the report that nothing is there
 
 
 class Notices:
-    """The words of one planner; `root` is the path of the source as it is told to users. `quiet`: nothing is logged."""
+    """The reports of one planner; `root` is the path of the source as users see it. With `quiet`, nothing is logged."""
 
     def __init__(self, root: str, options: Options, *, quiet: bool = False) -> None:
         self._root = root
         self._options = options
-        self._told: set[str] = set()  # paths
+        self._told: set[str] = set()  # paths that were reported
         self._log = _silence if quiet else _log
 
     def not_read(self, files: Sequence[FileVersion], why: str) -> None:
-        """Report files that count as read and were not, `LATE` or `UNSURE`; `FileTooLate` where the option says so."""
+        """Report files that count as read and were not, `LATE` or `UNSURE`; `FileTooLate` if the option says so."""
         if not files:
             return
         paths = [file.path or self._root for file in files]
@@ -62,20 +62,20 @@ class Notices:
         self._log.warning(msg)
 
     def undated(self, files: Sequence[FileVersion]) -> None:
-        """Tell how many files count as read of which nobody can say whether they came while no query ran."""
+        """Report how many files count as read although nobody can say whether they came while no query ran."""
         if files:
             self._log.warning(
-                "%d files lie further behind the cursor than lateness, and whether any of them came while no query ran cannot "
-                "be told: more came or went than the offset can tell apart, and the storage does not say when; all count as read",
+                "%d files lie further behind the cursor than lateness, and nobody can tell whether any of them came while no "
+                "query ran: more came or went than the offset can distinguish, and the storage does not say when; all count as read",
                 len(files),
             )
 
     def left_out(self, scan: Scan) -> None:
-        """Tell of directories and links that the last listing met and did not enter, of paths that lead to nothing, and of a log."""
+        """Report directories and links that the last listing did not enter, paths that lead to nothing, and a log of Spark's file sink."""
         self.log_of_spark(scan)
         if scan.selected and not scan.has_files() and self._untold({_NOTHING}):
             self._log.warning(
-                "nothing is read of %r: no file there is one that path, paths and the times of files choose", self._root
+                "nothing is read of %r: no file there matches path, paths and the times of files", self._root
             )
         inside = self._untold(scan.passed_over)
         if inside:
@@ -96,7 +96,7 @@ class Notices:
             )
 
     def log_of_spark(self, scan: Scan) -> None:
-        """Tell that what is read is an output of Spark's own file sink, of whose files not all need count."""
+        """Report that the input is an output of Spark's own file sink, in which not all files need to count."""
         if scan.has_name(_LOG) and self._untold({_LOG}):
             self._log.warning(
                 "%r has a %s, the log of Spark's own file sink, which is not asked here: files that it does not list, such as those that a "
@@ -107,7 +107,7 @@ class Notices:
             )
 
     def in_the_future(self, held: Mapping[str, FileVersion], now_ns: int) -> None:
-        """Tell of files, by path, whose time has not come yet."""
+        """Report files, by path, whose time has not come yet."""
         ahead = [
             path for path, file in held.items() if file.modified_ns > now_ns + FUTURE_NS and path not in self._told
         ]
@@ -116,7 +116,7 @@ class Notices:
             self._log.warning("%d files lie in the future and wait for their time: %s", len(ahead), _shown(ahead))
 
     def _untold(self, paths: set[str]) -> list[str]:
-        """Return, sorted, those of the paths that were not told before; from now on they were."""
+        """Return, sorted, the paths that were not reported before, and mark them as reported."""
         untold = sorted(paths - self._told)
         self._told.update(untold)
         return untold

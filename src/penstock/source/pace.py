@@ -1,15 +1,15 @@
-"""When a source looks at its directory: not before `initialDelay`, not more often than `sleepTime`, and not where there is none.
+"""When a source lists its directory: not before `initialDelay`, not more often than `sleepTime`, and not while there is none.
 
-A directory that is not there fails the query, at its start and later (`strictMode=true`): a wrong name is told, not waited for. With
-`strictMode=false` it is waited for, at the start and whenever it goes away, a mount that passes by for example: nothing is read,
-nothing that is known is forgotten, and what was read before is not read again when it is back. What is in the directory is as
-before listed wholly or not at all; a directory below it that cannot be listed is an error either way.
+With `strictMode=true`, a directory that is not there fails the query, at its start and later: a wrong name is reported, not waited for.
+With `strictMode=false` the query waits for it, at the start and whenever it disappears, for example with a mount: nothing is read,
+nothing that is known is forgotten, and what was read before is not read again when the directory is back. What is in the directory is
+listed wholly or not at all, as before; a directory below it that cannot be listed is an error in either mode.
 
-Where a trigger asks as often as it can and there is nothing, looks are put off by a hundredth of the silence, 0.1 s at most: each costs
-Spark and us half a millisecond, and eighty a second are a twentieth of a core for nothing.
+If a trigger asks as often as it can and there is nothing new, looks are delayed by a hundredth of the time without news, by 0.1 s at
+most. Each look costs Spark and us half a millisecond, and eighty a second are a twentieth of a core for nothing.
 
-A run of what is there (AvailableNow, Once) waits for `initialDelay`, since it does not come again, and looks once: `sleepTime` is
-nothing to it. A source of which nobody asks, between two triggers, does not look, whatever these say.
+A run of what is there (AvailableNow, Once) waits for `initialDelay`, because it does not come again, and looks once: `sleepTime` does
+not apply to it. Between two triggers a source does not look at all, whatever these options say.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APART_SECONDS_MAX = 0.1
 
 
 class ScanPace:
-    """The pace of one planner, from when that was made. Not shared between threads."""
+    """The pace of one planner, which begins when the object is made. Not shared between threads."""
 
     def __init__(self, storage: Storage, root: str, options: Options) -> None:
         self._storage = storage
@@ -54,7 +54,7 @@ class ScanPace:
         return self.is_missing()
 
     def is_missing(self) -> bool:
-        """Tell whether the directory is waited for; told once, and again when it is there."""
+        """Tell whether the source waits for its directory; logged once, and again when the directory is there."""
         if self._strict:
             return False
         missing = entry_at(self._storage, self._root) is None
@@ -65,7 +65,7 @@ class ScanPace:
         return missing
 
     def is_due(self) -> bool:
-        """Tell whether the directory is listed again, and note that it is."""
+        """Tell whether the directory is to be listed again; if so, note that it is listed now."""
         now = clock.monotonic()
         if self._sleep_seconds and self._listed_at is not None and now < self._listed_at + self._sleep_seconds:
             return False
@@ -74,7 +74,7 @@ class ScanPace:
 
 
 class Silence:
-    """Keeps looks of one source apart while they find nothing. Not shared between threads."""
+    """Spaces out the looks of one source while they find nothing. Not shared between threads."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -88,7 +88,7 @@ class Silence:
             clock.sleep(max(self._looked_at + apart - now, 0))
 
     def looked(self, *, found: bool) -> None:
-        """Take in whether a look has found something to read."""
+        """Note whether a look has found something to read."""
         self._looked_at = clock.monotonic()
         if found:
             self._since = None

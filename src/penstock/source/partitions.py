@@ -1,13 +1,14 @@
 """Columns whose values are in the names of directories: `dt=2026-01-01/country=de/a.json`, as Hive and Spark write them.
 
-A directory `k=v` below the source's path is a column of its files if the schema has a column `k` (by its name, or else by its
-name in another case): the value is that of the directory, whatever is in the file, and the file need not have the column. A
-directory that names no column of the schema is a directory. What is in a name is written as Hive does: `%XX` stands for an
-ASCII character, and `__HIVE_DEFAULT_PARTITION__` for null. Other engines (pyarrow, DuckDB, polars) write all that is not ASCII as the
-bytes of UTF-8 in this way, too; Hive and Spark never do, so what is UTF-8 is meant so. A value is of the type that the schema has, read
-as CSV's fields are; one that is none of it is an error, not null.
+A directory `k=v` below the source's path is a column of its files if the schema has a column `k` (by its name, or else by its name in
+another case): the value is that of the directory, whatever is in the file, and the file need not have the column. A directory that does
+not name a column of the schema is an ordinary directory. Names are escaped as in Hive: `%XX` stands for an ASCII character, and
+`__HIVE_DEFAULT_PARTITION__` for null. Other engines (pyarrow, DuckDB, polars) also escape the UTF-8 bytes of all non-ASCII characters
+in this way. Hive and Spark never do, so escapes that form valid UTF-8 are decoded as UTF-8. A value has the type of the schema, and is
+parsed as CSV's fields are; a value that does not have that type is an error, not null.
 
-A task reads the files of one directory after those of another, so that files of one are parsed together however they came.
+A task reads the files of one directory after those of another, so that files of one directory are parsed together in whatever order
+they came.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ Values = tuple[tuple[str, str | None], ...]
 def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
     """Yield the records of the splits, directory by directory, with the columns that these name.
 
-    Raises what `Reading.batches` does, and `BadFile` for a value that is none of its column's type, or missing, unless bad files are
-    set aside: then those of that directory are.
+    Raises what `Reading.batches` does, and `BadFile` for a value that does not have its column's type or is missing, unless bad files
+    are set aside: then all files of that directory are.
     """
     groups: dict[str, list[Split]] = {}
     for split in splits:
@@ -64,13 +65,13 @@ def batches(reading: Reading, splits: Iterable[Split], account: Account) -> Iter
 
 
 def _columns(reading: Reading, values: Values, place: str) -> dict[str, pa.Scalar]:
-    """Return what a directory names, as values of their columns; `BadFile` if one is none of its type."""
+    """Return what a directory names, as values of their columns; `BadFile` if one does not have its type."""
     schema, zone = reading.format.schema, reading.format.zone
     try:
         return {name: _scalar(text, schema.field(name), zone) for name, text in values}
     except MalformedError as error:
         otherwise = "set partitionColumns=none and recursiveFileLookup=true to have it taken for a name like others"
-        # The column would be missing then.
+        # With partitionColumns=none the column would be missing.
         if not all(schema.field(name).nullable for name, _ in values):
             otherwise = "leave NOT NULL out of the schema, and " + otherwise
         msg = f"{place!r} names no {error}; rename the directory, or {otherwise}, {advice.AGAIN}"
@@ -78,7 +79,7 @@ def _columns(reading: Reading, values: Values, place: str) -> dict[str, pa.Scala
 
 
 def _values(folder: str, schema: pa.Schema, kept: frozenset[str]) -> Values:
-    """Return the columns of the schema that a path names, with the text of their values; the innermost counts, none that is `kept`."""
+    """Return the schema's columns that a path names, with their values as text; the innermost directory counts; none that is `kept`."""
     names = {name.lower(): name for name in reversed(schema.names)} | {name: name for name in schema.names}
     values: dict[str, str | None] = {}
     for key, text in named(folder):
@@ -100,7 +101,7 @@ def _unescaped(text: str) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    """Return what escapes side by side stand for: text in UTF-8, or, as Spark has it, a character for each."""
+    """Return what adjacent escapes stand for: text in UTF-8, otherwise, as in Spark, one character for each."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -128,7 +129,7 @@ def _scalar(text: str | None, field: pa.Field, zone: str) -> pa.Scalar:
 
 
 def _without(reading: Reading, values: Values) -> Reading:
-    """Return how files of a directory are read: without the columns that it names."""
+    """Return how files of a directory are read: without the columns that the directory names."""
     named = {name for name, _ in values}
     schema = pa.schema([field for field in reading.format.schema if field.name not in named])
     columns = tuple(name for name in reading.columns if name not in named)
@@ -136,7 +137,7 @@ def _without(reading: Reading, values: Values) -> Reading:
 
 
 def _check_complete(inner: Reading, place: str) -> None:
-    """Raise unless what no directory names can be in the files."""
+    """Raise an error unless the columns that no directory names can be in the files."""
     names = inner.format.schema.names
     if not names:
         msg = (

@@ -1,7 +1,7 @@
 """Pieces of files: bytes of whole records, and where they come from.
 
-Small files are joined into pieces of about `BLOCK_BYTES` before they are parsed: one parser call a file would cost a hundred times
-its contents. A record that cannot be parsed is reported by its own file and byte offset all the same.
+Small files are joined into pieces of about `BLOCK_BYTES` before they are parsed: one parser call for each file would cost a hundred
+times what its contents cost. A record that cannot be parsed is still reported with its own file and byte offset.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class PieceOrigin(NamedTuple):
-    """What part of a piece came from: the part begins at `place` of the piece and at `offset` of what the file holds.
+    """Where a part of a piece came from: the part begins at `place` in the piece and at `offset` in the contents of the file.
 
-    `raw` is what the file has there, if the piece has it in another encoding.
+    `raw` are the bytes in the file, if the piece has them in another encoding.
     """
 
     place: int
@@ -38,9 +38,9 @@ class PieceOrigin(NamedTuple):
     raw: bytes | None
 
     def in_file(self, starts: npt.NDArray[np.int64], text: bytes, fmt: ReadFormat) -> npt.NDArray[np.int64]:
-        """Return where in the file the records begin that begin at `starts` of `text`, all that came from here.
+        """Return where in the file the records begin that begin at `starts` of `text`, all of which came from this origin.
 
-        Decoding changes lengths; which line is which stays.
+        Decoding changes lengths, but not which line is which.
         """
         if self.raw is None:
             return starts + self.offset
@@ -48,7 +48,7 @@ class PieceOrigin(NamedTuple):
         return record_starts(self.raw, sep=separator(fmt, self.charset), unit=self.charset.unit)[lines] + self.offset
 
     def raw_records(self, starts: npt.NDArray[np.int64], fmt: ReadFormat) -> list[bytes]:
-        """Return the records that begin at `starts` of what the file has, without what ends them."""
+        """Return the records that begin at `starts` in the bytes of the file, without their line ends."""
         raw, sep, unit = self.raw or b"", separator(fmt, self.charset), self.charset.unit
         every = record_starts(raw, sep=sep, unit=unit)
         ends = np.append(value_ends(raw, every, sep=sep, unit=unit), 0)
@@ -57,11 +57,11 @@ class PieceOrigin(NamedTuple):
 
 @dataclass
 class FilePiece:
-    """Bytes of whole records, and where they come from, in order. Of a header alone there are none."""
+    """Bytes of whole records, and where they come from, in order. A header alone has no bytes."""
 
     data: bytes
     origins: list[PieceOrigin]
-    columns: tuple[str, ...] | None = None  # what the header of a csv file says
+    columns: tuple[str, ...] | None = None  # the names in the header of a csv file
 
     def origin_of(self, at: int) -> PieceOrigin:
         """Return where the byte at `at` comes from."""
@@ -73,7 +73,7 @@ class FilePiece:
         return self.data[origin.place : min(later, default=len(self.data))]
 
     def owners(self, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return of which origin each record is, by where it begins."""
+        """Return the index of the origin of each record, by where the record begins."""
         places = np.array([origin.place for origin in self.origins])
         return np.searchsorted(places, starts, side="right") - 1
 
@@ -81,8 +81,8 @@ class FilePiece:
 def joined(pieces: Iterable[FilePiece], sep: bytes | None) -> Iterator[FilePiece]:
     """Join small pieces to blocks of about `BLOCK_BYTES`; a last line without an end is given one.
 
-    Pieces that would grow together are kept apart: CR before LF, and any where lines end in more than one byte. So are
-    those of other columns. What is a header alone is passed on.
+    Pieces whose joined ends would form other records are kept apart: CR before LF, and all pieces if lines end in more than one byte.
+    So are pieces with other columns. A header alone is passed on.
     """
     data: list[bytes] = []
     origins: list[PieceOrigin] = []
@@ -109,21 +109,21 @@ def joined(pieces: Iterable[FilePiece], sep: bytes | None) -> Iterator[FilePiece
 
 
 def grow_together(left: bytes, right: bytes, sep: bytes | None) -> bool:
-    """Tell whether the end of a piece and the beginning of the next one would be other records, side by side."""
+    """Tell whether joining the end of a piece to the beginning of the next one would form other records."""
     if sep is not None:
         return len(sep) > 1
     return left.endswith(b"\r") and right.startswith(b"\n")
 
 
 def ended(data: bytes, sep: bytes | None) -> bytes:
-    """Return lines, the last of which ends as the others do; with a separator of several bytes, as they are."""
+    """Return lines of which the last ends as the others do; with a separator of several bytes, return them unchanged."""
     if sep is None:
         return data if data.endswith((b"\n", b"\r")) else data + b"\n"
     return data if len(sep) > 1 or data.endswith(sep) else data + sep
 
 
 def without_end(record: bytes, sep: bytes | None) -> bytes:
-    """Return a record without what ends it."""
+    """Return a record without its line end."""
     if sep is not None:
         return record.removesuffix(sep)
     return record[:-2] if record.endswith(b"\r\n") else record[:-1] if record.endswith((b"\n", b"\r")) else record

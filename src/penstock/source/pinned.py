@@ -1,25 +1,27 @@
-"""What a batch first found at each path that its rows name: notes, so that a replay reads the same bytes or fails by name.
+"""Notes of what a batch first found at each path that its rows name, so that a replay reads the same bytes or fails with a clear error.
 
-A row that names a file need not say which version of it is meant, and no plan does: the stream is somebody else's. The failure
-this answers:
+A row that names a file need not say which version of it is meant, and there is no plan that says it, because the stream belongs to
+another source. The failure that this prevents:
 
-  1. A task looks at `a.json`, and its records are read; the driver dies before the batch is committed.
-  2. `a.json` is rewritten, or one comes that was missing and was set aside.
-  3. The replay looks again, and reads other rows under the same batch id.
+1. A task looks at `a.json`, and its records are read; the driver dies before the batch is committed.
+2. `a.json` is rewritten, or a file appears that was missing and was set aside.
+3. The replay looks again, and reads other rows under the same batch id.
 
-Rule: what is found is noted, durably, before any byte of it is read; what is noted counts, whoever looks again. A note is put once,
+Rule: what is found is noted, durably, before any byte of it is read; the note counts for everyone who looks again. A note is put once,
 for the paths of one chunk of rows, under a name that follows from them::
 
     <stateLocation>/<query id>/<batch>/<run>-<partition>-<digest of the paths>
 
-Within a run of a query a partition of a batch always has the same rows, so a task that is tried again, and a copy of it, read the notes
-of their own partition. Another run may spread the same rows otherwise: it reads those of all partitions of the runs before,
-of which it keeps what it asks for. Two notes that disagree mean that the file changed within the batch: then nothing can be told.
+Within a run of a query a partition of a batch always has the same rows, so a task that is tried again, or a speculative copy of it,
+reads the notes of its own partition. Another run may distribute the same rows differently: it reads the notes of all partitions of
+earlier runs, and uses those for its own paths. Two notes that disagree mean that the file changed within the batch: then nobody can
+tell which version was read.
 
-A batch may name millions of files, in a thousand chunks: to read all notes for each chunk takes a million readings. So a task keeps, of
-each path that is noted, eight bytes of its digest and the number of the note, and reads the notes that may have one of a chunk's.
+A batch may name millions of files, in a thousand chunks: reading all notes for each chunk would take a million reads. So for each noted
+path a task keeps eight bytes of its digest and the number of its note, and reads only the notes that may have a path of the current
+chunk.
 
-A batch is never replayed once the one behind the next has begun, and its notes go then.
+A batch is never replayed once the second batch after it has begun; its notes are deleted then.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
-    # [size, modification time, identity] of a version; or why there is no file to read
+    # [size, modification time, identity] of a version; or the reason why there is no file to read
     Sight: TypeAlias = list[Any] | str
 
-_KEPT_BATCHES = 2  # this one and the one before
-_NOTES_AT_HAND = 8  # that were read last
+_KEPT_BATCHES = 2  # the current one and the one before
+_NOTES_AT_HAND = 8  # the notes that were read last
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When rows are looked at: in which partition of which batch, by which run of which query."""
+    """When rows are looked at: the query, its run, the batch and the partition."""
 
     query: str
     batch: int
@@ -61,7 +63,7 @@ class Moment:
 
 
 class Pins:
-    """The notes of one task. `place`: a storage, and a directory that is this query's own."""
+    """The notes of one task. `place`: a storage, and a directory that belongs to this query alone."""
 
     def __init__(self, place: tuple[Storage, str], moment: Moment) -> None:
         self._storage, directory = place
@@ -73,10 +75,10 @@ class Pins:
         self._note = lru_cache(_NOTES_AT_HAND)(self._read)
 
     def agreed(self, sights: Mapping[str, Sight], *, reasons: bool) -> dict[str, list[Sight]]:
-        """Return for each path what this batch first found there; what nobody found before is noted now, durably.
+        """Return for each path what this batch first found there; for new paths, note what is found now, durably.
 
-        More than one where notes disagree. `reasons`: whether a note that there was no file counts; where that fails a batch, it
-        has failed then, and looks again. Raises `DamagedState` for a note that is not as it was put.
+        A path has several sights if notes disagree. `reasons`: whether a note that there was no file counts; if a missing file fails
+        the batch, the batch has failed then, and looks again. Raises `DamagedState` for a note that is not as it was put.
         """
         agreed: dict[str, list[Sight]] = {}
         if self._noted is None:
@@ -101,7 +103,7 @@ class Pins:
                 self._storage.delete(f"{self._query}/{batch}")
 
     def _earlier(self) -> _Noted:
-        """Return what the notes have that count for the rows of this task."""
+        """Return the paths of the notes that count for the rows of this task."""
         noted = _Noted()
         for name in sorted(names_at(self._storage, self.directory)):
             is_of_this_run = name.startswith(f"{self._moment.run}-")
@@ -110,7 +112,7 @@ class Pins:
         return noted
 
     def _put(self, sights: dict[str, Sight]) -> tuple[str, dict[str, Sight]]:
-        """Note what was found; return the note's name and what it has. What a copy of this task noted before of the same paths counts."""
+        """Put a note of what was found; return its name and contents. If a copy of this task put it before, that note counts."""
         digest = xxhash.xxh3_128_hexdigest("\0".join(sorted(sights)).encode("utf-8", "surrogatepass"))
         name = f"{self._mine}{digest}"
         try:
@@ -127,14 +129,14 @@ class Pins:
 
 
 class _Noted:
-    """Which notes may have a path: by 64 bits of its digest, in sorted runs of which each is longer than the next one."""
+    """Which notes may have a path: 64 bits of its digest, in sorted runs, each of which is longer than the next one."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._runs: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]] = []
 
     def add(self, name: str, paths: Collection[str]) -> None:
-        """Take in the paths of a note."""
+        """Add the paths of a note."""
         digests, numbers = _digests(paths), np.full(len(paths), len(self._names), np.int32)
         self._names.append(name)
         while self._runs and len(self._runs[-1][0]) <= len(digests):
@@ -144,7 +146,7 @@ class _Noted:
         self._runs.append((digests[order], numbers[order]))
 
     def having(self, paths: Collection[str]) -> list[str]:
-        """Return the notes that may have one of these paths, in the order in which they were taken in."""
+        """Return the notes that may have one of these paths, in the order in which they were added."""
         wanted, chosen = np.unique(_digests(paths)), set[int]()
         for digests, numbers in self._runs:
             begins = np.searchsorted(digests, wanted)
@@ -160,7 +162,7 @@ def _digests(paths: Collection[str]) -> npt.NDArray[np.uint64]:
 
 
 def pins(place: tuple[Storage, str], moment: Moment) -> Pins:
-    """Return the notes of a task; the first partition forgets those of old batches."""
+    """Return the notes of a task; the task of the first partition deletes those of old batches."""
     notes = Pins(place, moment)
     if not moment.partition:
         notes.forget()

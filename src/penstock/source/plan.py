@@ -1,49 +1,47 @@
 """From new files to the splits of one batch, and from an offset back to the work of its tasks.
 
-A batch *is* its plan, and the plan is in the offset. The failures this answers:
+A batch *is* its plan, and the plan is in the offset. The failures that this prevents:
 
-1. The driver plans files A, B; writes the offset; dies. A file C lands. The replay lists the directory and reads
-   A, B, C: other rows under the same batch id. Rule: `partitions` reads the plan out of the end offset and never looks
-   at the directory.
-2. A file is planned, then rewritten; the replay reads other bytes. Rule: the plan holds size, time and identity of the
-   version that was planned, and a task checks them before its first and after its last byte.
-3. A listing fails half way; the cursor moves over what was not seen. Rule: `Scan.refresh` returns everything or raises.
-4. The byte limit cuts a group of files of one modification time; the next scan takes the rest for read. Rule: the cursor is
+1. The driver plans files A, B; writes the offset; dies. A file C lands. The replay lists the directory and reads A, B, C: other rows
+   under the same batch id. Rule: `partitions` reads the plan from the end offset and never looks at the directory.
+2. A file is planned, then rewritten; the replay reads other bytes. Rule: the plan holds size, time and identity of the version that was
+   planned, and a task checks them before its first and after its last byte.
+3. A listing fails half way; the cursor moves past files that were not seen. Rule: `Scan.refresh` returns everything or raises.
+4. The byte limit cuts a group of files of one modification time; the next scan takes the rest of the group as read. Rule: the cursor is
    (time, path), not time alone, and names the last file that was planned to its end.
-5. A file appears behind the cursor (renamed in, `cp -p`), or was away and is back. Rule: files that were read within `lateness`
-   of the cursor are remembered exactly (`recent`), and one that was not read is planned. A file further behind is reported.
-   Where nobody can tell, the file is reported, and neither read nor forgotten.
-6. A driver dies in the batch that holds all there is, and no batch of its run said that it was the last. An AvailableNow
-   run replays it, finds nothing else and ends; its parts stay open. Rule: such a run ends with an offset that says so, if
-   need be with an empty plan.
-7. A query starts from `latest`, finds nothing and ends. Spark keeps no offset without a batch, so the next run starts from
-   a `latest` of its own, and files that came in between are silently not read. The same happens if the first batch has a plan
-   that is planned anew (failure 9). Rule: the first batch has an empty plan, and keeps where the query starts.
-8. A query goes on from its checkpoint with another directory. Files there that lie behind the cursor were never read, but
-   are taken for read. A directory may be renamed, so this cannot be refused. Rule: the offset says which path it is of, and
-   a change of path is reported.
-9. A planned file has a bad record, or is gone. Mended, it is another version than the planned one; each start replays the
-   plan, and fails for ever. Rule: a batch that was never committed may be taken out of Spark's offset log by whoever can
-   know that (`ingestion.replan`); then this is asked for another plan behind the same start.
-10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version
-   that is not there any more. Rule: if the version that is there begins with the same bytes, as far as records were read, its rest
-   is read: the offset has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and
-   says what to do.
-11. A file is put back from a backup, with its time, and has another inode. Rule: a version is path, size and time; the inode,
-   which no backup can give back, is not part of it. (Nor could a file that is rewritten in place, with the same size and its time
-   set back, be told from the planned one before.)
-12. An AvailableNow run takes an hour, and files appear behind the cursor meanwhile. They are for the next run, which would take
-   them for seen because of when they arrived. Rule: the offset says up to which time every arrival is decided (`sure`): for
-   such a run, the time at which it drew its line; and the time never moves while files behind the cursor wait for their batch.
-13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset tells of it,
-   and nobody can learn from the checkpoint what became of it. Rule: such news is a batch of its own, with an empty plan.
-14. A file was cut over batches, and the query goes on with another separator, encoding or block size. The rest is the records that
-   begin after the cut, and by the new options other records do: those in between are silently left out, or read twice. Rule: the digest
-   of rule 10 says where the first record of the rest begins; a driver that takes up a cut file compares it, and refuses another place.
+5. A file appears before the cursor (renamed in, `cp -p`), or was away and is back. Rule: files that were read within `lateness` of the
+   cursor are remembered exactly (`recent`), and one that was not read is planned. A file that is older than `lateness` allows is
+   reported. If nobody can tell whether a file was read, it is reported, and neither read nor forgotten.
+6. A driver dies in the batch that holds all there is, and no batch of its run said that it was the last. An AvailableNow run replays
+   it, finds nothing else and ends; its parts stay open. Rule: such a run ends with an offset that says so, with an empty plan if
+   necessary.
+7. A query starts from `latest`, finds nothing and ends. Spark keeps no offset without a batch, so the next run starts from a `latest`
+   of its own, and files that came in between are silently not read. The same happens if the first batch has a plan that is planned anew
+   (failure 9). Rule: the first batch has an empty plan, and keeps where the query starts.
+8. A query continues from its checkpoint with another directory. Files there that lie before the cursor were never read, but count as
+   read. A directory may be renamed, so this cannot be refused. Rule: the offset says to which path it belongs, and a change of path is
+   reported.
+9. A planned file has a bad record, or is gone. Once it is mended, it is another version than the planned one; each start replays the
+   plan, and fails for ever. Rule: a batch that was never committed may be removed from Spark's offset log by a program that can tell
+   this (`ingestion.replan`); then the planner is asked for another plan after the same start.
+10. The same happens to a file that was cut over several batches, in its last piece. The next plan is the rest of a version that is not
+    there any more. Rule: if the present version begins with the same bytes, as far as records were read, its rest is read: the offset
+    has a digest of the first and the last `SEEN_BYTES` of these bytes. Otherwise the planner refuses, and says what to do.
+11. A file is restored from a backup, with its time, and has another inode. Rule: a version is path, size and time; the inode, which no
+    backup can restore, is not part of it. (So a file that is rewritten in place, with the same size and with its time set back, cannot
+    be told from the planned version. With the inode it could not be told either.)
+12. An AvailableNow run takes an hour, and files appear before the cursor meanwhile. They are left to the next run, which would take
+    them for seen because of their arrival times. Rule: the offset says up to which time every arrival is decided (`sure`): for such a
+    run, the time at which it drew its line; and this time never moves while files before the cursor wait for their batch.
+13. A file comes too late, or lies in the future, while there is nothing else to read. There is no batch, so no offset mentions the
+    file, and nobody can learn from the checkpoint what became of it. Rule: such news gets a batch of its own, with an empty plan.
+14. A file was cut over several batches, and the query continues with another separator, encoding or block size. The rest consists of
+    the records that begin after the cut. Under the new options these are other records, so the records in between are silently left
+    out, or read twice. Rule: the digest of rule 10 also depends on where the first record of the rest begins; a driver that resumes a
+    cut file compares the digest, and refuses another place.
 
-Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at
-again; the cursor never passes them because it only ever moves to files that are planned. A file that stays in the future
-is reported once.
+Files that changed less than `settle` ago, or lie in the future by the storage's clock, are held back and looked at again; the cursor
+never passes them because it only ever moves to files that are planned. A file that stays in the future is reported once.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ class BatchLimits:
     size: int | None
 
     def allow(self, files: int, room: int | None) -> bool:
-        """Tell whether a batch of so many files that has `room` bytes left may have another split."""
+        """Tell whether a batch that has `files` files already, and room for `room` more bytes, may have another split."""
         return (self.files is None or files < self.files) and (room is None or room > 0)
 
 
@@ -98,27 +96,27 @@ _NO_LIMITS = BatchLimits(None, None)
 
 
 def mark(options: Options) -> str:
-    """Return what an offset has of the source's paths, to be compared."""
+    """Return the hash of the source's paths in an offset, for comparison."""
     return xxhash.xxh3_64_hexdigest(where(options).mark)
 
 
 def marks(options: Options) -> dict[str, str]:
-    """Return what an offset has of the source's paths: the `mark`, and of several paths that of the directory that they lie in, `base`."""
+    """Return the fields of an offset for the source's paths: `mark`, and for several paths also that of their common directory, `base`."""
     place = where(options)
     base = {"base": xxhash.xxh3_64_hexdigest(os.fsencode(place.root))} if place.is_several else {}
     return {"root": mark(options)} | base
 
 
 def is_set_back(before: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
-    """Tell whether the batch between two offsets has its query read from the beginning again: what was read is counted anew."""
+    """Tell whether the batch between two offsets makes its query read from the beginning again, so that reads are counted anew."""
     return "read" in before and "read" in end and end["read"][0] < before["read"][0]
 
 
 @dataclass(frozen=True)
 class NotReadYet:
-    """What a source has that is not read, at one moment: too late, held back until it settles, or until its time comes.
+    """The files of a source that are not read, at one moment: too late, held back until they settle, or until their time comes.
 
-    `waiting` are the files that the next plans will have; `scan` is the listing.
+    `waiting` are the files for the next plans; `scan` is the listing.
     """
 
     late: tuple[LateFile, ...]
@@ -131,15 +129,16 @@ class NotReadYet:
 class Planner:
     """Plans the batches of one source. Lives in the driver, as long as the query; not shared between threads.
 
-    `boundary(file, anchor, target)` returns the first record start at or behind `target`, for formats that can only be
-    cut there (csv); `None` means that any byte will do. `reach(open file, size, at)` returns how far the records reach
-    that begin before a cut. `divisible(path)` tells whether a file may be cut at all. `state` is where plans go that are
-    too long for an offset, beside the checkpoint. `admit(path)` raises for a file that can never be read, before it is
-    planned: whoever moves it away can go on. `zone` is that of times that say none, `None` if nobody has said it; a plan keeps
-    the one that it was made with. A planner that is `dry` writes nothing, and logs nothing of files: its plans are for looking at.
+    `boundary(file, anchor, target)` returns the first record start at or after `target`, for formats that can be cut only there (csv);
+    `None` means that a file may be cut at any byte. `reach(open file, size, at)` returns how far the records reach that begin before a
+    cut. `divisible(path)` tells whether a file may be cut at all. `state` is the place beside the checkpoint for plans that are too
+    long for an offset. `admit(path)` raises an error for a file that can never be read, before it is planned, so that the query
+    continues once somebody has moved the file away. `zone` is the zone for times without one, `None` if nobody has set it; a plan keeps
+    the zone with which it was made. A planner that is `dry` writes nothing, and logs nothing about files: its plans are only for
+    inspection.
     """
 
-    def __init__(  # noqa: PLR0913 - what differs from source to source
+    def __init__(  # noqa: PLR0913 - these differ from source to source
         self,
         storage: Storage,
         root: str,
@@ -169,13 +168,13 @@ class Planner:
         self._bounded = False
         self._frozen = False
         self._marks = marks(options)
-        self._looked: Arrivals | None = None  # which has listed what is there, and knows nothing else yet
+        self._looked: Arrivals | None = None  # has only listed the directory so far
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
         self._looked_behind: dict[str, Any] | None = None
 
     def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
-        """Have what was read be taken away by this; return itself."""
+        """Have `cleaner` remove files that were read; return this planner."""
         self._cleaner = cleaner
         return self
 
@@ -197,19 +196,18 @@ class Planner:
         return self._offset(self._cursor, [], last=False, unkept=True)
 
     def prepare_available_now(self) -> None:
-        """Take what is there at the next `latest` as all there is."""
+        """Limit the run to the files that the next `latest` finds."""
         if self._frozen:
-            self._at = None  # what came behind the line of the run before is found by looking at everything
+            self._at = None  # files that came after the line of the last run are found by looking at everything
         self._bounded, self._frozen, self._looked_behind = True, False, None
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
 
-        A batch may have nothing to read either: the one of an AvailableNow run that says that it is the last, where no
-        batch with a plan could (failure 6), and the first one of a query that starts from `latest` (failure 7).
-        `limited=False` (Trigger.Once) plans everything in one batch. Raises `StorageError` if the listing fails,
-        `FileTooLate` by option and `FileChanged` if the rest of a file that was cut is not to be had; then nothing has
-        moved, and the next call begins from the offset alone.
+        A batch may have nothing to read, too: the last batch of an AvailableNow run, if no batch with a plan could say that it is the
+        last (failure 6), and the first batch of a query that starts from `latest` (failure 7). `limited=False` (Trigger.Once) plans
+        everything in one batch. Raises `StorageError` if the listing fails, `FileTooLate` by option and `FileChanged` if the rest of a
+        file that was cut cannot be read any more; then nothing has moved, and the next call begins from the offset alone.
         """
         if not self.look(start, limited=limited):
             return start
@@ -225,15 +223,16 @@ class Planner:
         return self._at
 
     def look(self, start: dict[str, Any], *, limited: bool = True) -> bool:
-        """Take in what is there behind `start`; tell whether there is a directory to look at now.
+        """Take in which files are there after `start`; return whether there is a directory to look at now.
 
-        The first half of `latest`, which does it unless that was just done. Raises what that does.
+        This is the first half of `latest`, which calls it unless it was just called. Raises what `latest` does.
         """
         if self._looked_behind is start:
             return True
         at, self._at = self._at, None
         self._looked_behind = None
-        self._reader = start.get("reader", start.get("sum", ""))  # one that does not clean, or did not, has none
+        # An offset of a source that does not clean, or did not clean then, has none.
+        self._reader = start.get("reader", start.get("sum", ""))
         self.clean(start)
         if not self._look(start, at, bounded=self._bounded or not limited):
             return False
@@ -245,7 +244,7 @@ class Planner:
         return self._arrivals.backlog.waiting()
 
     def _look(self, start: dict[str, Any], at: dict[str, Any] | None, *, bounded: bool) -> bool:
-        """Take in what is there, behind `start` or, if that is `at`, as known; tell whether there is a directory to look at now."""
+        """Look for files after `start`, from what is known if `start` is `at`; return whether there is a directory to look at now."""
         if self._pace.is_closed(bounded=bounded):
             self._at = at
             return False
@@ -256,11 +255,11 @@ class Planner:
         except NotThere:
             if not self._pace.is_missing():
                 raise
-            return False  # since just now; what was listed of it is found again
+            return False  # it disappeared just now; its files are found again later
         return True
 
     def _is_owed(self, start: dict[str, Any]) -> bool:
-        """Tell whether a batch behind `start` has something to say though it has nothing to read (failures 6, 7 and 13)."""
+        """Tell whether a batch after `start` has something to say although it has nothing to read (failures 6, 7 and 13)."""
         if start.get("unkept") or self._arrivals.has_news(start, final=self._frozen):
             return True
         return self._bounded and bool(start.get("plan")) and not start.get("last")
@@ -273,9 +272,9 @@ class Planner:
 
     @staticmethod
     def zone(end: dict[str, Any]) -> str | None:
-        """Return the zone of times that say none in the batch that ends at `end`; `None` if nobody had said it.
+        """Return the zone for times without one in the batch that ends at `end`; `None` if nobody had set it.
 
-        What was planned before plans had a zone was read in UTC.
+        Plans made by versions that kept no zone were read in UTC.
         """
         check(end)
         zone: str | None = end.get("zone", UTC)
@@ -284,7 +283,7 @@ class Planner:
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
         if self._cleaner is not None and "reader" in end:
-            self._cleaner.register(end["reader"])  # by now Spark has the offset, and the name with it
+            self._cleaner.register(end["reader"])  # by now Spark has the offset, and the reader's name in it
         splits = self.splits(end)
         total = sum(weight(split) for split in splits)
         count = self._options["tasks"]
@@ -292,18 +291,18 @@ class Planner:
         return list(self._dividing.tasks(splits, target))
 
     def committed(self, end: dict[str, Any]) -> None:
-        """Forget side records that no replay can ask for; called when the batch that ends at `end` is done."""
+        """Delete side records that no replay can ask for; called when the batch that ends at `end` is done."""
         check(end)
         forms = (end, self._at or {})
         lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
         self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
     def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
-        """Take away the files that the batch which ends at `done` has read to their ends, if that was asked for.
+        """Remove the files that the batch that ends at `done` has read to their ends, if the source cleans.
 
-        Called when the batch is committed wherever it is written to: before another one is planned behind it, and when another one
-        behind it is replayed, that ends at `behind`. If that sets the query back (`is_set_back`), what was read stays, to be read again.
-        Raises `StorageError` if what could not be taken away cannot be noted either.
+        Called when the batch is committed wherever it is written to: before another batch is planned after it, and when the next batch,
+        which ends at `behind`, is replayed. If that batch sets the query back (`is_set_back`), files that were read stay, to be read
+        again. Raises `StorageError` if files that could not be removed cannot be noted either.
         """
         if self._cleaner is None:
             return
@@ -313,7 +312,7 @@ class Planner:
             self._cleaner.forget(reader)
             return
         read: list[FileVersion] = []
-        with suppress(DamagedState):  # its plan lay beside the offset, and is forgotten: it was cleaned before
+        with suppress(DamagedState):  # its plan lay beside the offset, and is deleted: its files were cleaned before
             read = [split.file for split in self.splits(done) if split.end == split.file.size]
         self._cleaner.clean(reader, read, done["sum"])
 
@@ -332,13 +331,13 @@ class Planner:
         return summed(form)
 
     def beginning(self, split: Split, room: int) -> Split:
-        """Return the beginning of a split, of at most so many bytes unless it cannot be cut smaller."""
+        """Return the beginning of a split, of at most `room` bytes unless it cannot be cut smaller."""
         return split._replace(end=min(self._dividing.end(split.file, split.start, room), split.end))
 
     def is_ahead(self, start: dict[str, Any]) -> bool:
-        """Tell whether there is something to read behind the offset `start`. Of a planner that is asked nothing else than `latest` then.
+        """Tell whether there is something to read after the offset `start`. After this call only `latest` may be called.
 
-        True at once where a newer file is there: what else is to be read is for a planner that has the batch.
+        True at once if a newer file is there; then it is left to a planner of the whole batch to find out what else there is to read.
         """
         cursor, looked = Cursor.from_json(start), self._new_arrivals()
         if cursor.order is not None and looked.is_ahead(cursor):
@@ -347,7 +346,7 @@ class Planner:
         return self.latest(start) != start
 
     def standing(self, start: dict[str, Any] | None = None) -> NotReadYet:
-        """Return what is not read behind the offset `start`, by the listing of now; `None`: as of the last `latest`. Plans nothing."""
+        """Return what is not read after the offset `start`, by a new listing; `None`: as of the last `latest`. Plans nothing."""
         if start is not None:
             self._at = None
             self._resume(start)
@@ -366,7 +365,7 @@ class Planner:
         return Arrivals(self._storage, self._root, self._options, quiet=self._dry)
 
     def _resume(self, start: dict[str, Any]) -> None:
-        """Take up from an offset, of this process or of one that died."""
+        """Resume from an offset, of this process or of one that died."""
         self._reset(Cursor.from_json(start))
         if start.get("root", self._marks["root"]) != self._marks["root"]:
             _log.warning(
@@ -379,7 +378,7 @@ class Planner:
         self._arrivals.look_back(start, self._cursor, LateFiles.recalled(start, self._side.load))
 
     def _refresh(self) -> None:
-        """Take in what is new; an AvailableNow run draws its line: what is there now, and what settles soon, counts."""
+        """Take in new files. An AvailableNow run draws its line here: it reads what is there now, and what settles soon."""
         if self._frozen:
             self._arrivals.refresh_behind_line(self._cursor)
         elif self._bounded:
@@ -391,7 +390,7 @@ class Planner:
         self._go_on_with_cut()
 
     def _go_on_with_cut(self) -> None:
-        """Let the rest of a file that was cut be that of the version that is there (failure 10), once it stands still."""
+        """Continue a file that was cut with the version that is there now (failure 10), once that version stands still."""
         self._cut_waits = False
         cut = self._cursor.cut
         if cut is None:
@@ -411,8 +410,9 @@ class Planner:
         except FileChanged:
             if self._options["changedFiles"] == "fail":
                 raise
-            return  # the rest is planned as it was: whoever reads it finds out, and sets it aside
-        _log.warning("%s; it has changed behind them, and is read on from there", begun)
+            # The rest of the old version is planned: the task that reads it notices the change, and sets it aside.
+            return
+        _log.warning("%s; it has changed after them, and reading continues from there", begun)
         self._arrivals.replaced(cut)
         self._cursor = replace(self._cursor, cut=now)
 
@@ -428,7 +428,7 @@ class Planner:
         return splits
 
     def _taken(self, limits: BatchLimits) -> list[Split]:
-        """Return the splits of one batch, and move the cursor behind them."""
+        """Return the splits of one batch, and move the cursor past them."""
         splits: list[Split] = []
         room = limits.size
         while limits.allow(len(splits), room):
@@ -442,7 +442,7 @@ class Planner:
         return splits
 
     def _whole(self, count: int | None, room: int | None) -> list[Split]:
-        """Return splits of the next files that have room in a batch as they are, at most `count`, all of each."""
+        """Return splits of the next files that fit into a batch whole, at most `count`."""
         if self._cursor.cut is not None:
             return []
         files = self._arrivals.backlog.next(count, room)
@@ -453,7 +453,7 @@ class Planner:
         return [Split(file, 0, file.size) for file in files]
 
     def _next(self, room: int | None, *, first: bool) -> list[Split]:
-        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller; nothing if there is none."""
+        """Return the next split, of at most `room` bytes unless it is the `first` and cannot be cut smaller; empty if there is none."""
         file = self._next_file()
         if file is None:
             return []
@@ -468,7 +468,7 @@ class Planner:
         return [Split(file, start, end)]
 
     def _next_file(self) -> FileVersion | None:
-        """Return the file that is read next: the one that was cut before all others, even where it has to be waited for."""
+        """Return the file that is read next: a cut file comes before all others, even if it has to be waited for."""
         if self._cursor.cut is None:
             return self._arrivals.backlog.first()
         return None if self._cut_waits else self._cursor.cut

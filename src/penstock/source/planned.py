@@ -1,7 +1,7 @@
-"""Files as they were planned: named, opened, compared with what was planned, and decrypted.
+"""Files as they were planned: finds, opens, checks and decrypts them.
 
-Each file is compared with the version that was planned (its size and modification time) before its first byte is read and after
-its last: whoever reads has that version, or `FileChanged`.
+Each file is compared with the version that was planned (its size and modification time) before its first byte is read and after its
+last: a reader gets exactly that version, or `FileChanged`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OTHERS = (*NOT_PLAIN, EXTENSION)
 
 
 def is_plain(path: str) -> bool:
-    """Tell whether a name says that its file is neither compressed, nor an archive, nor encrypted."""
+    """Tell whether, by its name, a file is neither compressed, nor an archive, nor encrypted."""
     return not path.lower().endswith(_OTHERS)
 
 
 class Contents(NamedTuple):
-    """What is in a file: its bytes, their number, and how they are compressed; `decrypted`: they are other ones than the file has."""
+    """The contents of a file: its bytes, their number, and their compression; `decrypted`: the bytes are not those of the file itself."""
 
     file: ReadableFile
     size: int
@@ -46,7 +46,7 @@ class Contents(NamedTuple):
 
     @property
     def streams(self) -> bool:
-        """Whether it is read as a whole, with offsets in what comes out."""
+        """Whether the contents are read as a stream, with offsets in the decoded bytes."""
         return self.decrypted or self.codec is not None
 
 
@@ -54,9 +54,9 @@ class Contents(NamedTuple):
 class PlannedFiles:
     """The files below one root that plans name, of one format.
 
-    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
-    there. `key` is where the key is that opens encrypted files, never the key. `again` is what messages tell to do once a file is
-    mended. `opens` opens a path otherwise than the storage does: a while ago, or in another place.
+    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them there.
+    `key` says where the key for encrypted files is; it is never the key itself. `again` is what messages advise to do once a file is
+    mended. `opens` opens a path in another way than the storage does: earlier, or in another place.
     """
 
     storage: Storage
@@ -73,7 +73,7 @@ class PlannedFiles:
         return f"{self.root.rstrip('/')}/{file.path}" if file.path else self.root
 
     def admit(self, path: str) -> None:
-        """Raise `BadFile` if a file of this name holds what is not read, such as an archive; `OptionError` if no key would open it."""
+        """Raise `BadFile` if the name shows a kind of file that is not read, such as an archive; `OptionError` if its key is missing."""
         if path and is_plain(path):
             return
         name = f"{self.root}/{path}" if path else self.root
@@ -93,7 +93,7 @@ class PlannedFiles:
             raise BadFile(msg)
 
     def has(self, split: Split) -> bool:
-        """Tell whether what was planned can be read as it was planned."""
+        """Tell whether the planned version can still be read."""
         if split.followed is not None:
             try:
                 follow.opened(self.storage, self.root, split).close()
@@ -105,7 +105,7 @@ class PlannedFiles:
 
     @contextmanager
     def open(self, file: FileVersion) -> Iterator[ReadHandle]:
-        """Open a planned file, which is `check`ed; `FileChanged` if it is not there, or a store says that its object was replaced."""
+        """Open a planned file and `check` it; `FileChanged` if it is not there, or a store says that its object was replaced."""
         path = self.full_path(file)
         with self._opened(file, path) as handle:
             try:
@@ -127,7 +127,7 @@ class PlannedFiles:
             raise FileChanged(msg) from error
 
     def check(self, handle: ReadHandle, file: FileVersion) -> None:
-        """Raise `FileChanged` unless the open file is the version that was planned, in this file or in a copy of it."""
+        """Raise `FileChanged` unless the open file, or the copy of it that is open, is the planned version."""
         now, path = handle.info(), self.full_path(file)
         alike = is_version(self.storage, now, file)
         if alike and (now.identity == file.identity or self.follow or self.is_inside(path, now)):
@@ -142,10 +142,10 @@ class PlannedFiles:
         raise FileChanged(msg)
 
     def is_inside(self, path: str, opened: Entry) -> bool:
-        """Tell whether the open file is one below the path, and no link has led elsewhere since it was planned.
+        """Tell whether the open file lies below the root, and no link has led elsewhere since it was planned.
 
-        Otherwise whoever may put files there could swap one for a link to a file that he may not read. What is at the resolved path
-        must be what is open: a link that is swapped in just for the opening does not help him.
+        Otherwise a user who may put files there could replace one with a link to a file that the user may not read. The file at the
+        resolved path must be the open file: so a link that is put there only while the file is opened does not help.
         """
         root, target = self.storage.resolve(self.root), self.storage.resolve(path)
         if target != root and not target.startswith(f"{root.rstrip('/')}/"):
@@ -155,10 +155,10 @@ class PlannedFiles:
 
     @contextmanager
     def ahead(self, handle: ReadHandle, split: Split, at: int | None = None) -> Iterator[ReadableFile]:
-        """Give an open file of which a server is asked for windows ahead, if what is read of it is long; `at`: where that begins.
+        """Yield an open file that requests windows ahead from a server, if much is read of it; `at`: where reading begins.
 
-        A server that reads ahead keeps a stream filled for a reader that goes on. For a reader that says so windows would be one copy
-        more; for any other they are asked for in turn, and come out of that stream.
+        A server that reads ahead keeps a stream filled for a reader that reads on. For a reader that says where it begins, windows
+        would be one more copy; for any other reader windows are requested one by one, and come from that stream.
         """
         filled = self.storage.of_this_host or (self.storage.reads_ahead and at is not None)
         if filled or split.end - split.start <= WINDOW_BYTES:
@@ -172,18 +172,18 @@ class PlannedFiles:
             yield file
 
     def decrypts(self, path: str) -> bool:
-        """Tell whether a file of this name is decrypted; without a key nothing is."""
+        """Tell whether a file of this name is decrypted; without a key no file is."""
         return self.key is not None and is_encrypted(path)
 
     def keys(self, path: str) -> Keys | None:
-        """Return the keys for a file of this name, read where they are; `None` if it is not decrypted. `OptionError`."""
+        """Return the keys for a file of this name, read from their place; `None` if it is not decrypted. `OptionError`."""
         if self.key is None or not self.decrypts(path):
             return None
         return Keys(secret(self.key, "decryptionKey"), f"decryptionKey={self.key!r}")
 
     @contextmanager
     def contents(self, handle: ReadableFile, file: FileVersion, keys: Keys | None) -> Iterator[Contents]:
-        """Give what is in an open file: itself, or what is encrypted in it, once all of that is known to be right.
+        """Yield the contents of an open file: the file itself, or its decrypted contents, once all of them are verified.
 
         `BadFile` if it is damaged, `WrongKey`.
         """
@@ -201,7 +201,7 @@ class PlannedFiles:
 
     @contextmanager
     def naming(self, file: FileVersion) -> Iterator[None]:
-        """Name the file in what is wrong with it, and say what to do once it is mended."""
+        """Add the file's name to errors, and what to do once the file is mended."""
         path = self.full_path(file)
         try:
             yield
@@ -214,7 +214,7 @@ class PlannedFiles:
             msg = f"{path!r}, byte {error.offset}: {error.message}; mend or remove the record {self.again}"
             raise BadRecord(msg, path=path, offset=error.offset) from error
         except FileChanged as error:
-            if repr(path) in error.message:  # as who compares versions tells it
+            if repr(path) in error.message:  # already named, by the code that compares versions
                 raise
             msg = f"{path!r}: {error.message}, or leave it as it is, {self.again}"
             raise FileChanged(msg) from error

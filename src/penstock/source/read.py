@@ -1,8 +1,8 @@
-"""From a task's splits to Arrow batches, or to bytes where nothing need be parsed.
+"""From a task's splits to Arrow batches, or to bytes if nothing needs to be parsed.
 
-A task reads the version of each file that was planned (`planned`) or raises `FileChanged`, and never ends a file early without a
-word. What is in records is cut into pieces (`cutting`, `pieces`), which are decoded here; a table gives its rows by itself. Memory
-is bounded by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group), whatever the file's size.
+A task reads the version of each file that was planned (`planned`) or raises `FileChanged`, and never ends a file early without an
+error. Files in records are cut into pieces (`cutting`, `pieces`), which are decoded here; a table yields rows itself. Memory is bounded
+by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group), whatever the file's size.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ METADATA_TYPE = pa.struct(
 
 
 class NamedRows(NamedTuple):
-    """What is known of the rows that name the files of some splits, each by the path of its file: `begins`, where its range begins.
+    """Facts about the rows that name the files of some splits, each by the path of its file: `begins`, where its range begins.
 
-    `numbers`: rows are given the number of the row that their file was named by, in a last column `NUMBER`; `None`: they are not.
+    `numbers`: a last column `NUMBER` has for each record the number of the row that named its file; `None`: there is no such column.
     """
 
     begins: Mapping[str, int]
@@ -103,7 +103,7 @@ class Reading:
 
     @property
     def form(self) -> Format:
-        """What files of the format are."""
+        """The format of the files."""
         return format_named(self.format.name)
 
     @property
@@ -122,12 +122,12 @@ class Reading:
         return SplitGuard(self.files, self.policy, self.aside, self.named.begins if self.named else None)
 
     def refuse(self, splits: Iterable[Split], error: BadFile) -> None:
-        """Set the files of the splits aside, all of each, where bad files are set aside; elsewhere raise the error."""
+        """Set all files of the splits aside, if the policy sets bad files aside; otherwise raise the error."""
         for split in splits:
             self._guard.refuse(split, error)
 
     def in_zone(self, zone: str) -> Reading:
-        """Return these settings for times that say no zone and are of this one."""
+        """Return this reading with `zone` as the zone for times without one."""
         return self if zone == self.format.zone else replace(self, format=replace(self.format, zone=zone))
 
     def divisible(self, path: str) -> bool:
@@ -135,17 +135,18 @@ class Reading:
         if self.files.decrypts(path or self.root):
             return False
         if self.policy.files and isinstance(self.form, TableFormat):
-            return False  # of a bad file no row is taken, so one task has to see all of it
+            return False  # no row of a bad file is taken, so one task has to see all of it
         return self.form.divisible(self.format, path or self.root)
 
     def boundary(self, file: FileVersion, anchor: int, target: int) -> int:
-        """Return the first record start at or behind `target`, from the record start `anchor` on; see `boundaries`."""
+        """Return the first record start at or after `target`, from the record start `anchor` on; see `boundaries`."""
         return self.boundaries(file, anchor, [target])[0]
 
     def boundaries(self, file: FileVersion, anchor: int, targets: Sequence[int]) -> list[int]:
-        """Return the first record start at or behind each of `targets`, which ascend, from the record start `anchor` on.
+        """Return the first record start at or after each of `targets`, which ascend, from the record start `anchor` on.
 
-        For what is `anchored`. A file that has changed, where that is set aside, is not cut: the task that has all of it tells.
+        For formats that are `anchored`. If changed files are set aside, a changed file is not cut: the task that has all of it reports
+        it.
         """
         try:
             with self.files.open(file) as handle, self.files.naming(file):
@@ -156,16 +157,16 @@ class Reading:
             return [file.size] * len(targets)
 
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
-        """Return where the records end that begin before the cut `at`: a batch that was cut there has read so far.
+        """Return where the records end that begin before the cut `at`: a batch that was cut there has read up to this point.
 
-        `None` if there is no such place near; see `Format.reach`.
+        `None` if there is no such point nearby; see `Format.reach`.
         """
         return self.form.reach(self.format, handle.read, size, at)
 
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the splits, in order; what they have and no column has is entered into `account`.
+        """Yield the records of the splits, in order; names that they have and no column has are entered into `account`.
 
-        Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; what was yielded before must then be dropped.
+        Raises `FileChanged`, `BadRecord`, `BadFile` or `StorageError`; batches that were yielded before must then be dropped.
         """
         account = Account() if account is None else account
         if self.opens is not None or self.storage.reads_ahead:
@@ -175,7 +176,7 @@ class Reading:
         paths = (self.files.full_path(split.file) for split in planned if split.followed is None)
         with self.storage.workers(OPEN_FILES) as workers:
             ahead = OpenedAhead(self.storage.open, paths, workers)
-            yield from replace(self, opens=ahead.open)._batches(planned, account)  # noqa: SLF001 - the same, opened ahead
+            yield from replace(self, opens=ahead.open)._batches(planned, account)  # noqa: SLF001 - this object itself, with files opened ahead
 
     def _batches(self, splits: Iterable[Split], account: Account) -> Iterator[pa.RecordBatch]:
         form = self.form
@@ -186,16 +187,16 @@ class Reading:
             yield from self._records(splits, account)
 
     def blocks(self, splits: Iterable[Split]) -> Iterator[tuple[bytes, tuple[str, ...] | None, Callable[[int], str]]]:
-        """Yield blocks of whole records as they are decoded: with what the header of their files says, and whose byte is whose.
+        """Yield blocks of whole records as they are decoded: each with the names in its files' header, and a function.
 
-        The last is a function from a byte of the block to the path of its file. Each header comes by itself first, with an empty block: of
-        some files it is all there is. Raises what `batches` does, short of parsing.
+        The function returns the path of the file from which a byte of the block comes. Each header comes first, with an empty block:
+        some files have nothing else. Raises what `batches` does, except errors of parsing.
         """
         for piece in joined(self._pieces(splits, headers=True), self.format.line_sep):
             yield piece.data, piece.columns, lambda at, piece=piece: self.files.full_path(piece.origin_of(at).file)  # type: ignore[misc]  # - mypy does not infer it
 
     def stored_schema(self, form: TableFormat, file: FileVersion) -> pa.Schema:
-        """Return the columns that a table's file says it has, in the types that Spark reads them as. `BadFile`, `FileChanged`."""
+        """Return the columns that a table's file declares, with the types in which Spark reads them. `BadFile`, `FileChanged`."""
         files = self.files
         files.admit(file.path)
         keys = files.keys(files.full_path(file))
@@ -241,22 +242,22 @@ class Reading:
         self, batch: pa.RecordBatch, piece: FilePiece, rows_of: Decoder, sifted: Sifted
     ) -> pa.RecordBatch:
         """Add to the rows of a piece the columns that say where they come from."""
-        if self.metadata:  # then it is of one file
+        if self.metadata:  # then the piece comes from one file
             origin, starts = piece.origins[0], _kept(rows_of, piece, sifted)
             batch = self._with_metadata(batch, origin.file, origin.in_file(starts, piece.data, self.format))
         files = [origin.file for origin in piece.origins]
         if self.named is None or self.named.numbers is None or len(files) == 1:
-            return self._numbered(batch, files)  # where records begin takes a third of the time of reading them
+            return self._numbered(batch, files)  # to find where records begin takes a third of the time of reading them
         return self._numbered(batch, files, piece.owners(_kept(rows_of, piece, sifted)))
 
     @property
     def _alone(self) -> bool:
-        """Whether each piece is of one file."""
+        """Whether each piece must come from one file."""
         return self.metadata is not None or not self.gives_utf8
 
     @property
     def gives_utf8(self) -> bool:
-        """Tell whether values are made of UTF-8, and not of bytes in the file's own encoding."""
+        """Tell whether values are decoded from UTF-8, and not from bytes in the file's own encoding."""
         return self._gives_text or charset(self.format.encoding, b"").codec == UTF_8
 
     @property
@@ -269,17 +270,17 @@ class Reading:
         return record_format(self.format.name)
 
     def _decoder(self, how: Charset, columns: tuple[str, ...] | None, account: Account) -> Decoder:
-        """Return what makes rows of the blocks of a file that is written so, with these columns in its header."""
+        """Return the decoder for blocks of a file in this encoding, with these columns in its header."""
         fmt = self.format if columns is None else replace(self.format, columns=columns)
         return decoder(fmt if self._gives_text else replace(fmt, line_sep=separator(fmt, how), unit=how.unit), account)
 
     @property
     def _sifts(self) -> bool:
-        """Whether records that cannot be read are set aside."""
+        """Whether bad records are set aside."""
         return self.aside is not None and (self.policy.records or self.policy.text)
 
     def _decode(self, how: Decoder, piece: FilePiece) -> Sifted:
-        """Return the rows of a piece and, once they are set aside, the records that cannot be read."""
+        """Return the rows of a piece and, if bad records are set aside, these records."""
         try:
             if not self._sifts:
                 return nothing_bad(how.decode(piece.data))
@@ -299,7 +300,7 @@ class Reading:
         return sifted
 
     def _set_aside(self, piece: FilePiece, sifted: Sifted) -> None:
-        """Set aside the bad records of a piece, file by file; `BadRecord` for the first one if the user does not want that."""
+        """Set aside the bad records of a piece, file by file; `BadRecord` for the first one of a kind that is not set aside."""
         spans = zip(sifted.starts.tolist(), sifted.ends.tolist(), strict=True)
         records = [without_end(piece.data[start:end], self.format.line_sep) for start, end in spans]
         takes = self.policy.records, self.policy.text
@@ -347,14 +348,14 @@ class Reading:
                     self._take(item)
 
     def _rescues(self, batch: pa.RecordBatch) -> bool:
-        """Tell whether something was rescued of a row."""
+        """Tell whether something was rescued from any row."""
         name = self.format.rescued
         return name is not None and int(batch.column(name).null_count) < batch.num_rows
 
     def _with_path(
         self, batch: pa.RecordBatch, starts: npt.NDArray[np.int64], piece: FilePiece, account: Account
     ) -> pa.RecordBatch:
-        """Return the rows with whole objects in the column for what is rescued, each with the path of its file."""
+        """Return the rows with whole objects in the column of rescued data, each with the path of its file."""
         place = batch.schema.get_field_index(self.format.rescued)
         origins = piece.owners(starts)
         paths = [self.files.full_path(origin.file) for origin in piece.origins]
@@ -389,7 +390,7 @@ class Reading:
     # -- the metadata column -------------------------------------------------------------------------------------
 
     def _with_metadata(self, batch: pa.RecordBatch, file: FileVersion, starts: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Add the column; `starts` is where in the file the rows begin."""
+        """Add the metadata column; `starts` is where in the file the rows begin."""
         if not self.metadata:
             return batch
         rows, offsets = batch.num_rows, pa.array(starts)
@@ -404,7 +405,7 @@ class Reading:
     def _numbered(
         self, batch: pa.RecordBatch, files: list[FileVersion], owners: npt.NDArray[np.int64] | None = None
     ) -> pa.RecordBatch:
-        """Add the number of the row that named its file to each row, where that is asked for; `owners`: of which of `files` it is."""
+        """Add to each row the number of the row that named its file, if asked for; `owners`: the index into `files` of each row."""
         if self.named is None or self.named.numbers is None:
             return batch
         numbers = [self.named.numbers[file.path] for file in files]
@@ -413,7 +414,7 @@ class Reading:
 
 
 def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
-    """Return the files of a plan as rows (`emit=files`); an identity that is none of the contents, such as an inode, is null."""
+    """Return the files of a plan as rows (`emit=files`); an identity that does not follow from contents, such as an inode, is null."""
     files = [split.file for split in splits if split.end == split.file.size]
     columns = [
         pa.array([_printable(reading.files.full_path(f)) for f in files], pa.string()),
@@ -425,7 +426,7 @@ def files_batch(reading: Reading, splits: Iterable[Split]) -> pa.RecordBatch:
 
 
 def _kept(rows_of: Decoder, piece: FilePiece, sifted: Sifted) -> npt.NDArray[np.int64]:
-    """Return where in a piece the records begin that are rows."""
+    """Return where in a piece the records begin that became rows."""
     starts = rows_of.starts(piece.data)
     return np.setdiff1d(starts, sifted.starts, assume_unique=True) if len(sifted.starts) else starts
 

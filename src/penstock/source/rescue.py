@@ -1,8 +1,8 @@
-"""What no column has or takes, as JSON in a column of its own: of text-like formats with the path of its file, of tables by columns.
+"""Data that no column has or can hold, as JSON in a column of its own: members of objects of text-like formats, whole columns of tables.
 
-The decoders of text-like formats give the members of an object; whose record it is, is known where blocks are made of files. A table has
-the same columns in every row: a column that is not in the schema, or has a type that the schema's cannot be made of, is rescued
-as a whole; the others are read as they are without that.
+The decoders of text-like formats give the members of an object; the file's path is added where pieces know their files. A table has the
+same columns in every row: a column that is not in the schema, or has a type that cannot be converted to the schema's type, is rescued
+as a whole; the other columns are read as if nothing were rescued.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rescuing(
     path: str,
     account: Account,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table's file as `TableFormat.rows` does, by the rules of a format that `is_strict`. Raises `BadFile`."""
+    """Yield the rows of a table's file as `TableFormat.rows` does, under the rules of a format that `is_strict`. Raises `BadFile`."""
     data, stored = fmt.data_schema, form.stored_schema(file, size)
     others = _strangers(stored, data)
     _check_names(fmt, others, _strangers(data, stored))
@@ -77,13 +77,13 @@ def rescuing(
 
 
 def _strangers(schema: pa.Schema, other: pa.Schema) -> list[pa.Field]:
-    """Return the columns whose names the other schema has in no case."""
+    """Return the columns whose names the other schema does not have, in any case."""
     known = {name.lower() for name in other.names}
     return [field for field in schema if field.name.lower() not in known]
 
 
 def _check_names(fmt: ReadFormat, others: list[pa.Field], missing: list[pa.Field]) -> None:
-    """Raise `BadFile` for columns that the schema does not have, or the file does not, where that must not be."""
+    """Raise `BadFile` for columns that the schema or the file lacks, if the options do not allow that."""
     if fmt.unknown == "fail" and others:
         _refuse("columns that the schema does not have", others[0].name, "unknownFields")
     if fmt.missing == "fail" and missing:
@@ -91,7 +91,7 @@ def _check_names(fmt: ReadFormat, others: list[pa.Field], missing: list[pa.Field
 
 
 def _kept(batch: pa.RecordBatch, data: pa.Schema, misfits: Collection[str]) -> list[pa.Array]:
-    """Return the columns of the data, null where the file has another type."""
+    """Return the columns of the data, null for a column that has another type in the file."""
     return [
         pa.nulls(batch.num_rows, field.type) if field.name in misfits else batch.column(place)
         for place, field in enumerate(data)
@@ -99,10 +99,10 @@ def _kept(batch: pa.RecordBatch, data: pa.Schema, misfits: Collection[str]) -> l
 
 
 def _shown(field: pa.Field) -> pa.Field:
-    """Return a column of a file as Spark would have it, which is how JSON has it: text for categories, wider numbers for unsigned ones."""
+    """Return a column of a file with Spark's type, which JSON uses, too: text for categories, wider numbers for unsigned ones."""
     try:
         kind = to_arrow(to_spark(pa.schema([field]))).field(0).type
-    except OptionError:  # Spark has no such type, as for longer decimals
+    except OptionError:  # Spark has no such type, for example for longer decimals
         kind = field.type
     return field.with_type(kind).with_nullable(True)  # noqa: FBT003 - Arrow's signature
 
@@ -122,7 +122,7 @@ def _fits(stored: pa.Schema, field: pa.Field) -> bool:
 
 
 def _stored_type(stored: pa.Schema, field: pa.Field) -> pa.DataType | None:
-    """Return the type that the column has in the file; `None` if that is not one column."""
+    """Return the type that the column has in the file; `None` unless exactly one column has the name."""
     kinds = [_shown(other).type for other in stored if other.name.lower() == field.name.lower()]
     return kinds[0] if len(kinds) == 1 else None
 

@@ -1,6 +1,6 @@
-"""The files that grow, as listings show them: which of them came, grew, were renamed, copied, cut, went and are back.
+"""The files that grow, as listings show them: which appeared, grew, disappeared or came back, and which were renamed, copied or cut.
 
-The failures that this answers are those of `followed`, by their numbers.
+The failures that this prevents are those of `followed`, by their numbers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _log = logging.getLogger("penstock.source")
 
 
 class GrowingFiles:
-    """The files of one source that are followed: `files`, in no order; `beside` opens them where they are. Not shared between threads.
+    """The followed files of one source: `files`, in no order; `beside` opens them at their places. Not shared between threads.
 
-    `form` is what an offset has of them (`to_json`, its closed files at hand), or nothing before the first.
-    `told` has the files of which it was logged that they are not followed: that is said once.
+    `form` is what an offset has of them (`to_json`, with its closed files loaded), or empty before the first offset. `told` has the
+    files for which it was logged that they are not followed: that is logged only once.
     """
 
     def __init__(self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], told: set[str]) -> None:
@@ -50,7 +50,7 @@ class GrowingFiles:
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one file, and no directory: it may be away while it is rotated."""
+        """Whether the source is one file, and not a directory: then the file may be away while it is rotated."""
         return any(not file.path for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,19 +62,19 @@ class GrowingFiles:
         }
 
     def refresh(self) -> None:
-        """Take in what has come, gone, grown, and been renamed or cut."""
+        """Take in which files appeared, disappeared or grew, and which were renamed or cut."""
         self.beside.again()
         self._list()
         for file in self._matched():
             known = self._losses.back(file, self.beside)
             if known is not None:
                 self.files.append(known)
-                _log.info("%r is back, and goes on from byte %d", file.path or self._root, known.at)
+                _log.info("%r is back, and continues at byte %d", file.path or self._root, known.at)
             elif not self._waits_as_copy(file):
                 self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
 
     def _list(self) -> None:
-        """Take in a listing, and a look at all that is not closed."""
+        """Take in a listing, and look at all files that are not closed."""
         try:
             changes = self._scan.refresh([file.path for file in self.files if not file.closed])
         except StorageError:
@@ -90,7 +90,7 @@ class GrowingFiles:
                 self._now[file.path] = file
 
     def _matched(self) -> list[FileVersion]:
-        """Bring what is followed up to date; return the files that nobody follows yet, an original before its copies."""
+        """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
         new = self._unknown(known, {now.identity for _, now in cut})
         for file in gone:
@@ -101,7 +101,7 @@ class GrowingFiles:
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
-        """Keep the files that go on; return those that are gone, those that were cut, with what is there, and the known names."""
+        """Keep the files that continue; return gone files, cut files with their present version, and the known names."""
         by_identity = {file.identity: file for file in self._now.values() if file.identity}
         known: set[str] = set()
         kept: list[Growing] = []
@@ -119,12 +119,13 @@ class GrowingFiles:
             else:
                 cut.append((file, now))
         if gone or cut:
-            self._list()  # anew: a copy is there before its original is cut, but need not have been when we listed
+            # List again: a copy is there before its original is cut, but need not have been there when we listed.
+            self._list()
         self.files = kept
         return gone, cut, known
 
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
-        """Return what is there of a file: under its path, or under another if it was renamed."""
+        """Return the present version of a file: under its path, or under another path if it was renamed."""
         now = self._now.get(file.path)
         now = now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
         if now is not None:
@@ -134,7 +135,7 @@ class GrowingFiles:
         return now
 
     def _unlisted(self, file: Growing) -> FileVersion | None:
-        """Return what is there of a file under a name that the pattern leaves out."""
+        """Return the present version of a file under a name outside of the pattern."""
         if file.closed and self.beside.stands_still(file):
             return file.version
         lies = self.beside.unlisted(file, self._now, copies=False)
@@ -144,7 +145,7 @@ class GrowingFiles:
         return FileVersion(file.path, entry.size, entry.modified_ns, entry.identity)
 
     def _brought_up(self, file: Growing, now: FileVersion) -> bool:
-        """Bring a file up to what is there of it; `False` if that begins with other bytes than were seen of it."""
+        """Update a file to its present version; `False` if that begins with other bytes than were seen."""
         goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
         if goes_on:
             if now.size < file.size and file.unread and not self._is_copied(file):
@@ -154,7 +155,7 @@ class GrowingFiles:
         return goes_on is not False
 
     def _unknown(self, known: set[str], identities: set[str]) -> list[FileVersion]:
-        """Return the files that have bytes and that nobody follows, one for each identity."""
+        """Return the files that have bytes and are not followed, one for each identity."""
         followed = {file.identity for file in self.files} | identities
         names: dict[str, FileVersion] = {}
         for path in sorted(self._now.keys() - known):
@@ -164,7 +165,7 @@ class GrowingFiles:
         return list(names.values())
 
     def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
-        """Tell whether what is there begins with what was seen of the file; `None` if it has moved while it was looked at."""
+        """Tell whether the present file begins with what was seen; `None` if it has moved while it was looked at."""
         try:
             with self.beside.open(file if file.place else now) as handle:
                 if handle.info().identity != now.identity:
@@ -174,13 +175,13 @@ class GrowingFiles:
             return None
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
-        """Go on with a file that is not there any more where its bytes are; return the rest of the new files."""
+        """Continue a file that is gone in the file that has its bytes; return the rest of the new files."""
         for other in sorted(
             new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
         ):
             if file.at and (self.beside.is_copy(other, file) or self.beside.replaces(other, file)):
                 self._go_on_in(other, file)
-                if other.size < file.at:  # a copy of what was read: the file itself is away
+                if other.size < file.at:  # a copy of a part that was read: the file itself is away
                     self._losses.gone(file, self._storage.now_ns())
                 return [rest for rest in new if rest != other]
         now = self._unlisted(file)
@@ -191,19 +192,19 @@ class GrowingFiles:
         return new
 
     def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
-        """Follow a copy from where the file was; if it is shorter, all of it was read, and the rest behind the back of who copied."""
+        """Follow a copy from where the file was; if the copy is shorter, all of it was read, and the file grew after it was copied."""
         at, digest = file.at, file.digest
         if copy.size < at:
             at, digest = copy.size, self.beside.seen(copy, copy.size) or ""
         self.files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r goes on as %r from byte %d", file.path or self._root, copy.path or self._root, at)
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
 
     def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
-        """Follow a file that was cut from its beginning, and its copy from where it was; return the rest of the new files."""
+        """Follow a file that was cut from its beginning, and its copy from where the file was; return the rest of the new files."""
         place, file.place = file.place, None
         self.files.append(Growing(now.path, now.identity, 0, "", now.size, now.modified_ns, place=place))
         copies = [other for other in new if self.beside.is_copy(other, file)]
-        copy = max(copies, key=lambda other: other.size, default=None)  # that of a beginning alone may be older
+        copy = max(copies, key=lambda other: other.size, default=None)  # a copy of only the beginning may be older
         if copy is not None:
             self._go_on_in(copy, file)
             if copy.size < file.at and file.unread:
@@ -215,13 +216,13 @@ class GrowingFiles:
             self.files.append(
                 Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
             )
-            _log.info("what was %r goes on as %r from byte %d", file.path or self._root, lies[0], file.at)
+            _log.info("what was %r continues as %r at byte %d", file.path or self._root, lies[0], file.at)
         else:
             self._losses.cut(file, now, file.unread, "its beginning")
         return new
 
     def _waits_as_copy(self, file: FileVersion) -> bool:
-        """Tell whether a new file may be a copy of one that is about to be cut (failure 5)."""
+        """Tell whether a new file may be a copy of a file that is about to be cut (failure 5)."""
         if file.modified_ns < self._storage.now_ns() - COPY_NS:
             return False
         for known in self.files:
@@ -231,7 +232,7 @@ class GrowingFiles:
         return False
 
     def _is_copied(self, file: Growing) -> bool:
-        """Tell whether a file that is cut may have a copy: one of that name that nobody follows yet, which is then read whole."""
+        """Tell whether a file that is cut may have a copy: a file named like it that is not followed yet, and is then read whole."""
         followed = {known.identity for known in self.files}
         return not file.at and any(
             is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
@@ -245,7 +246,7 @@ class GrowingFiles:
 
 
 class Losses:
-    """Files that are gone, some of which may come back; and what was cut or removed before it was read, which is told and counted."""
+    """Files that are gone, some of which may come back; and bytes that were cut or removed before they were read: logged and counted."""
 
     def __init__(self, root: str, form: Mapping[str, Any]) -> None:
         self._root = root
@@ -258,11 +259,11 @@ class Losses:
         return ({"gone": away} if away else {}) | ({"lost": lost} if self._files else {})
 
     def cut(self, file: Growing, now: FileVersion, size: int, start: str) -> None:
-        """Tell that a file was cut, and count the bytes of it that were seen and are gone unread."""
+        """Log that a file was cut, and count the bytes of it that were seen and are gone unread."""
         self._count(size)
         _log.warning(
-            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; what was written "
-            "behind that byte before is in no file here",
+            "%r was cut or replaced: it had been read up to byte %d, has %d bytes now and is read from %s; bytes that "
+            "were written after that byte before are in no file here",
             file.path or self._root,
             file.at,
             now.size,
@@ -270,19 +271,19 @@ class Losses:
         )
 
     def gone(self, file: Growing, now_ns: int) -> None:
-        """Remember a file that is not there, and tell what of it nobody has read."""
+        """Remember a file that is not there, and log how much of it nobody has read."""
         self._away.note(file, now_ns)
         if file.unread:
             self._count(file.unread)
             _log.warning(
-                "%r was removed before it was read to its end: %d bytes of it are lost, behind byte %d",
+                "%r was removed before it was read to its end: %d bytes of it are lost, after byte %d",
                 file.path or self._root,
                 file.unread,
                 file.at,
             )
 
     def back(self, file: FileVersion, beside: Beside) -> Growing | None:
-        """Return a new file that was away as it goes on, and take it off what is lost; `None` if it was not."""
+        """Return the continued state of a new file that was away, and subtract it from the losses; `None` if it was not away."""
         known = self._away.back(file, beside)
         if known is None:
             return None

@@ -2,35 +2,32 @@
 
 What is listed, when, and what is remembered:
 
-1. A directory is not listed again if its modification time and, where there is one, its change time are unchanged and lie well
-   before its last listing. (Nobody can set the change time back; `touch -d`, `tar`, `cp -a` and `rsync` set the other.) All
-   directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: network
-   file systems show old times, and FUSE and HDFS have only the time that can be set.
-   An object store does not say when a prefix changed, so each is listed each time. Listings are paid for, so a query for which
-   nothing comes looks less and less often, at last every `_REST_SECONDS`.
-   Where names in a store rise with time (`namesRise`), only names after the greatest one are asked for: one request, however many
-   there are. Names may not rise quite in order. So that nothing is silently missed, a file that was there less than `_RISING_NS`
-   ago does not count as the greatest, and everything is listed once in `_RISING_SECONDS`.
-2. A listing takes only names and inodes, and what else the storage's listing shows for nothing. A file is
-   looked at (size, time) when its name or inode is new and the listing has not shown these, and while it is held back. All other
-   files are looked at in turn: `_LOOK_AGAIN` files a scan, and for one percent of the time in the long run, of which
-   `_LOOKED_AHEAD_SECONDS` may be taken in advance. So a trigger costs O(new), not O(files), and a file that is rewritten in place
-   is noticed some scans later. (A hundred triggers a second that looked at 200 files each took a sixth of a core.)
-3. A file whose time stamp moved past the cursor is a new version, and all of it is read again, as in IBM Streams'
-   directory scan: path, time and size are a file's identity here. Append to files only with `follow`.
-4. A directory of very many names is not listed for each new one, where the storage gives hints and the caller accepts them: see `hints`.
+1. A directory is not listed again if its modification time and, if it has one, its change time are unchanged and clearly before its
+   last listing. (Nobody can set the change time back; `touch -d`, `tar`, `cp -a` and `rsync` set the modification time.) All
+   directories are listed in any case every `_ALL_SECONDS`, or after `_ALL_SHARE` times as long as that took: network file systems show
+   old times, and FUSE and HDFS have only the time that can be set. An object store does not say when a prefix changed, so each prefix
+   is listed each time. Listings are paid for, so a query for which nothing comes looks less and less often, in the end every
+   `_REST_SECONDS`. If names in a store rise with time (`namesRise`), only names after the greatest one are requested: one request,
+   however many there are. Names may not rise quite in order. So that nothing is silently missed, a file that is younger than
+   `_RISING_NS` does not count as the greatest, and everything is listed once in `_RISING_SECONDS`.
+2. A listing takes only names and inodes, and other facts that the storage's listing shows at no cost. A file is looked at (size, time)
+   when its name or inode is new and the listing has not shown size and time, and while the file is held back. All other files are
+   looked at in turn: `_LOOK_AGAIN` files a scan, and for one percent of the time in the long run, of which `_LOOKED_AHEAD_SECONDS` may
+   be taken in advance. So a trigger costs O(new), not O(files), and a file that is rewritten in place is noticed some scans later. (A
+   hundred triggers a second that looked at 200 files each took a sixth of a core.)
+3. A file whose time stamp moved past the cursor is a new version, and all of it is read again, as in IBM Streams' directory scan: path,
+   time and size are a file's identity here. Append to files only with `follow`.
+4. A directory of very many names is not listed for each new one, if the storage gives hints and the caller accepts them: see `hints`.
 
-What is remembered is an optimisation: a new `Scan` finds the same files.
+What is remembered is only an optimisation: a new `Scan` finds the same files.
 
-A symbolic link that leads out of the source's directory is not followed, unless that is allowed: whoever may put files there
-may not be allowed to read all that the query's user can read. A link that stays inside is another name of its file; a
-directory is entered once, by its own name if that is read, so that a file keeps its path. This takes no further stat:
-a listing tells links from files.
+A symbolic link that leads out of the source's directory is not followed, unless that is allowed: a user who may put files there may not
+be allowed to read all that the query's user can read. A link that stays inside is another name of its file; a directory is entered
+once, by its own name if that is read, so that a file keeps its path. This takes no further stat: a listing tells links from files.
 
-Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files
-(`._COPYING_`, `.tmp`, `.inprogress` at their end); directories with such names are not entered, but for `_k=v` where such are
-columns, as in Spark. If a directory cannot be listed, that is an error, and the scan returns nothing at all: a partial listing must
-never move the cursor.
+Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files (`._COPYING_`,
+`.tmp`, `.inprogress` at their end). Directories with such names are not entered, except `_k=v` if directories are columns, as in Spark.
+If a directory cannot be listed, that is an error, and the scan returns nothing at all: a partial listing must never move the cursor.
 """
 
 from __future__ import annotations
@@ -68,7 +65,7 @@ _LIKELY = 500  # the greatest names of a directory: names often rise with time
 _ALL_SECONDS = 30.0
 _ALL_SHARE = 100  # so that listing what shows no change takes one percent of the time
 _LOOKED_AHEAD_SECONDS = 0.1
-_REST_SHARE = 10  # of the time in which nothing has come: Spark asks every 10 ms
+_REST_SHARE = 10  # the next look waits for this part of the time in which nothing has come: Spark asks every 10 ms
 _REST_SECONDS = 20.0
 _RISING_NS = 60 * SECOND_NS
 _RISING_SECONDS = 3600.0
@@ -87,9 +84,9 @@ def is_partition(name: str) -> bool:
 
 
 def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
-    """Return the test that file names must pass: both `pathGlobFilter` and `pattern`, where given.
+    """Return the test that file names must pass: both `pathGlobFilter` and `pattern`, if given.
 
-    Raises `OptionError` for a glob that is not one of names. A `.` of the pattern is any character: names may hold line breaks.
+    Raises `OptionError` for a glob that does not match names. A `.` of the pattern is any character: names may hold line breaks.
     """
     if glob:
         check_names(glob)
@@ -98,23 +95,23 @@ def name_filter(glob: str | None, pattern: str | None) -> Callable[[str], bool]:
 
 
 class _MetError(Exception):
-    """A file was met that is looked for: what else there is need not be known."""
+    """The file that is sought was found: the rest of the listing is not needed."""
 
 
 class Arrival(NamedTuple):
-    """A file that came, and a time since when it has certainly been there under this name; `None` where nobody knows."""
+    """A file that came, and a time since when it has certainly been there under this name; `None` if nobody knows."""
 
     file: FileVersion
     since_ns: int | None
 
     def was_there(self, at_ns: int) -> bool:
-        """Tell whether the file had certainly come before that time."""
+        """Tell whether the file had certainly come before this time."""
         return self.since_ns is not None and self.since_ns < at_ns
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a scan saw that the one before did not; a file that has another version than before went and came."""
+    """What a scan saw that the one before did not; a file with a new version counts as gone and as come."""
 
     came: list[Arrival] = field(default_factory=list)
     gone: list[FileVersion] = field(default_factory=list)
@@ -122,10 +119,10 @@ class Changes:
 
 @dataclass
 class _Directory:
-    """What was seen of one directory: `names` as they were listed, `files` those that count.
+    """What was seen of one directory: `names` as they were listed, `files` the ones that count.
 
-    `stamp` is what changes when a name in it does. `arrived_ns` is a time since when it has certainly been there under
-    its path, `None` if that is not known: a file is no older in its place than the directories above it.
+    `stamp` is what changes when a name in it does. `arrived_ns` is a time since when the directory has certainly been there under its
+    path, `None` if that is not known: a file is no older in its place than the directories above it.
     """
 
     listed_ns: int = -1
@@ -141,11 +138,11 @@ class _Directory:
 class Scan:
     """The files below one path, as of the last `refresh`. Not shared between threads.
 
-    What is read of it is what `rests` lead to (see `source.where`). Inside of that directories are entered with `recursive`, and
-    those whose names are `k=v` with `partitions`; `passed_over` has the others that the last `refresh` met. `changed` is when files
-    must have been modified: behind the first time, in front of the second. `follow` allows links that lead out of `root`; else
-    `outside` has those that it met. `identity` is that of what is at `root`. `selected` says which paths and times are read, where
-    that is not all. With `rising` paths come in their order, where the storage has no directories.
+    The files that are read are those to which `rests` lead (see `source.where`). Below these, directories are entered with `recursive`,
+    and directories with names `k=v` with `partitions`; `passed_over` has the others that the last `refresh` met. `changed` is when
+    files must have been modified: after the first time and before the second. `follow` allows links that lead out of `root`; otherwise
+    `outside` has those that the scan met. `identity` is the identity of `root`. `selected` says which paths and times are read, if not
+    all are. With `rising`, paths come in their order, if the storage has no directories.
     """
 
     def __init__(
@@ -163,7 +160,7 @@ class Scan:
     ) -> None:
         self._storage = storage
         self._root = root
-        self._base = root.rstrip("/")  # what paths below it begin with, also below /
+        self._base = root.rstrip("/")  # the beginning of full paths, also if the root is /
         self._partitions = partitions
         self._selection = Selection(rests, lambda name: recursive or (partitions and is_partition(name)))
         self._always = changed == ALWAYS
@@ -174,7 +171,7 @@ class Scan:
         self._accept = accept
         self._rising = rising and storage.lists_in_order
         self._risen: str | None = (
-            None  # the path behind which new ones are looked for; None before everything was listed
+            None  # the path after which new ones are looked for; None before everything was listed
         )
         self._directories: dict[str, _Directory] = {}
         self._again: Iterator[tuple[str, str]] = iter(())
@@ -193,7 +190,7 @@ class Scan:
 
     @staticmethod
     def of(storage: Storage, root: str, options: Options) -> Scan:
-        """Return the scan that a source with these options makes of a path."""
+        """Return the scan of a path for a source with these options."""
         return Scan(
             storage,
             root,
@@ -207,13 +204,11 @@ class Scan:
         )
 
     def refresh(self, look_at: Iterable[str] = (), *, hints: bool = False) -> Changes:
-        """List what may have changed; return the files that came and went since the last time.
+        """List what may have changed; return the files that came and went since the last call.
 
-        With `hints` a file may be missed for `hints.HINT_NS`, in a directory of many names.
-
-        `look_at` are paths that must be looked at in any case (held back last time). Sets `listed_ns`, the storage's
-        time when this scan began. Raises `StorageError` if anything cannot be listed; the next refresh then returns all
-        files there are, as a new `Scan` would.
+        With `hints`, a file in a directory of many names may be missed for up to `hints.HINT_NS`. `look_at` are paths that must be
+        looked at in any case (held back last time). Sets `listed_ns`, the storage's time when this scan began. Raises `StorageError` if
+        anything cannot be listed; the next refresh then returns all files there are, as a new `Scan` would.
         """
         began = clock.monotonic()
         if began < self._again_at:
@@ -224,7 +219,7 @@ class Scan:
         everything = self._all_at is None or began >= self._all_at
         rises = self._risen is not None and not everything
         root = self._prefix("") if rises else self._look_at_root()
-        self._inside = None  # the path itself may be a link, and lead elsewhere by now
+        self._inside = None  # resolved again, because the path may be a link that leads elsewhere by now
         try:
             with no_collection():
                 if rises:
@@ -232,7 +227,7 @@ class Scan:
                 else:
                     self._list(root, look_at, everything=everything)
         except (StorageError, _MetError):
-            self._directories.clear()  # what was updated so far must be found again
+            self._directories.clear()  # so that updates made so far are found again
             self._all_at = self._risen = None
             raise
         self.listed_ns, self.identity = self.listed_ns if self._hinted else listed_ns, root.identity
@@ -244,7 +239,7 @@ class Scan:
         return self._changes
 
     def refresh_unless(self, sought: Callable[[FileVersion], bool]) -> Changes | None:
-        """Refresh; `None` as soon as a file comes that is `sought`: the next refresh then returns all files there are."""
+        """Refresh; `None` as soon as a file comes for which `sought` is true: the next refresh then returns all files there are."""
         self._sought = sought
         try:
             return self.refresh()
@@ -254,7 +249,7 @@ class Scan:
             self._sought = None
 
     def _list(self, root: Entry, look_at: Iterable[str], *, everything: bool) -> None:
-        """List what may have changed, and look at some of what is there."""
+        """List what may have changed, and look at some of the files that are there."""
         if not root.is_directory:
             self._single(root)
             return
@@ -266,13 +261,13 @@ class Scan:
                 self._rise_to((_joined(folder, name), entry) for name, entry in known.names.items())
 
     def _rest(self, began: float) -> None:
-        """Put off the next look at a store, which is paid for: by a share of the time in which nothing has come."""
+        """Delay the next look at a paid store, by a share of the time in which nothing has come."""
         if self._changes.came or self._changes.gone or self._changed_at is None:
             self._changed_at = began
         self._again_at = began + min((began - self._changed_at) / _REST_SHARE, _REST_SECONDS)
 
     def _look_at_root(self) -> Entry:
-        """Return what is at the path; where a directory goes with its last file, it is still the one that it was."""
+        """Return the entry of the path; if directories disappear with their last file, an empty one counts as the same directory."""
         try:
             return self._storage.stat(self._root)
         except NotThere:
@@ -281,22 +276,22 @@ class Scan:
             return self._prefix("")
 
     def _prefix(self, name: str) -> Entry:
-        """Return a directory of which nothing is known but that it is there."""
+        """Return the entry of a directory of which nothing is known except that it is there."""
         return Entry(name, is_directory=True, size=0, modified_ns=self._began_ns, identity="", is_file=False)
 
     def _rise(self, look_at: Iterable[str]) -> None:
-        """Take in what lies behind the path up to which all is known; look at what was held back and is not among it."""
+        """Take in the files after the path up to which all are known; look at held files that are not among them."""
         listed = list(self._storage.behind(self._root, self._risen or ""))
         for path, entry in listed:
             folder, name = _split(path)
             if self._entered(folder):
                 self._add(folder, name, entry)
         self._rise_to(listed)
-        behind = {path for path, _ in listed}
-        self._look_each(_split(path) for path in look_at if path not in behind)
+        after = {path for path, _ in listed}
+        self._look_each(_split(path) for path in look_at if path not in after)
 
     def _rise_to(self, listed: Iterable[tuple[str, Hashable]]) -> None:
-        """Note the greatest path of a listing that has been there for a while: a smaller one may still come beside a young one."""
+        """Note the greatest path of a listing that has been there for a while: beside a young file, a smaller name may still appear."""
         until_ns = self._began_ns - _RISING_NS
         old = (
             path
@@ -306,7 +301,7 @@ class Scan:
         self._risen = max([self._risen or "", *old])
 
     def _entered(self, folder: str) -> bool:
-        """Tell whether a directory is one that is read, as a listing from above would; note it if it is new."""
+        """Tell whether a directory would be entered by a listing from above; note it if it is new."""
         if folder in self._directories:
             return True
         above, name = _split(folder)
@@ -325,7 +320,7 @@ class Scan:
         return True
 
     def _add(self, folder: str, name: str, entry: Entry) -> None:
-        """Note one name of a directory, which a listing of others has shown."""
+        """Note one name of a directory, which was found by a listing from elsewhere."""
         known = self._directories[folder]
         self._changed(folder, known, known.names, {name: entry})
         known.names = known.names if isinstance(known.names, dict) else dict(known.names)
@@ -339,9 +334,9 @@ class Scan:
             yield from (_version(folder, name, entry) for name, entry in of_time)
 
     def left_out(self) -> Iterator[tuple[str, str]]:
-        """Yield the path of what the last refresh has met and left out, and why, in a word.
+        """Yield the path of everything that the last refresh has met and left out, and the reason, in a word.
 
-        `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified when it is not asked for;
+        `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified outside of the times asked for;
         `directory` that is not entered; `link` that leads out; `no file`.
         """
         yield from ((path, "link") for path in self.outside)
@@ -352,7 +347,7 @@ class Scan:
             yield from ((_joined(folder, name), reason) for name, reason in reasons if reason)
 
     def _no_file(self, folder: str, known: _Directory, name: str) -> str:
-        """Return why something is no file that is read; "" for what is entered."""
+        """Return why an entry is not a file that is read; "" for a directory that is entered."""
         if name in known.children:
             if self._selection.below(_joined(folder, name)) is not None:
                 return ""
@@ -393,7 +388,7 @@ class Scan:
         while waiting:
             linked, folder, entry, arrived_ns = heappop(waiting)
             if entry.identity and entry.identity in entered:
-                continue  # a loop or a second way by a symbolic link: once is enough
+                continue  # a loop or a second path by a symbolic link: it is entered once
             seen.add(folder)
             entered.add(entry.identity)
             directory = self._directories.setdefault(folder, _Directory(place=self._selection.below(folder) or _ALL))
@@ -407,7 +402,7 @@ class Scan:
     def _children(
         self, folder: str, directory: _Directory, *, linked: bool
     ) -> Iterator[tuple[bool, str, Entry, int | None]]:
-        """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links behind all others."""
+        """Yield (reached by a link, path, entry, arrival), which sorts directories reached by links after all others."""
         for name in list(directory.children):
             if self._selection.below(_joined(folder, name)) is None:
                 if directory.place.inside:
@@ -441,7 +436,7 @@ class Scan:
             self._told(folder, known, names)
 
     def _listed(self, folder: str, known: _Directory, stamp: Stamp) -> None:
-        """Take in what a listing shows of a directory."""
+        """Take in the result of listing a directory."""
         listed_ns = self._storage.now_ns()
         known.hints.listing(stamp)
         full = f"{self._base}/{folder}" if folder else self._root
@@ -450,18 +445,18 @@ class Scan:
         self._changed(folder, known, before, now)
         self._went(folder, known, before.keys() - now.keys())
         known.listed_ns = listed_ns
-        known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may come to
+        known.stamp = stamp if len(now) == listed else None  # a link that leads nowhere may lead somewhere later
         known.hints.listed(self._storage, full, listed, wanted=self._hints)
 
     def _told(self, folder: str, known: _Directory, names: Mapping[str, Hashable | None]) -> None:
-        """Take in what a hint tells of a directory: `None` stands for a name that is not there."""
+        """Take in what a hint says about a directory: `None` stands for a name that is not there."""
         self._hinted = True
         before = {name: known.names[name] for name in names if name in known.names}
         now = {name: value for name, value in names.items() if value is not None}
-        listed = cast("dict[str, Hashable]", known.names)  # not copied: they are many
+        listed = cast("dict[str, Hashable]", known.names)  # not copied, because there are many
         listed.update(now)
         self._changed(folder, known, before, now)
-        gone = names.keys() - now.keys()  # those, too, with nothing behind them
+        gone = names.keys() - now.keys()  # includes names whose links lead nowhere
         for name in gone:
             listed.pop(name, None)
         self._went(folder, known, gone)
@@ -472,7 +467,7 @@ class Scan:
             known.children.discard(name)
 
     def _names(self, folder: str, full: str, place: PlaceBelow) -> dict[str, Hashable]:
-        """Return what is in a directory; on the way of paths that name each directory only what they name: it need not be listed."""
+        """Return the entries of a directory. If all paths name the next directory exactly, it is not listed: only these are looked up."""
         only = place.only()
         if only is None:
             return self._storage.names(full)
@@ -482,10 +477,11 @@ class Scan:
     def _changed(
         self, folder: str, known: _Directory, before: Mapping[str, Hashable], now: dict[str, Hashable]
     ) -> None:
-        """Look at names that are new, or another file's; take out of `now` those with nothing behind them."""
+        """Look at names that are new, or that belong to another file now; remove from `now` those that lead nowhere."""
         hollow, inside = [], known.place.inside
-        before_name = self._full(folder, "")  # a first scan looks at each file: what all have alike is done once
-        # Comparing 100,000 names to find a new one takes 20 ms: no step of Python is taken for each.
+        # The part that all names share is computed once: a first scan looks at each file.
+        before_name = self._full(folder, "")
+        # Comparing 100,000 names to find a new one takes 20 ms, because no Python statement runs for each name.
         differs = map(ne, map(before.get, now), now.values())
         for name in self._likely_first(compress(now, differs)):
             known.children.discard(name)
@@ -504,7 +500,7 @@ class Scan:
             del now[name]
 
     def _likely_first(self, names: Iterator[str]) -> Iterable[str]:
-        """Return the names; where a newer file is sought those in front in which one is likely."""
+        """Return the names; if a newer file is sought, the names that are likely to be new come first."""
         if self._sought is None:
             return names
         known = list(names)
@@ -512,19 +508,19 @@ class Scan:
         return chain(likely, filterfalse(likely.__contains__, known))
 
     def _is_hidden_partition(self, name: str) -> bool:
-        """Tell whether the name is that of a directory `_k=v`, which is entered though it begins with `_`."""
+        """Tell whether the name belongs to a directory `_k=v`, which is entered although it begins with `_`."""
         return self._partitions and name.startswith("_") and is_partition(name)
 
     def _counted(self, name: str, entry: Entry | None) -> Entry | None:
-        """Return the entry if it is a file that is read, by its name."""
+        """Return the entry if it is a file whose name is read."""
         return entry if entry is not None and entry.is_file and self._accept(name) else None
 
     def _is_of_time(self, entry: Entry) -> bool:
-        """Tell whether the file is read, by its time. Others are looked at all the same: each may be written again."""
+        """Tell whether the file is read, by its time. Other files are still looked at, because they may be written again."""
         return self._changed_behind_ns < entry.modified_ns < self._changed_before_ns
 
     def _note(self, folder: str, directory: _Directory, name: str, entry: Entry | None) -> None:
-        """Note what the file is now, `None` if it is not there, and whether that is another version than before."""
+        """Note the present entry of the file, `None` if it is not there, and whether it is another version than before."""
         before = directory.files.pop(name, None)
         if before is not None:
             if entry is not None and _version(folder, name, before) == _version(folder, name, entry):
@@ -566,7 +562,7 @@ class Scan:
                     self._is_another(folder, directory, name)
 
     def _is_another(self, folder: str, directory: _Directory, name: str) -> None:
-        """Look anew at what was a file and is a directory, or the other way round, with the number that the other one had."""
+        """Look again at a name that was a file and is a directory now, or the other way round, with the same inode number."""
         self._changed(folder, directory, {}, {name: directory.names[name]})
 
     def _is_shown(self, directory: _Directory, name: str) -> bool:
@@ -579,7 +575,7 @@ class Scan:
         self._again = iter(everything)
 
     def _behind(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
-        """Return what is there under a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
+        """Return the entry of a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
         followed = self._followed(folder, name) if isinstance(listed, Link) else full
         try:
             return None if followed is None else self._storage.stat(followed)
@@ -601,7 +597,7 @@ class Scan:
         return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"
 
     def _followed(self, folder: str, name: str) -> str | None:
-        """Return what a link leads to, None if that is not to be read."""
+        """Return where a link leads, `None` if its target is not to be read."""
         full = self._full(folder, name)
         if self._follow:
             return full

@@ -1,4 +1,4 @@
-"""The schemas that a source has by itself, as DDL. Light: it is all that Spark's first process of a query needs of us."""
+"""The schemas that a source has without its user giving one, as DDL. It imports little: Spark's first process needs nothing else of us."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BAD = "struct<path: string, offset: bigint, record: binary, reason: string>"
 FILES = "path string, modified timestamp, size bigint, identity string"
 SPLITS = "splits string"
 LOOKED_AT = "split string"  # the column of `splitruns`
-# What lists of names have, as Spark's JSON.
+# The schema of lists of names, as Spark's JSON.
 LINES = '{"type": "struct", "fields": [{"name": "value", "type": "string", "nullable": true, "metadata": {}}]}'
 INFER = "infer"
 
 
 def check_emitted(options: Options) -> None:
-    """Raise `OptionError` for rows that no source of files emits."""
+    """Raise `OptionError` for a kind of rows that no source of files emits."""
     if options["emit"] == "published":
         msg = "emit=published is for spark.readStream, whose rows a query takes on; an ingest reads the contents of files, emit=records"
         raise OptionError(msg)

@@ -1,7 +1,7 @@
-"""Plans, and lists of late files, that are too long for an offset: records beside the checkpoint, each named by the digest of its text.
+"""Plans, and lists of late files, that are too long for an offset: records beside the checkpoint, named by the digest of their text.
 
-An offset then has `{"file": name, "digest": ..., "splits": n, "at": directory}` for a plan; `at` is for who does not know it. A record is
-put once and never altered, so a driver that plans the same again finds its own words there.
+For a plan, the offset then has `{"file": name, "digest": ..., "splits": n, "at": directory}`; `at` is for readers that do not know the
+directory. A record is put once and never altered, so a driver that makes the same plan again finds the same record.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 PLAN, LATE = "plan", "late"  # kinds of records
-INLINE_BYTES = 64 << 10  # a plan longer than this goes to a side record, where there is a place for one
+INLINE_BYTES = 64 << 10  # a plan longer than this goes to a side record, if there is a place for one
 
 
 class SideRecords:
-    """The side records of one query, in `place`: a storage and a directory; `None` where the query has no such place.
+    """The side records of one query, in `place`: a storage and a directory; `None` if the query has no such place.
 
-    Without `writes` they are only read.
+    With `writes=False` they are only read.
     """
 
     def __init__(self, place: tuple[Storage, str] | None, *, writes: bool = True) -> None:
@@ -36,9 +36,9 @@ class SideRecords:
         self._writes = writes
 
     def store(self, plan: list[Any], kind: str = PLAN) -> list[Any] | dict[str, Any]:
-        """Return what the offset has for a plan: the plan, or the reference to a record that is durable by now.
+        """Return what the offset has for a plan: the plan itself, or a reference to a record that is durable now.
 
-        The same for another list, of another `kind`, which begins the record's name.
+        The same for other lists; `kind` begins the record's name.
         """
         text = json.dumps(plan, separators=(",", ":")).encode()
         if self._place is None or not self._writes or len(text) <= INLINE_BYTES:
@@ -52,7 +52,7 @@ class SideRecords:
         return {"file": name, "digest": digest, "splits": len(plan)} | ({"at": directory} if kind == PLAN else {})
 
     def load(self, reference: list[Any] | dict[str, Any]) -> list[Any]:
-        """Return the plan that `store` gave the reference for, or gave back; `DamagedState` if it is not to be had as it was."""
+        """Return the plan for what `store` returned, a plan or a reference; `DamagedState` if the record is missing or was changed."""
         if isinstance(reference, list):
             return reference
         if self._place is None:

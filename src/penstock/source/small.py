@@ -1,10 +1,10 @@
-"""Small files as they come, by the thousand: each is read in a few steps, and joined with its neighbours before anything looks at it.
+"""A faster path for thousands of small files: each is read in a few steps, and joined with its neighbours before it is parsed.
 
-What reading a file takes by itself (a split that is opened, cut, checked and closed, each with its own words for what can be wrong) is many
-times what a file of a few lines holds. So what is surely simple goes a short way: a whole file of the plan, plain by its name, in UTF-8,
-whose header, if it has one, is seen at once, and which the storage finds as it was planned (`Storage.whole`: before the first byte and
-behind the last one). Anything else, whatever it is, is left to the long way (`cutting`), which opens it anew and tells what is wrong; so
-are neighbours of which not each has its own records when they are joined.
+The fixed cost of reading a file (a split that is opened, cut, checked and closed, each with its own error messages) is many times the
+cost of a few lines. So files that are certainly simple take a short path: a whole file of the plan, plain by its name, in UTF-8, whose
+header, if it has one, is visible at once, and that the storage finds as it was planned (`Storage.whole`: checked before the first byte
+and after the last one). All other files are left to the long path (`cutting`), which opens them anew and reports errors. So are
+neighbours that, once joined, would not all keep their own records.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion
     from penstock.source.planned import PlannedFiles
 
-SMALL_BYTES = 256 << 10  # of more, what the long way takes is little
-_HEADERS = 64  # of files, that are remembered
+SMALL_BYTES = 256 << 10  # for larger files, the cost of the long path is small
+_HEADERS = 64  # headers of files that are remembered
 
 
 @dataclass(frozen=True)
 class SmallFiles:
-    """Small files in UTF-8 of a form that `joins`. With `joins` a piece may hold records of several files."""
+    """Small files in UTF-8 of a format that `joins`. With `joins`, a piece may hold records of several files."""
 
     files: PlannedFiles
     form: RecordFormat
@@ -43,7 +43,7 @@ class SmallFiles:
     joins: bool
 
     def read(self, splits: Iterable[Split]) -> Iterator[FilePiece | Split]:
-        """Yield what the splits hold, in their order: pieces, or the split itself where that is to be read in the long way."""
+        """Yield the contents of the splits, in their order: pieces, or the split itself if it must take the long path."""
         left, run = iter(splits), _Run(self)
         goes_on = True
         while goes_on:
@@ -52,7 +52,7 @@ class SmallFiles:
             yield from contents
 
     def _next(self, left: Iterator[Split], run: _Run) -> tuple[bool, list[FilePiece | Split]]:
-        """Return whether any splits may be left, and what the next ones come to."""
+        """Return whether any splits may be left, and what the next ones yield."""
         whole, root = self.files.storage.whole, self.files.root.rstrip("/")
         for split in left:
             (path, size, modified_ns, identity), start, end, followed = split
@@ -69,7 +69,7 @@ class SmallFiles:
 
 
 class _Run:
-    """Files one behind the other, until they are a block: a piece, as `pieces.joined` would make it of one piece a file."""
+    """Consecutive files, up to a block: a piece, as `pieces.joined` would make it from one piece for each file."""
 
     def __init__(self, how: SmallFiles) -> None:
         self._how = how
@@ -83,7 +83,7 @@ class _Run:
         self._size = 0
 
     def add(self, file: FileVersion, data: bytes) -> list[FilePiece | Split] | None:
-        """Take in all of a file; return what was taken in before, where it goes no further; `None` for a file that cannot be taken in."""
+        """Take in a whole file; return the files taken in before, if the file cannot join them; `None` if it cannot be taken in."""
         beginning = self._begins(self._format, data)
         if beginning is None or (beginning[0] not in self._headers and not self._is_known(beginning[0])):
             return None
@@ -103,7 +103,7 @@ class _Run:
         return before
 
     def _is_known(self, header: bytes) -> bool:
-        """Tell whether a header is one that can be taken, and note what it says; whoever reads the file tells what is wrong."""
+        """Tell whether a header is known or valid, and note its columns; the long path reports what is wrong with other headers."""
         try:
             columns = self._how.form.columns(self._format, header)
         except (BadFile, OptionError):

@@ -1,6 +1,6 @@
-"""Splits of files that rows name, read run by run: neighbours on one storage are parsed together.
+"""Splits of files that are named by rows, read run by run: neighbours on one storage are parsed together.
 
-`source.looking` makes these splits, as one column of JSON; whoever sends them on may keep the columns of the rows beside it.
+`source.looking` makes these splits, as one column of JSON; the program that sends them on may keep the columns of the rows beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPLIT = "split"
 
 @dataclass(frozen=True)
 class SplitReading:
-    """How splits are read: `on` returns that for the root of a storage. `sets_aside`: what cannot be read goes to an `Aside`."""
+    """How splits are read: `on` returns the reading for the root of a storage. `sets_aside`: what cannot be read goes to an `Aside`."""
 
     on: Callable[[str], Reading]
     options: Options
@@ -35,7 +35,7 @@ class SplitReading:
     sets_aside: bool
 
     def records(self, batches: Iterable[pa.RecordBatch], account: Account) -> Iterator[pa.RecordBatch]:
-        """Yield the records of splits behind the columns that stand beside these, and rows for what is set aside."""
+        """Yield the records of splits after the columns beside these, and rows for what is set aside."""
         for run, kept in _all_runs(batches):
             yield from _SplitRun(self, run, kept).records(account)
 
@@ -47,13 +47,13 @@ class SplitReading:
             yield from _SplitRun(self, run, [], aside).records(account)
 
     def text(self, batches: Iterable[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
-        """Yield their lines as `Reading.text` does."""
+        """Yield the lines of splits as `Reading.text` does."""
         for run, _ in _all_runs(batches):
             yield from _SplitRun(self, run, [], aside).text()
 
 
 def splits_of(rows: pa.RecordBatch) -> Iterator[Split]:
-    """Yield the splits that rows of `looking.splits` have."""
+    """Yield the splits in rows of `looking.splits`."""
     for text in rows.column(0).to_pylist():
         form = json.loads(text)
         if "split" in form:
@@ -61,7 +61,7 @@ def splits_of(rows: pa.RecordBatch) -> Iterator[Split]:
 
 
 class _SplitRun:
-    """Reads some splits of one storage, whose files have one row each; `kept` are the columns of the rows of their batch."""
+    """Reads some splits of one storage, each of whose files was named by one row; `kept` are the columns of the rows of their batch."""
 
     def __init__(
         self, how: SplitReading, entries: list[_Entry], kept: list[pa.Array], aside: Aside | None = None
@@ -69,13 +69,13 @@ class _SplitRun:
         self._how = how
         self._entries = entries
         self._kept = kept
-        self._goes_on = aside is not None  # what is set aside: to others, and is no row here
+        self._goes_on = aside is not None  # if so, what is set aside goes to another `Aside`, and is not a row here
         self._aside = Aside() if aside is None else aside
         self._splits = [entry.split for entry in entries if entry.split]
         self._numbers = {entry.split.file.path: entry.number for entry in entries if entry.split}
 
     def records(self, account: Account) -> Iterator[pa.RecordBatch]:
-        """Yield their records, and rows for what is set aside."""
+        """Yield the records of the splits, and rows for what is set aside."""
         yield from self._set_aside_before()
         if not self._splits:
             return
@@ -89,7 +89,7 @@ class _SplitRun:
         yield from self._bad_rows(owners)
 
     def text(self) -> Iterator[bytes]:
-        """Yield their lines."""
+        """Yield the lines of the splits."""
         for _ in self._set_aside_before():
             pass
         if self._splits:
@@ -104,7 +104,7 @@ class _SplitRun:
         )
 
     def _set_aside_before(self) -> Iterator[pa.RecordBatch]:
-        """Yield rows for what was set aside when it was looked at."""
+        """Yield rows for what was set aside when rows were looked at."""
         for entry in self._entries:
             if entry.bad:
                 path, size, modified_ns, reason, code = entry.bad
@@ -113,7 +113,7 @@ class _SplitRun:
                 yield from self._bad_rows({path_bytes(path): entry.number})
 
     def _rows_with(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return records behind the columns of their rows."""
+        """Return records after the columns of their rows."""
         numbers = rows.column(NUMBER) if self._kept else None
         columns = [column.take(numbers) for column in self._kept]
         for field in self._how.schema:
@@ -122,10 +122,10 @@ class _SplitRun:
         return pa.RecordBatch.from_arrays(columns, names=self._names())
 
     def _bad_rows(self, owners: Mapping[bytes, int]) -> Iterator[pa.RecordBatch]:
-        """Yield a row for all that is set aside: the columns of the row that named its file, and `badRecordColumn`."""
+        """Yield a row for each record or file that is set aside: the columns of the row that named its file, and `badRecordColumn`."""
         if self._goes_on:
             return
-        for lines in self._aside.handed_on():  # those of one batch are about one file
+        for lines in self._aside.handed_on():  # each batch of lines is about one file
             number = owners[path_of(lines.slice(0, 1).to_pylist()[0])]
             bad = configured.bad_column(lines)
             columns = [column.take(pa.array([number] * lines.num_rows, pa.int64())) for column in self._kept]
@@ -140,7 +140,7 @@ class _SplitRun:
 
 
 class _Entry(NamedTuple):
-    """What the row `number` of a batch of splits has: the root of a storage and a split, or what is set aside."""
+    """Row `number` of a batch of splits: the root of a storage and a split, or what is set aside."""
 
     number: int
     root: str | None
@@ -159,15 +159,15 @@ def _all_runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[_Entry],
 
 
 def _runs(entries: list[dict[str, Any]], *, by_row: bool) -> Iterator[list[_Entry]]:
-    """Yield what can be read together: on one storage, and each file named by one row, or by ranges that begin alike.
+    """Yield the entries that can be read together: on one storage, and each file named by one row, or by ranges that begin alike.
 
-    A file that several rows name is in as many runs, each time beside all that can be there: a run costs more than a small file. What
-    is set aside is a run of its own. Ranges of a file stay in order, and so do the splits of a run.
+    A file that several rows name is in as many runs, each time beside all other files that fit: a run costs more than a small file.
+    Entries that are set aside make a run of their own. Ranges of a file stay in order, and so do the splits of a run.
     """
     runs: dict[tuple[str | None, int], list[_Entry]] = {}
     known: dict[
         tuple[str | None, str], tuple[int, int]
-    ] = {}  # of a file: the last run that it is in, and its key there
+    ] = {}  # for each file: the last run that has it, and its key there
     for number, form in enumerate(entries):
         split = Split.from_json(form["split"]) if "split" in form else None
         entry = _Entry(number, form.get("root"), form.get("begin", 0), split, form.get("bad"))

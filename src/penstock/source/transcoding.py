@@ -1,4 +1,4 @@
-"""From the bytes of a file to UTF-8: as a stream, where records cannot be found in the bytes, or block by block."""
+"""From the bytes of a file to UTF-8: as a stream if records cannot be found in the bytes, otherwise block by block."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from penstock.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
-EXPANDED_BYTES_MAX = 64 << 30  # of one compressed file
-EXPANSION_MAX = 1000  # uncompressed bytes for one compressed; gzip cannot pass 1,032, a bomb is near it
+EXPANDED_BYTES_MAX = 64 << 30  # for one compressed file
+# Uncompressed bytes for each compressed byte; gzip cannot exceed 1,032, and a bomb comes near that.
+EXPANSION_MAX = 1000
 
 
 def stream_of(contents: Contents, encoding: str, known: Charset | None) -> tuple[Iterator[bytes] | None, Charset]:
-    """Return the bytes of a stream, None for a file that can be read anywhere; and how it is written, if that is not `known`."""
+    """Return the bytes of a stream, None for a file that can be read at any offset; and its encoding, read from it unless `known`."""
     handle, size, codec = contents.file, contents.size, contents.codec
     if not contents.streams:
         return None, known or charset(encoding, handle.read(0, min(HEAD_BYTES, size)))
@@ -39,13 +40,13 @@ def stream_of(contents: Contents, encoding: str, known: Charset | None) -> tuple
 
 
 def chunks_of(handle: ReadableFile, size: int) -> Iterator[bytes]:
-    """Yield what a file holds."""
+    """Yield the bytes of a file."""
     for offset in range(0, size, _CHUNK_BYTES):
         yield handle.read(offset, min(_CHUNK_BYTES, size - offset))
 
 
 def transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> Iterator[bytes]:
-    """Yield text as UTF-8. Raises `BadRecord` with the offset of what is no text; `taken` bytes stand in front."""
+    """Yield text as UTF-8. Raises `BadRecord` with the offset of bytes that are not text; `taken` bytes come before the first chunk."""
     convert = codecs.getincrementaldecoder(codec)(errors)
     try:
         for chunk in chunks:
@@ -61,14 +62,14 @@ def transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> 
 
 
 def undecodable(shown: bytes, offset: int, encoding: str) -> BadRecord:
-    """Return the error for bytes that are no text; `offset` is where they are, or where their record begins."""
+    """Return the error for bytes that are not text; `offset` is where they are, or where their record begins."""
     text = excerpt(shown.decode("ascii", "backslashreplace"))
     msg = f"found '{text}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
     return BadRecord(msg, offset=offset)
 
 
 def refusal(data: bytes, codec: str, errors: str) -> UnicodeDecodeError | None:
-    """Return why a codec refuses these bytes; `None` if it does not."""
+    """Return why a codec refuses these bytes; `None` if it accepts them."""
     try:
         to_utf8(data, codec, errors)
     except UnicodeDecodeError as error:

@@ -1,13 +1,13 @@
 """Where a source's files are: from `path` and `paths`, which may be globs, to one directory and what is read below it.
 
-Several paths could each have a listing and a cursor of their own; then which file comes next would depend on which path
-is asked first, and a file below two of them would be read twice. So there is one directory, the longest that all of them lie in,
-one scan of it, one order of files and one cursor; a path is a test of the directories and files that the scan meets (`Selection`).
-A file's name is its path below that directory, whichever of the paths it was found by: it is read once. What no path leads to is not
-listed. Nothing in an offset grows with the number of paths, and a directory that comes to match is met by the next scan.
+Several paths could each have a listing and a cursor of their own; but then which file comes next would depend on which path is asked
+first, and a file below two of them would be read twice. So there is one directory, the longest that contains all of them, one scan of
+it, one order of files and one cursor; a path is a test of the directories and files that the scan meets (`Selection`). A file's name is
+its path below that directory, whichever of the paths it was found by: it is read once. Directories to which no path leads are not
+listed. Nothing in an offset grows with the number of paths, and the next scan meets a directory that has come to match.
 
-The offset has the hash of the directory, and of the globs below it where there are some: other paths under an old checkpoint are
-told, as another `path` is.
+The offset has the hash of the directory and of the globs below it, if there are any: if a checkpoint is continued with other paths,
+this is reported, as another `path` is.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ ALWAYS = (-(1 << 63), 1 << 63)  # nanoseconds
 
 @dataclass(frozen=True)
 class PlaceBelow:
-    """What of one directory is read. `inside`: its files are; `rests`: what paths go on with below it."""
+    """What is read in one directory. `inside`: its files are read; `rests`: the remaining globs of paths below it."""
 
     inside: bool = True
     rests: tuple[Rest, ...] = ()
 
     def takes_file(self, name: str) -> bool:
-        """Tell whether a file of this name is on the way of a path, or inside of one."""
+        """Tell whether a file of this name matches a path, or lies below one."""
         return self.inside or any(len(rest) == 1 and rest[0].matches(name) for rest in self.rests)
 
     def names(self, name: str) -> bool:
-        """Tell whether a path has this very name, without a wildcard."""
+        """Tell whether a path has exactly this name, without a wildcard."""
         return any(rest[0].literal == name for rest in self.rests)
 
     def only(self) -> list[str] | None:
-        """Return the only names that are on the way of a path; `None` if the directory has to be listed for them."""
+        """Return the only names that can lead to a path; `None` if the directory has to be listed to find them."""
         literals = [rest[0].literal for rest in self.rests]
         return None if self.inside or None in literals else sorted({name for name in literals if name is not None})
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What is read below the directory of a source: all that `rests` lead to, of which an empty one leads to all of it.
+    """What is read below the directory of a source: everything to which `rests` lead; an empty one leads to the whole directory.
 
-    `enters(name)` tells whether a directory inside of what is read is descended into. Whether a name is hidden is the scan's matter.
+    `enters(name)` tells whether a directory below these is entered. The scan decides whether a name is hidden.
     """
 
     rests: tuple[Rest, ...] = ((),)
@@ -67,7 +67,7 @@ class Selection:
     _known: dict[str, PlaceBelow | None] = field(default_factory=dict, compare=False, repr=False)
 
     def below(self, folder: str) -> PlaceBelow | None:
-        """Return what of a directory is read, by its path below the source's; `None` if it is not entered."""
+        """Return what is read in a directory, by its path below the source's path; `None` if it is not entered."""
         if folder not in self._known:
             self._known[folder] = self._below(folder)
         return self._known[folder]
@@ -97,12 +97,12 @@ class Where:
 
     @property
     def is_several(self) -> bool:
-        """Tell whether there are paths below the directory, and not only itself."""
+        """Tell whether there are paths below the directory, and not only the directory itself."""
         return self.rests != ((),)
 
     @property
     def mark(self) -> bytes:
-        """What the offset has the hash of."""
+        """The bytes whose hash is in the offset."""
         paths = sorted("/".join(name.text for name in rest) for rest in self.rests) if self.is_several else []
         return b"\0".join(os.fsencode(text) for text in (self.root, *paths))
 
@@ -148,10 +148,10 @@ def where(options: Options) -> Where:
 
 
 def changed_between(options: Options) -> tuple[int, int]:
-    """Return the times behind and in front of which files must have been modified, in nanoseconds. Raises `OptionError`."""
+    """Return the times after and before which files must have been modified, in nanoseconds. Raises `OptionError`."""
     if options["modifiedAfter"] is None and options["modifiedBefore"] is None and not _has_zone(options):
         return ALWAYS
-    from penstock.formats.zones import UTC, zone_name  # with Arrow, for which a look at names need not wait
+    from penstock.formats.zones import UTC, zone_name  # imports Arrow, for which a look at names need not wait
 
     name = options["timeZone"] or options["sessionTimeZone"]
     zone = zone_name(name, "timeZone" if options["timeZone"] else "spark.sql.session.timeZone") if name else UTC
@@ -170,7 +170,7 @@ def changed_between(options: Options) -> tuple[int, int]:
 
 
 def _has_zone(options: Options) -> bool:
-    """Tell whether a zone is named, which may be none."""
+    """Tell whether a zone is named; it may turn out not to exist."""
     return bool(options["timeZone"] or options["sessionTimeZone"])
 
 
@@ -186,7 +186,7 @@ def _instant(time: WrittenTime | None, zone: str, none: int) -> int:
 
 
 def where_of(paths: Iterable[str], base: str | None = None) -> Where:
-    """Return where files of these paths are; `base` is a directory that all lie in."""
+    """Return where the files of these paths are; `base` is a directory that contains all of them."""
     texts = tuple(map(os.fspath, paths))
     return _where(texts, base)
 
@@ -225,7 +225,7 @@ def _common(paths: list[list[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Path:
-    """One path: its longest beginning without wildcards, and the globs behind that."""
+    """One path: its longest beginning without wildcards, and the globs after it."""
 
     storage: Storage
     root: str
@@ -245,18 +245,18 @@ class _Path:
 
 
 def _check_globs(text: str, rest: list[NameGlob]) -> None:
-    """Raise `OptionError` for what cannot stand behind the first wildcard of a path."""
+    """Raise `OptionError` for names that are not allowed after the first wildcard of a path."""
     for name in rest:
         if name.text == "..":
-            msg = f"path={text!r}: '..' behind a wildcard leads anywhere; write the path without it"
+            msg = f"path={text!r}: '..' after a wildcard could lead anywhere; write the path without it"
             raise OptionError(msg)
-        name.matches("")  # whether it is a glob
+        name.matches("")  # raises an error if it is not a glob
 
 
 def _plain(text: str, scheme: str, names: str) -> str:
-    """Return the beginning of a path that has no wildcards, of these `names`, with what stands in front of them."""
+    """Return the beginning of a path that has no wildcards, made of these `names`, with its scheme or root."""
     if scheme:
-        behind = text[len(scheme) :]
-        slashes = behind[: len(behind) - len(behind.lstrip("/"))]
+        rest = text[len(scheme) :]
+        slashes = rest[: len(rest) - len(rest.lstrip("/"))]
         return scheme + slashes + names[len(scheme) :].lstrip("/")
     return "/" + names if text.startswith("/") else names or "."

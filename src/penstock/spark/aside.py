@@ -1,4 +1,4 @@
-"""What a plain query has set aside, apart from its rows."""
+"""Separates what a plain query has set aside from its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEMBERS = [member.split(":")[0] for member in BAD.removeprefix("struct<").remov
 def split_bad(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return (good, bad) of a stream that is read with `badRecordColumn`: the rows, and path, offset, record and reason of the rest.
 
-    If both frames are written, that is two queries: each has a checkpoint of its own, and reads the input for itself.
+    If both frames are written, that is two queries: each has a checkpoint of its own, and reads the input by itself.
     """
     columns = [field.name for field in df.schema if _holds_bad(field.dataType)]
     if len(columns) != 1:

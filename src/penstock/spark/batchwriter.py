@@ -1,7 +1,8 @@
-"""`df.write.format("penstock")`: one batch into an output, once. Its rules are those of `sink.keyed`.
+"""`df.write.format("penstock")`: one batch into an output, exactly once. Its rules are those of `sink.keyed`.
 
-Spark makes a writer in a process of the driver, pickles it for the tasks and for the process that commits. So the batch begins when it
-is pickled, once, and what it began with travels: unlike in a stream, the very writer that began commits.
+Spark makes a writer in a process of the driver, and pickles it for the tasks and for the process that commits. So the batch begins
+once, when the writer is pickled, and what it learned at its beginning travels: unlike in a stream, the writer that began the batch also
+commits it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What Spark takes from a task to the commit; `None` of one that had nothing to do."""
+    """The message that Spark takes from a task to the commit; `None` from a task that had nothing to do."""
 
     result: TaskResult | None
 
@@ -57,7 +58,7 @@ class BatchWriter(DataSourceArrowWriter):
         return self._begun
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel, with the batch begun."""
+        """Return the state for pickling, with the batch begun."""
         self.begin()
         return self.__dict__.copy()
 
@@ -75,10 +76,10 @@ class BatchWriter(DataSourceArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Have the batch count."""
+        """Commit the batch."""
         results = [message.result for message in messages if isinstance(message, TaskWritten) and message.result]
         self._batch.commit(self.begin(), results)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Give up what was begun: what was staged is swept."""
+        """Abort the batch: what was staged is swept."""
         self._batch.abort(self.begin())

@@ -1,4 +1,4 @@
-"""Where our code ends and Spark's begins: errors that pass here are found again on the other side (`penstock.errors.of`).
+"""The border between our code and Spark's: errors that cross it can be recognised on the other side (`penstock.errors.of`).
 
 Spark calls our objects in processes of its own and takes nothing from them but text, which its JVM passes on to the user.
 """
@@ -21,7 +21,7 @@ _CALLED_BY_SPARK = (_PICKLING, "__init__")
 
 
 def border(kind: _Kind) -> _Kind:
-    """Decorate a class whose methods Spark calls: errors of ours leave each with their note, iterators they return included."""
+    """Decorate a class whose methods Spark calls: our errors leave them with their note, also from iterators that they return."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name in _CALLED_BY_SPARK):
             setattr(kind, name, leaving(_quietly(method) if name == _PICKLING else method))
@@ -29,7 +29,7 @@ def border(kind: _Kind) -> _Kind:
 
 
 def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate what is called while an object is pickled: what is not an error of that PySpark prints, with its stack, and wraps."""
+    """Decorate a method called by pickle: PySpark prints any error but a pickling error, with its stack, and wraps it."""
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - what pickle passes
@@ -45,7 +45,7 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pickling_error() -> type[Exception]:
-    """Return Python's own error of that, without the module, which can run what it reads."""
+    """Return Python's own pickling error, without importing its module, which can execute what it reads."""
     from pyspark.errors import PySparkException, PySparkPicklingError
 
     bases = (base for base in PySparkPicklingError.__bases__ if issubclass(base, Exception))

@@ -1,14 +1,14 @@
 """`penstock.async_map`: the asynchronous operator on DataFrames, and as the transform of an ingest.
 
-A stage of Arrow batches (`mapInArrow`): rows stay Arrow but for the columns that the function asks for. The batch is the
-barrier: a micro-batch is committed when each of its rows has its outcome, so what is emitted is emitted exactly once, and
-what is called is called at least once. With `drain` that is otherwise: see `lanes`.
+A stage of Arrow batches (`mapInArrow`): rows stay in Arrow except for the columns that the function asks for. The batch is the barrier:
+a micro-batch is committed when each of its rows has its outcome, so outputs are emitted exactly once, and calls are made at least once.
+With `drain` this is different: see `lanes`.
 
-**Ids.** In a streaming query (and in its `foreachBatch`) a call is `<query>-<operator>-<batch>-<partition>-<row>`: the
-same for every attempt, every retry of the task and every replay of the batch, if the same rows come in the same order,
-as they do from our source. The operator is a digest of the function's name and the schemas. On a batch DataFrame the first
-part is the application and how many frames it had given calls before: the same for every action on the frame, retry and
-speculative copy; another one when the program runs again.
+**Ids.** In a streaming query (and in its `foreachBatch`) a call is `<query>-<operator>-<batch>-<partition>-<row>`: the same for every
+attempt, every retry of the task and every replay of the batch, if the same rows come in the same order, as they do from our source. The
+operator is a digest of the function's name and the schemas. On a batch DataFrame the first part is the application and the number of
+frames to which it had applied calls before: the same for every action on the frame, retry and speculative copy; another one when the
+program runs again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.aio")
 _ON_ERROR = ("fail", "column")
-# A key beside the counts of a query: how many of its tasks have said that they have a lane.
+# A key among the counts of a query: how many of its tasks have reported that they have a lane.
 _LANES = "!lanes"
 _frames = itertools.count(1)
 _totals: dict[str, Accumulator[dict[str, int]]] = {}
@@ -70,7 +70,7 @@ _totals: dict[str, Accumulator[dict[str, int]]] = {}
 
 @named
 class AsyncMap:
-    """The calls that `async_map` makes, checked, before there is a DataFrame: the `transform` of an ingest.
+    """The calls that `async_map` makes, checked, before there is a DataFrame; used as the `transform` of an ingest.
 
     The parameters are those of `async_map`. `OptionError` for one that makes no sense.
     """
@@ -113,7 +113,7 @@ class AsyncMap:
         )
         shape = Shape(outputs, flag(keep_input, name="keep_input"), on_error == "column")
         function = Adapted(fn)
-        # What keeps `fn` from being sent; to be imported by name it need not be.
+        # The error that prevents sending `fn`; a function that workers import by name need not be sent.
         self._held_back: OptionError | None = None
         try:
             name = functions.digest(fn)
@@ -140,12 +140,12 @@ class AsyncMap:
 
     @property
     def drain(self) -> float | None:
-        """Return after how many seconds a batch leaves to the next one what it has not finished; None: never."""
+        """Return after how many seconds a batch leaves unfinished calls to the next one; None: never."""
         return self._plan.settings.drain
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the columns of equal values that are called one after another."""
+        """Return the columns whose equal values are called one after another."""
         return self._plan.key
 
     @property
@@ -154,7 +154,7 @@ class AsyncMap:
         return self._plan.shape
 
     def schema(self, carried: pa.Schema) -> pa.Schema:
-        """Return the schema of the output for an input's; `OptionError` if they do not go together."""
+        """Return the schema of the output for the schema of an input; `OptionError` if they do not go together."""
         names = list(carried.names)
         for parameter, asked in (("key", self._plan.key), ("share", self._plan.share)):
             for name in asked:
@@ -166,7 +166,7 @@ class AsyncMap:
         return whole
 
     def shared_by(self, tasks: int) -> AsyncMap:
-        """Return these calls for one task of so many, at its part of the rate."""
+        """Return these calls for one of `tasks` tasks, with its share of the rate."""
         calls = object.__new__(type(self))
         calls._held_back = self._held_back
         settings = self._plan.settings
@@ -175,7 +175,7 @@ class AsyncMap:
         return calls
 
     def operator_id(self, carried: pa.Schema) -> str:
-        """Return what names this operator in the ids of its calls: the same whenever the same program runs."""
+        """Return the name of this operator in the ids of its calls: the same whenever the same program runs."""
         text = "\n".join([self._plan.function.name, str(carried.remove_metadata()), str(self._plan.shape.schema)])
         return xxhash.xxh3_64_hexdigest(text.encode())[:8]
 
@@ -189,7 +189,7 @@ class AsyncMap:
         idle: Callable[[], None] = lambda: None,
         report: Callable[[dict[str, int]], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the output of a task's rows. `otherwise` is what ids begin with outside of a streaming query."""
+        """Yield the output of a task's rows. `otherwise` is the beginning of ids outside of a streaming query."""
         query, batch, partition = task_place()
         if query is None and not otherwise:
             msg = "asynchronous calls are made in the tasks of a query alone, not to repeat what it did"
@@ -198,13 +198,13 @@ class AsyncMap:
             query, prefix = otherwise, f"{otherwise}-{operator}-{partition}-"
         else:
             prefix = f"{query}-{operator}-{batch}-{partition}-"
-        # The calls of a task make so much garbage that looking at modules is a third of its work.
+        # The calls of a task make so much garbage that without this, scanning modules would be a third of its work.
         settle_reader()
         place = Place(query, partition, prefix, task_run())
 
         def ended(operator_of_task: Operator) -> None:
             counts = {f"{query} {name}": count for name, count in _counted(operator_of_task).items()}
-            if report is None:  # in an ingest, whose sink takes it along
+            if report is None:  # in an ingest, whose sink collects the counts
                 tally.add({f"{tally.CALLS} {name}": count for name, count in asdict(operator_of_task.counts).items()})
             else:
                 report(counts)
@@ -219,26 +219,27 @@ def async_map(
     fn: AsyncFunction | Callable[..., Any],
     *,
     schema: Any,  # noqa: ANN401 - DDL or a StructType
-    **options: Any,  # noqa: ANN401 - those of `AsyncMap`
+    **options: Any,  # noqa: ANN401 - the parameters of `AsyncMap`
 ) -> DataFrame:
-    """Return `df` with the outputs of asynchronous calls, one call a row, many at a time; streaming and batch alike.
+    """Return `df` with the outputs of asynchronous calls, one call for each row, many at a time; streaming and batch alike.
 
-    `fn` is an `AsyncFunction`, or `async def fn(row)` or `fn(row, call)`. `schema` (DDL or StructType) is what it returns. The
+    `fn` is an `AsyncFunction`, or `async def fn(row)` or `fn(row, call)`. `schema` (DDL or StructType) describes what it returns. The
     other parameters are those of `AsyncMap`:
 
     - `keep_input=True`: the columns of the input come first in the output.
-    - `capacity=100`: calls in flight, and rows finished but not yet emitted, of one task.
+    - `capacity=100`: calls in flight, plus rows that are finished but not yet emitted, of one task.
     - `ordered=True`: emit in the order of the input; False: as calls finish.
-    - `key=None`: columns; calls of equal values run one after another, in order (within a task).
-    - `timeout=None`, `attempt_timeout=None`: seconds a row may take over all its attempts, and each of them.
+    - `key=None`: columns; calls with equal values run one after another, in order (within a task).
+    - `timeout=None`, `attempt_timeout=None`: seconds that a row may take over all its attempts, and for each attempt.
     - `retry=None`: a `Retry`.
     - `rate=None`: calls of the whole query, "500/s"; each task that can run at a time has an equal part.
     - `share=None`: columns; rows with equal values share the call that is in flight.
     - `cache=None`: a `Cache`; rows whose values of `share` were called for before take that result as long as it is kept.
-    - `batch_size=1`, `batch_wait=0.01`: `fn(rows, calls)` is given up to so many rows, gathered so long, in seconds.
+    - `batch_size=1`, `batch_wait=0.01`: `fn(rows, calls)` gets up to `batch_size` rows, collected for up to `batch_wait` seconds.
     - `on_error="fail"`: fails the task at once; "column": the row is emitted with `_error`; or a function of (row, error).
-    - `drain=None`: seconds that calls under way have at the end of a batch of a stream; what is left is carried over in Spark's
-      state, and is called again first thing in the next batch, which also emits what this one finished. It needs a `timeout`.
+    - `drain=None`: seconds that unfinished calls have at the end of a batch of a stream; those that are left are carried over in
+      Spark's state, and are called again at the beginning of the next batch, which also emits what this one finished. It needs a
+      `timeout`.
 
     Everything is checked here, on the driver: `OptionError`. `CallFailed` fails the task of a row whose call failed for good.
     """
@@ -252,7 +253,7 @@ def async_map(
     if calls.drain is not None:
         require_driver(df, "async_map with drain", "leave drain out: a batch then waits for its calls")
         lanes.check(df)
-        register(df.sparkSession)  # whose listener ends a run of what is there
+        register(df.sparkSession)  # the session's listener ends an AvailableNow run
     if not df.columns:
         msg = "async_map: the DataFrame has no columns, and Spark does not tell Python how many such rows there are; select one"
         raise OptionError(msg)
@@ -274,13 +275,13 @@ def async_map(
 
     fields, names = _fields(df, calls.shape), df.columns
     places = [f"c{place}" for place in range(len(names))]
-    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
+    # `mapInArrow` takes the name `a.b` for a field of `a`, and does not accept a name that occurs twice.
     placed = df.toDF(*places)
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (batch.rename_columns([*names, *batch.schema.names[len(names) :]]) for batch in batches)
 
-    def call_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # so it is called in Spark's plan
+    def call_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # this name appears in Spark's plan
         return stage(named(batches))
 
     if calls.drain is None:
@@ -293,7 +294,7 @@ def async_map(
 
 
 _own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)
-async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what help() and editors tell of it
+async_map.__signature__ = _own.replace(  # type: ignore[attr-defined]  # for help() and editors
     parameters=[_own.parameters["df"], *_given.parameters.values()]
 )
 
@@ -313,7 +314,7 @@ def split_errors(df: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 @dataclass
 class CallCounts(Counts):
-    """What the calls of a query came to so far; of a task that was repeated, both runs. Latencies in milliseconds."""
+    """Totals of the calls of a query so far; a task that was repeated counts twice. Latencies in milliseconds."""
 
     p50: float | None = None
     p99: float | None = None
@@ -329,9 +330,9 @@ class CallCounts(Counts):
 
 @named
 def call_counts(spark: SparkSession) -> dict[str, CallCounts]:
-    """Return what the calls of each query came to, by the query's id; for a batch frame, by the beginning of its calls' ids.
+    """Return the totals of the calls of each query, by the query's id; for a batch frame, by the beginning of its calls' ids.
 
-    Updated when a task ends. The calls of an ingest are told by metrics (`serve_metrics`), and in the log of each executor.
+    Updated when a task ends. The calls of an ingest are reported by metrics (`serve_metrics`), and in the log of each executor.
     """
     require_driver(spark, "call_counts", "the counts of each task are in the log of its executor, under `penstock.aio`")
     totals = _totals.get(spark.sparkContext.applicationId)
@@ -352,7 +353,7 @@ class _Sum(AccumulatorParam[dict[str, int]]):
 
 
 def counts_of(query: str) -> CallCounts | None:
-    """Return what the calls of a query of this process came to, None if it made none."""
+    """Return the totals of the calls of a query in this process, None if it made none."""
     for totals in list(_totals.values()):
         if f"{query} rows" in totals.value:
             return CallCounts.of(dict(totals.value), query)
@@ -360,7 +361,7 @@ def counts_of(query: str) -> CallCounts | None:
 
 
 def has_lanes(query: str) -> bool:
-    """Tell whether tasks of a query have told that it carries calls over."""
+    """Tell whether tasks of a query have reported that it carries calls over."""
     return any(f"{query} {_LANES}" in totals.value for totals in list(_totals.values()))
 
 
@@ -370,7 +371,7 @@ def _counted(operator: Operator) -> dict[str, int]:
 
 
 def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
-    """Return where tasks add up their counts: one for the whole application."""
+    """Return the accumulator in which tasks add up their counts: one for the whole application."""
     totals = _totals.get(context.applicationId)
     if totals is None:
         totals = _totals[context.applicationId] = context.accumulator({}, _Sum())
@@ -378,12 +379,12 @@ def _accumulator(context: SparkContext) -> Accumulator[dict[str, int]]:
 
 
 def _adding(session: SparkSession) -> Callable[[dict[str, int]], None]:
-    """Return what tasks tell their counts; one of Connect has nothing that adds them up."""
+    """Return the function with which tasks report their counts; Connect has nothing that adds them up."""
     return _ignore if is_remote(session) else _accumulator(session.sparkContext).add
 
 
 def _ignore(counts: dict[str, int]) -> None:
-    """Take counts that nobody asks for."""
+    """Discard counts that nobody asks for."""
 
 
 def _fields(df: DataFrame, shape: Shape) -> Any:  # noqa: ANN401 - a StructType
@@ -426,7 +427,7 @@ def _columns(parameter: str, names: object) -> tuple[str, ...]:
 
 
 def _distinct(names: list[str]) -> None:
-    """Refuse columns that Spark could not tell apart."""
+    """Raise `OptionError` for columns that Spark could not tell apart."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
@@ -435,11 +436,11 @@ def _distinct(names: list[str]) -> None:
 
 
 def _flush() -> None:
-    """Send what Spark's worker holds back: it gives output on 64 KiB at a time, and takes less for a worker that idles.
+    """Send what Spark's worker buffers: it passes output on in units of 64 KiB, and takes a worker with less output for idle.
 
-    The stream is that of the function which takes our batches, above us on the stack; tests hold it by the time-out.
+    The stream belongs to the function that consumes our batches, above us on the stack; tests check this by the time-out.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to it
+    frame = sys._getframe(1)  # noqa: SLF001 - there is no other access to the stream
     while frame.f_back is not None and frame.f_code.co_name != "dump_stream":
         frame = frame.f_back
     if hasattr(frame.f_locals.get("stream"), "flush"):

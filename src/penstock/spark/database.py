@@ -39,12 +39,12 @@ class DatabaseDataSource(DataSource):
         return StreamWriter(opens, checkpoint=options["checkpointLocation"], sink_id=options["sinkId"])
 
     def schema(self) -> NoReturn:
-        """Say that tables are read by others, and a reader is asked for the columns first."""
+        """Raise `OptionError`: other formats read tables. A reader is asked for the columns first."""
         msg = "format penstock-db does not read: expected df.writeStream; Spark's own format jdbc reads tables"
         raise OptionError(msg)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Say that a batch, which has no id to be repeated by, is not written."""
+        """Raise `OptionError`: a batch has no id by which its repetition could be recognised."""
         msg = (
             "format penstock-db is a stream: expected df.writeStream, whose batches have ids, so that one that is repeated "
             "changes nothing; for what is there now, and no more, .trigger(availableNow=True)"
@@ -53,7 +53,7 @@ class DatabaseDataSource(DataSource):
 
 
 def open_table(options: Options, schema: str, sink_id: str) -> TableBatches:
-    """Return the sink of this name for rows of this schema, Spark's JSON."""
+    """Return the sink of this name for rows of this schema, given as Spark's JSON."""
     from penstock.db.batches import TableBatches
     from penstock.formats.schema import to_arrow
 

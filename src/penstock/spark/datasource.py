@@ -1,9 +1,8 @@
 """`format("penstock")`: Spark's Python data source over our source and our sink.
 
-Spark makes these objects in processes of its own, many times: the data source when a query is defined and again at every
-batch, the reader in the source's process (where it plans) and in tasks (where it reads), the writer in the process that
-starts a batch and in the one that commits it. So constructing them is cheap, checks what can be checked without I/O, and
-decides nothing.
+Spark makes these objects in processes of its own, many times: the data source when a query is defined and again at every batch, the
+reader in the source's process (where it plans) and in tasks (where it reads), the writer in the process that starts a batch and in the
+process that commits it. So constructing them is cheap, checks what can be checked without I/O, and decides nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 class PenstockDataSource(DataSource):
     """Files as exactly-once streams; the options are those of `penstock.options`."""
 
-    _as_loaded: AsLoaded | None = None  # travels with the source to what is read
+    _as_loaded: AsLoaded | None = None  # travels from the data source to the reader
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +57,7 @@ class PenstockDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the schema of a source that needs none from the user, or that infers it; `OptionError` for a table.
 
-        Spark gives a table an owner. What is inferred is noted, so that each call returns the same.
+        Spark passes an owner for a table. An inferred schema is noted, so that each call returns the same.
         """
         from penstock.source.schemas import default_schema
 
@@ -102,7 +101,7 @@ class PenstockDataSource(DataSource):
         return PenstockStreamReader(self._parsed(LIVE_SOURCE, "source"), read)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802 - Spark's signature
-        """Return the sink; `OptionError` in complete mode, which replaces at every batch what was written."""
+        """Return the sink; `OptionError` in complete mode, which would replace at every batch what was written."""
         if overwrite:
             msg = "outputMode('complete') would have finished files replaced; expected append, Spark's default"
             raise OptionError(msg)
@@ -115,7 +114,7 @@ class PenstockDataSource(DataSource):
         return StreamWriter(opens, checkpoint=options["checkpointLocation"], sink_id=options["sinkId"])
 
     def reader(self, schema: StructType) -> FinishedReader:
-        """Return the finished files of an output; `OptionError` for a directory that is none, which is read as a stream."""
+        """Return the finished files of an output; `OptionError` for a directory that is not an output, which is read as a stream."""
         from penstock.spark.finished import FinishedReader
 
         return FinishedReader(self.options, schema, self._as_loaded)
@@ -133,7 +132,7 @@ class PenstockDataSource(DataSource):
         return BatchWriter(self._parsed(BATCH_SINK, "batch write"), schema.json())
 
     def _may_be_output(self) -> bool:
-        """Tell whether a batch of finished files may be meant: Spark does not say. Costs a stream no more than one look."""
+        """Tell whether a batch of finished files may be meant: Spark does not say. For a stream this costs one stat at most."""
         given = {name.lower() for name in self.options}
         if given & FOR_BATCHES:
             return True
@@ -144,7 +143,7 @@ class PenstockDataSource(DataSource):
         try:
             storage, root = locate(self.options.get("path", ""))
             return entry_at(storage, f"{root}/_penstock") is not None
-        except PenstockError:  # whoever reads it says what is wrong
+        except PenstockError:  # the code that reads it reports what is wrong
             return False
 
     def _refuse_inferred(self, form: str) -> NoReturn:
@@ -155,7 +154,7 @@ class PenstockDataSource(DataSource):
         raise OptionError(msg)
 
     def _emits_published(self) -> bool:
-        """Tell whether this is the stream of what was published, which has options of its own."""
+        """Tell whether this is the stream of published files, which has options of its own."""
         return any(name.lower() == "emit" and value.lower() == EMIT for name, value in self.options.items())
 
     def _parsed(self, table: Any, what: str) -> Options:  # noqa: ANN401 - LIVE_SOURCE or LIVE_SINK
@@ -163,7 +162,7 @@ class PenstockDataSource(DataSource):
 
 
 def looked_at(rows: Iterator[pa.RecordBatch], look: str) -> Iterator[pa.RecordBatch]:
-    """Yield the splits of what rows name that a source of ours has read, for an ingest; called in a task."""
+    """Yield, for an ingest, the splits of the files named by rows that a source of ours has read; called in a task."""
     from penstock.ingestion.looks import LookWhereRead
 
     return LookWhereRead(look).splits(rows)
@@ -171,7 +170,7 @@ def looked_at(rows: Iterator[pa.RecordBatch], look: str) -> Iterator[pa.RecordBa
 
 @dataclass
 class SplitsPartition(InputPartition):
-    """The splits that one task reads, and the zone of times that say none; `None` if nobody had said it."""
+    """The splits that one task reads, and the zone for times without one; `None` if nobody had set it."""
 
     splits: tuple[Split, ...]
     zone: str | None
@@ -195,11 +194,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Say that a batch is limited; by what is in the options, this is only not `ReadAllAvailable`."""
+        """Return a limit, so that a batch is limited: the options say how much it takes; this only must not be `ReadAllAvailable`."""
         return ReadMaxFiles(self._options["maxFilesPerTrigger"])
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is there when the next batch is planned as all there is."""
+        """Limit the run to the files that are found when the next batch is planned."""
         self._planning().prepare_available_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -215,7 +214,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, from its end offset alone; the first call after a restart.
 
-        The batch that ended at `start` is committed, since Spark goes on from there.
+        The batch that ended at `start` is committed, because Spark continues after it.
         """
         planner = self._planning()
         planner.clean(start, end)
@@ -228,14 +227,14 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from penstock.spark import worker
 
         worker.settle_reader()
-        assert isinstance(partition, SplitsPartition)  # noqa: S101 - what `partitions` made
+        assert isinstance(partition, SplitsPartition)  # noqa: S101 - `partitions` made it
         reading = in_zone(self._options, self._reading, partition.zone, worker.session_zone)
         rows = told(self._options, reading, partition.splits)
         yield from rows if self._options[LOOK] is None else looked_at(rows, self._options[LOOK])
         worker.KEPT.give_back()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what no replay can ask for; called one batch late."""
+        """Delete what no replay can ask for; called one batch late."""
         self._planning().committed(end)
 
     def stop(self) -> None:
@@ -251,5 +250,5 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the planner."""
+        """Return the state for pickling, without the planner."""
         return self.__dict__ | {"_planner": None, "_silence": None}

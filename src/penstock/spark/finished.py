@@ -50,7 +50,7 @@ class FinishedReader(DataSourceReader):
         self._tasks = files.tasks(self._reading)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks; one without files if there are none, for which Spark would make one of its own."""
+        """Return the tasks; one without files if there are none, because Spark would otherwise make a partition of its own."""
         return [FinishedPartition(splits) for splits in self._tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -58,10 +58,10 @@ class FinishedReader(DataSourceReader):
         from penstock.spark import worker
 
         worker.settle_reader()
-        assert isinstance(partition, FinishedPartition)  # noqa: S101 - what `partitions` made
+        assert isinstance(partition, FinishedPartition)  # noqa: S101 - `partitions` made it
         in_zone = configured.in_zone(self._options, self._reading, None, worker.session_zone)
         return configured.told(self._options, in_zone, partition.splits)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without what others read."""
+        """Return the state for pickling, without the splits of other tasks."""
         return self.__dict__ | {"_tasks": []}

@@ -40,11 +40,11 @@ class TopicDataSource(DataSource):
         return "penstock-kafka"
 
     def schema(self) -> str:
-        """Return the one schema there is, with headers where they are asked for; for an ingest the one column of its splits."""
+        """Return the schema, with headers if they are asked for; for an ingest, the schema of its one column of splits."""
         return self._columns(self._parsed(stream=None))
 
     def reader(self, schema: StructType) -> TopicReader:
-        """Return topics as a batch: all that is decided, or what `startingOffsets` and `endingOffsets` say."""
+        """Return topics as a batch: all decided records, or the range that `startingOffsets` and `endingOffsets` say."""
         return TopicReader(self._checked(schema, stream=False))
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802 - Spark's name
@@ -71,21 +71,21 @@ class TopicDataSource(DataSource):
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     range: Range
 
 
 @dataclass
 class CarriedPartition(InputPartition):
-    """What one task of an ingest reads, as it is carried there."""
+    """The range that one task of an ingest reads, in the form in which it is carried to the stage."""
 
     carried: str
 
 
 @border
 class TopicReader(DataSourceReader):
-    """Topics as far as they are decided when the query is planned."""
+    """Topics up to the records that are decided when the query is planned."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -112,11 +112,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planning().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Say that a batch is limited, that is, no `ReadAllAvailable`; how much it takes is said by the options."""
+        """Return a limit, so that a batch is limited: the options say how much it takes; this only must not be `ReadAllAvailable`."""
         return ReadMaxRows(self._options["maxOffsetsPerTrigger"] or 1)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is decided now as all there is."""
+        """Limit the run to the records that are decided now."""
         self._planning().prepare_available_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -136,7 +136,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows(self._options, partition)
 
     def stop(self) -> None:
-        """Do nothing: connections end with what holds them."""
+        """Do nothing: connections are closed with the objects that hold them."""
 
     def _planning(self) -> TopicPlanner:
         if self._planner is None:
@@ -144,12 +144,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the planner."""
+        """Return the state for pickling, without the planner."""
         return self.__dict__ | {"_planner": None}
 
 
 def planner(options: Options) -> TopicPlanner:
-    """Return what plans batches; `DependencyError` where the library is missing."""
+    """Return the planner of batches; `DependencyError` if the library is missing."""
     from penstock.kafka.cluster import Cluster
     from penstock.kafka.plan import TopicPlanner
 
@@ -171,7 +171,7 @@ def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch
 
     if isinstance(partition, CarriedPartition):
         return iter([carried_row(partition.carried)])
-    if not isinstance(partition, RangePartition):  # what Spark makes of no partitions, in a batch
+    if not isinstance(partition, RangePartition):  # Spark makes such a partition if a batch has none
         return iter(())
     worker.settle_reader()
     return read.read(options, partition.range)

@@ -1,13 +1,13 @@
-"""`async_map` with `drain`: a batch does not wait for its slowest call, and what it calls the next one emits.
+"""`async_map` with `drain`: a batch does not wait for its slowest call, and the next batch emits what it called.
 
-Spark gives state to a processor (`transformWithState`) one key at a time, so rows are grouped by *lane*: as many as there
-are partitions of state, each in a partition of its own, and all rows of a lane are called side by side. Rows of one partition
-of the input, or with equal values of `key`, have the same lane in every batch.
+Spark gives state to a processor (`transformWithState`) one key at a time, so rows are grouped by *lane*: there are as many lanes as
+partitions of state, each in a partition of its own, and all rows of a lane are called concurrently. Rows of one partition of the input,
+or with equal values of `key`, have the same lane in every batch.
 
     input --pack--> (lane, source, number, chunk) --shuffle--> lanes, with state --> (chunk) --unpack--> output
 
-Rows travel in chunks, Arrow batches as binary values: Spark's Python form of `transformWithState` makes a Python object of every
-value of every row that it is given, and that is then one of a few thousand rows. See `aio.carry` for the form.
+Rows travel in chunks, Arrow batches as binary values: Spark's Python form of `transformWithState` makes a Python object of every value
+of every row that it is given, and with chunks that is one row for a few thousand. See `aio.carry` for the form.
 
 **What a batch emits follows from committed state alone.** A lane's batch N does three things, in this order:
 
@@ -15,24 +15,24 @@ value of every row that it is given, and that is then one of a few thousand rows
     2. calls the rows that this state carries, then those of its input, and puts output into the state, chunk by chunk;
     3. when its time is over, puts what has not ended into the state.
 
-So every try of N emits the same rows, in the same order, byte for byte, whichever calls end in which of them.
+So every try of N emits the same rows, in the same order, byte for byte, whichever calls end in which try.
 
-**Failures, and the rules that kill them.**
+**Failures, and the rules that prevent them.**
 
-1. Batch N calls rows 1, 2 and 3; 1 and 2 end in time, 3 is carried. The sink commits N. Spark is killed before it notes that, and
-   after the restart repeats N from the state of N - 1. This time 1 and 3 end. The sink has N, and drops what it is given;
-   the state now says that 3 is done and 2 is carried. *What N emits does not depend on what ends in N.*
-2. Two attempts at a task run side by side (speculation); the output of one counts, and the state of the other. *The same.*
-3. A batch is replayed with another number of lanes, and a row waits behind nobody of its key. *The number is that of Spark's
-   partitions of state, which a checkpoint fixes; tasks read it from the query that runs, not from the program.*
-4. No input comes any more. *A lane that holds anything sets a timer for the next millisecond: the next batch takes it up, and
-   there is one, because Spark runs batches without data for processors with timers.*
-5. A call takes longer than a batch, and is made again in each of them, for ever. *A batch without input, which holds up nobody,
-   waits for as long as the lane's oldest row is old, up to `_IDLE_SECONDS`, unless it has something to emit.* `timeout` ends
-   what takes longer.
-6. A lane has no input in a batch that others have input in, and holds it up as if nobody waited. *A partition that has rows
-   tells every lane.*
-7. A timer rings in the batch that served its lane, and rows are taken up twice. *A lane is served once a task.*
+1. Batch N calls rows 1, 2 and 3; 1 and 2 end in time, 3 is carried over. The sink commits N. Spark is killed before it notes that, and
+   after the restart repeats N from the state of N - 1. This time 1 and 3 end. The sink has N, and drops what it is given; the state now
+   says that 3 is done and 2 is carried over. *What N emits does not depend on what ends in N.*
+2. Two attempts at a task run at the same time (speculation); the output of one counts, and the state of the other. *The same.*
+3. A batch is replayed with another number of lanes, so a row no longer waits for earlier rows with its key. *The number of lanes is
+   that of Spark's partitions of state, which a checkpoint fixes; tasks read it from the query that runs, not from the program.*
+4. No input comes any more. *A lane that holds anything sets a timer for the next millisecond: the next batch takes it up, and there is
+   a next batch, because Spark runs batches without data for processors with timers.*
+5. A call takes longer than a batch, and is made again in each batch, for ever. *A batch without input, which delays nobody, waits as
+   long as the age of the lane's oldest row, up to `_IDLE_SECONDS`, unless it has something to emit.* `timeout` ends a call that takes
+   longer.
+6. A lane has no input in a batch in which others have input, and delays the batch as if nobody waited. *A partition that has rows sends
+   a chunk to every lane.*
+7. A timer fires in the batch that has already served its lane, and rows are taken up twice. *A lane is served once in a task.*
 8. Chunks of one partition come out of the shuffle in another order. *They are numbered, and put in order again.*
 """
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_PARTITIONS_DEFAULT = "200"  # Spark's
+_PARTITIONS_DEFAULT = "200"  # Spark's default
 _WATERMARK = "spark.watermarkDelayMs"
 _LANE = "__penstock_lane"
 _PACKED = "lane int, source int, number bigint, chunk binary"
@@ -76,7 +76,7 @@ _IDLE_SECONDS = 5.0
 
 
 def check(df: DataFrame) -> None:
-    """Raise `OptionError` where nothing can be carried over: the frame, its columns, the session, what is installed."""
+    """Raise `OptionError` if nothing can be carried over, because of the frame, its columns, the session, or missing packages."""
     if not df.isStreaming:
         msg = "drain: a batch DataFrame has no next batch that would take up what this one leaves; leave drain out"
         raise OptionError(msg)
@@ -90,7 +90,7 @@ def _check_watermarks(df: DataFrame) -> None:
     if late:
         msg = (
             f"drain: column {late[0]!r} has a watermark, which moves on while rows are carried over: what ends windows by it "
-            "would drop them as late; leave drain out, or call withWatermark behind async_map with a delay above `timeout`"
+            "would drop them as late; leave drain out, or call withWatermark after async_map with a delay above `timeout`"
         )
         raise OptionError(msg)
 
@@ -122,9 +122,10 @@ def carried_map(
     stream: Callable[[Iterator[pa.RecordBatch], Carrying], Iterator[pa.RecordBatch]],
     tell: Callable[[], None],
 ) -> DataFrame:
-    """Return the output of `df`'s rows, for `unpacked`.
+    """Return the output of `df`'s rows, in chunks for `unpacked`.
 
-    `stream` is a task's, `named` gives columns the users' names, and `tell` is called by every task that has a lane, idle or not.
+    `stream` makes the calls of a task, `named` gives columns the users' names, and every task that has a lane calls `tell`, idle or
+    not.
     """
     keyed = df.withColumn(_LANE, functions.hash(*key)) if key else df
 
@@ -137,14 +138,14 @@ def carried_map(
 
 
 def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the output that came in chunks."""
+    """Yield the output in the chunks."""
     for batch in batches:
         for chunk in batch.column("chunk").to_pylist():
             yield from loaded(chunk)
 
 
 def _packed(batches: Iterator[pa.RecordBatch], form: Form, operator: str, *, keyed: bool) -> Iterator[pa.RecordBatch]:
-    """Yield chunks of a partition's rows, each for one lane; an empty one for a lane that has none of them."""
+    """Yield chunks of a partition's rows, each for one lane, and an empty chunk for each lane that gets none of the rows."""
     query, number, partition, _ = task_batch()
     origin = f"{query}-{operator}-{number}-{partition}-"
     keys = _lanes(int(_property(_PARTITIONS) or _PARTITIONS_DEFAULT))
@@ -161,7 +162,7 @@ def _packed(batches: Iterator[pa.RecordBatch], form: Form, operator: str, *, key
 
 
 def _piece(*values: int | bytes) -> pa.RecordBatch:
-    """Return one row of what goes through the shuffle."""
+    """Return one row for the shuffle."""
     return pa.RecordBatch.from_pylist([dict(zip(_PIECE.names, values, strict=True))], schema=_PIECE)
 
 
@@ -187,7 +188,7 @@ def _split(
 
 @border
 class _Lanes(StatefulProcessor):
-    """One task's lanes; in fact one, as each has a partition of its own. Made anew for each task."""
+    """One task's lanes; in fact one lane, because each has a partition of its own. Made anew for each task."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class _Lanes(StatefulProcessor):
         self._tell = tell
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Ask for the state."""
+        """Get the state from Spark."""
         self._tell()
         self._handle = handle
         self._kept = handle.getValueState("carried", "rows binary")
@@ -214,13 +215,13 @@ class _Lanes(StatefulProcessor):
         return self._serve(key, _in_order(rows), timerValues.getCurrentProcessingTimeInMs())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ANN401, ARG002, N802, N803 - Spark's
-        """Serve a lane that has none, but left something."""
+        """Serve a lane that has no input, but left something."""
         return self._serve(key, None, timerValues.getCurrentProcessingTimeInMs())
 
     def _serve(self, key: Any, chunks: Iterator[bytes] | None, now_ms: int) -> Iterator[Any]:  # noqa: ANN401 - Spark's
-        """Yield what the batch before has made for a lane, have its rows called, and keep what they make and leave.
+        """Yield what the last batch has made for a lane, have its rows called, and keep their output and what is left.
 
-        Once in a task. It stays one function: each of its values goes into the state at its end.
+        Runs once in a task. It stays one function, because each of its values goes into the state at its end.
         """
         lane = key[0]
         if lane in self._served:
@@ -237,7 +238,7 @@ class _Lanes(StatefulProcessor):
             for batch in self._stream(_loaded(chunks or ()), carrying):
                 self._finished.updateValue((chunks_made,), (dumped([batch]),))
                 chunks_made += 1
-                # Whoever waits for output sees that the task lives.
+                # The reader of the output sees that the task is alive.
                 yield _frame()
         if left or chunks_made:
             self._kept.update((self._form.kept(left, chunks_made, run),))
@@ -246,16 +247,16 @@ class _Lanes(StatefulProcessor):
             self._kept.clear()
 
     def _emitted(self, finished: int) -> Iterator[Any]:
-        """Yield the chunks of output that the batch before has made, and forget them."""
+        """Yield the chunks of output that the last batch has made, and forget them."""
         for number in range(finished):
             chunk = self._finished.getValue((number,))
-            assert chunk is not None  # noqa: S101 - `kept` has counted them
+            assert chunk is not None  # noqa: S101 - `kept` holds their number
             yield _frame(bytes(chunk[0]))
         if finished:
             self._finished.clear()
 
     def _seconds(self, earlier: list[Carried], *, has_input: bool, emits: bool) -> float:
-        """Return how long calls under way have: longer where nobody waits for the end of the batch."""
+        """Return how long unfinished calls have: longer if nobody waits for the end of the batch."""
         if has_input or emits:
             return self._drain
         return max(self._drain, min(_IDLE_SECONDS, max(carried.age for carried in earlier)))
@@ -271,7 +272,7 @@ def _loaded(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 def _frame(*chunks: bytes) -> Any:  # noqa: ANN401 - a data frame
     """Return output for Spark."""
-    import pandas as pd  # type: ignore[import-untyped]  # it has no types; PySpark takes nothing else
+    import pandas as pd  # type: ignore[import-untyped]  # it has no types; PySpark accepts nothing else
 
     return pd.DataFrame({"chunk": pd.Series(chunks, dtype=object)})
 
@@ -292,7 +293,7 @@ def _in_order(frames: Iterable[Any]) -> Iterator[bytes]:
 
 
 def _lanes(partitions: int) -> list[int]:
-    """Return a key for each partition of state that Spark puts there: a lane has a task of its own."""
+    """Return a key for each partition of state that Spark assigns to that partition, so that each lane has a task of its own."""
     keys: dict[int, int] = {}
     key = 0
     while len(keys) < partitions:
@@ -302,7 +303,7 @@ def _lanes(partitions: int) -> list[int]:
 
 
 def _hash(value: int) -> int:
-    """Return what Spark's `hash` says of an int: Murmur3, 32 bits, signed."""
+    """Return Spark's `hash` of an int: Murmur3, 32 bits, signed."""
     mixed = value * 0xCC9E2D51 & _WORD
     mixed = (mixed << 15 | mixed >> 17) * 0x1B873593 & _WORD
     mixed ^= 42
@@ -315,7 +316,7 @@ def _hash(value: int) -> int:
 
 
 def _property(name: str) -> str | None:
-    """Return what the query that runs says of a setting."""
+    """Return a setting of the running query."""
     context = TaskContext.get()
     value: str | None = None if context is None else context.getLocalProperty(name)
     return value

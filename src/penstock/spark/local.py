@@ -1,4 +1,4 @@
-"""`penstock.local_session`: a session that starts fast, in which our formats are found."""
+"""`penstock.local_session`: a session that starts fast, and in which our formats are found."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def local_session(
     """Return a local session with the fast start; an active session is returned as it is.
 
     `config` is Spark configuration, and wins over ours. `rows_in_jvm=False` says that only ingests will run in the session: no row
-    passes through the JVM, so it need not optimise its code, and is ready sooner. Otherwise the format is registered as well, so
+    passes through the JVM, so the JVM need not optimise its code, and is ready sooner. Otherwise the format is registered as well, so
     that what a query leaves open is published when it stops. `quiet` limits Spark's log to errors, and our own errors to a line each.
 
-    Raises `OptionError` if `master` is not valid, and `DependencyError`, with what to do, where no session can start; `penstock doctor`
+    Raises `OptionError` if `master` is not valid, and `DependencyError`, with what to do, if no session can start; `penstock doctor`
     says more. A `PYSPARK_PYTHON` that names another Python than this one is honoured, with a warning: it costs time.
     """
     return session_of(master, config or {}, rows_in_jvm=rows_in_jvm, quiet=quiet)
@@ -35,7 +35,7 @@ def local_session(
 def session_of(
     master: str, config: dict[str, str], *, rows_in_jvm: bool, quiet: bool = True, apart: bool = False
 ) -> SparkSession:
-    """Return a session as `local_session` does. `apart`: signals to the group of this process do not reach what Spark is run by."""
+    """Return a session as `local_session` does. `apart`: signals to the group of this process do not reach the processes of Spark."""
     require_pyspark()
     from pyspark.sql import SparkSession
 

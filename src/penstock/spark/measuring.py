@@ -1,10 +1,10 @@
-"""What a monitor is told of the queries of a session: by Spark's listener, the offsets, the ledgers, and the tasks that end.
+"""What monitors are told about the queries of a session: from Spark's listener, the offsets, the ledgers, and tasks that end.
 
-Nothing here stands in the way of a batch: a listener hears of it when it is over, and whatever it cannot have is left out.
+Nothing here delays a batch: a listener hears of it when it is over, and values that are not available are left out.
 
-*Idle or hung.* A query that finds nothing says so every ten seconds, and one that ends a batch says that; a batch of an hour says nothing
-meanwhile, and is told from one that hangs by the tasks that end. So a heartbeat is any of the three, and a query has none for as long as a
-single task takes, and no longer.
+*Idle or hung.* A query that finds nothing reports so every ten seconds, and a query that ends a batch reports that. A batch of an hour
+reports nothing meanwhile; the tasks that end tell it from one that hangs. So a heartbeat is any of the three, and a query has none for
+as long as a single task takes, and no longer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OUTCOMES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cach
 
 
 class MeasuringListener(QuickListener):
-    """Takes into a meter what Spark tells of queries with our source or sink; of those of pipelines the rest is measured elsewhere."""
+    """Puts into a meter what Spark reports about queries with our source or sink; most numbers of pipelines are measured elsewhere."""
 
     def __init__(self, spark: SparkSession, meter: Meter) -> None:
         self._session = ref(spark)
@@ -56,28 +56,28 @@ class MeasuringListener(QuickListener):
         self._counted: dict[str, dict[str, float]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Have its batches counted."""
+        """Start counting its batches."""
         counted.measure(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Take in a batch: its phases, what its offset says of the input, what the ledger says of the output."""
+        """Take in a batch: its phases, the input according to its offset, the output according to the ledger."""
         try:
             self._measure(event.progress)
-        except Exception:  # noqa: BLE001 - a number that cannot be had is no reason to disturb a query
+        except Exception:  # noqa: BLE001 - a number that is not available is no reason to disturb a query
             _log.debug("a batch could not be measured", exc_info=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Note that it is there."""
+        """Note that the query is alive."""
         if self._is_measured(str(event.id)):
             self._meter.beat(str(event.id))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Tell no more of it, unless it is a pipeline's."""
+        """Stop reporting the query, unless it belongs to a pipeline."""
         query = str(event.id)
         self._sinks.pop(query, None)
         self._ours.discard(query)
-        with suppress(Exception):  # a number that cannot be opened: the query has ended all the same
-            self._count(query)  # what came behind its last batch
+        with suppress(Exception):  # a number that cannot be read: the query has ended all the same
+            self._count(query)  # what was counted after its last batch
         self._counted.pop(query, None)
         counted.forget(query)
         self._meter.forget(query)
@@ -102,18 +102,18 @@ class MeasuringListener(QuickListener):
         self._count(query)
 
     def _count(self, query: str) -> None:
-        """Take in what its processes have counted since the last time."""
+        """Take in what its processes have counted since the last call."""
         amounts, before = counted.counts(query), self._counted.get(query, {})
         if not amounts and not before:
             counted.measure(query)  # it ran before anybody measured it
         if not amounts or not self._is_measured(query):
-            return  # nothing yet, or somebody holds them: the next time
+            return  # nothing yet, or another process holds the fact: next time
         self._counted[query] = amounts
         growth = {name: _growth(amount, before.get(name, 0.0)) for name, amount in amounts.items() if _is_told(name)}
         self._meter.count(query, growth)
 
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
-        """Return what our sources of a query say of the input; several are added up."""
+        """Return the input numbers in the offsets of our sources in a query; several are added up."""
         sums: dict[str, float | None] = {}
         for offset in offsets_in(_ends(progress)):
             with suppress(ValueError, TypeError):
@@ -122,7 +122,7 @@ class MeasuringListener(QuickListener):
         return sums
 
     def _written(self, query: str) -> dict[str, float | None]:
-        """Return what the ledger of our sink says of the output, nothing for a sink of another kind."""
+        """Return the output numbers in the ledger of our sink, empty for a sink of another kind."""
         if query not in self._sinks:
             self._sinks[query] = self._place(query)
         place = self._sinks[query]
@@ -135,13 +135,13 @@ class MeasuringListener(QuickListener):
         return {}
 
     def _place(self, query: str) -> tuple[Any, Any] | None:
-        """Return where our sink writes, and its id, from Spark's plan: the listener is told of neither."""
+        """Return where our sink writes, and its id, from Spark's plan: the listener gets neither."""
         spark = self._session()
         active = spark.streams.get(query) if spark is not None else None
         if active is None:
             return None
-        with suppress(Exception):  # of a sink of another kind there is none
-            options = active._jsq.streamingQuery().logicalPlan().writeOptions()  # noqa: SLF001 - has no other name
+        with suppress(Exception):  # a sink of another kind has no such options
+            options = active._jsq.streamingQuery().logicalPlan().writeOptions()  # noqa: SLF001 - has no public name
             given = {name: options.get(name) for name in ("path", "sinkId", "sinkid")}
             texts = {name: str(value.get()) for name, value in given.items() if value.isDefined()}
             return locate(texts["path"]), texts.get("sinkId") or texts.get("sinkid") or query
@@ -154,24 +154,24 @@ def _ends(progress: Any) -> list[object]:  # noqa: ANN401 - PySpark's
 
 
 def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module that may not be there
-    """Return what the calls of a query have come to, None if it makes none."""
-    calls = sys.modules.get("penstock.spark.calls")  # where nobody imported it, nothing is called
+    """Return the totals of a query's calls so far, None if it makes none."""
+    calls = sys.modules.get("penstock.spark.calls")  # if nobody imported it, there are no calls
     return calls.counts_of(query) if calls else None
 
 
 def _growth(amount: float, before: float) -> float:
-    """Return by how much a count has grown, which may have begun anew."""
+    """Return by how much a count has grown; it may have begun anew."""
     return amount - before if amount >= before else amount
 
 
 def _is_told(name: str) -> bool:
-    """Tell whether what a process counts has a name for monitors."""
+    """Tell whether a count of a process has a name for monitors."""
     measure, _, label = name.partition(" ")
     return measure in BY_NAME and (measure != tally.CALLS or label in _OUTCOMES)
 
 
 class Pulse:
-    """Beats for queries whose tasks end, every few seconds, in a thread of its own."""
+    """Sends heartbeats for queries whose tasks end, every few seconds, in a thread of its own."""
 
     def __init__(self, spark: SparkSession, meter: Meter) -> None:
         self._spark = spark
@@ -182,13 +182,13 @@ class Pulse:
         self._thread.start()
 
     def close(self) -> None:
-        """End it."""
+        """End the thread."""
         self._end.set()
         self._thread.join(_PULSE_SECONDS)
 
     def _run(self) -> None:
         while not self._end.wait(_PULSE_SECONDS):
-            with suppress(Exception):  # its JVM may be gone; then nothing beats
+            with suppress(Exception):  # its JVM may be gone; then there are no heartbeats
                 for query in self._spark.streams.active:
                     self._look(str(query.id), str(query.runId))
 
@@ -212,7 +212,7 @@ class Served:
         self.meter = meter
 
     def close(self) -> None:
-        """Serve them no more."""
+        """Stop serving the metrics."""
         self._around.close()
 
     def __enter__(self) -> Served:
@@ -224,7 +224,7 @@ class Served:
 
 
 def measure(spark: SparkSession, meter: Meter) -> ExitStack:
-    """Have a meter take in the queries of a session until what is returned is closed."""
+    """Measure the queries of a session with a meter until the returned stack is closed."""
     around = ExitStack()
     listener = MeasuringListener(spark, meter)
     spark.streams.addListener(listener)
@@ -243,8 +243,8 @@ def _take_off(spark: SparkSession, listener: MeasuringListener) -> None:
 def serve_metrics(spark: SparkSession, address: str = ":9108") -> Served:
     """Serve metrics of the session's queries that read or write with penstock, for Prometheus, at `http://address/metrics`.
 
-    `address` is `HOST:PORT`; without a host only this machine is answered. Close what is returned to end it. `/health` and `/ready` are
-    served, too. Raises `OptionError` for an address that cannot be had, `DependencyError` without prometheus-client.
+    `address` is `HOST:PORT`; without a host only this machine is answered. Close the returned object to end it. `/health` and `/ready`
+    are served, too. Raises `OptionError` for an address that cannot be used, `DependencyError` without prometheus-client.
     """
     require_session(spark, "serve_metrics")
     require_driver(spark, "serve_metrics", "serve metrics where the Connect server runs, or by `penstock run`")

@@ -1,6 +1,6 @@
 """`penstock.read_files`: the records of the files that the rows of a DataFrame name, streaming or batch.
 
-Two maps of Arrow batches, and between them an exchange (`ingestion.exchange`): the first makes splits of names, the second reads.
+Two maps of Arrow batches, with an exchange between them (`ingestion.exchange`): the first makes splits of names, the second reads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_files(  # noqa: PLR0913 - what users are promised
     df: DataFrame,
     *,
     path: str = "path",
-    format: str = DEFAULT,  # noqa: A002 - as the option is called
+    format: str = DEFAULT,  # noqa: A002 - the option has this name
     schema: Any = None,  # noqa: ANN401 - DDL or a StructType
     keep_input: bool = True,
     start: str | None = None,
@@ -47,32 +47,33 @@ def read_files(  # noqa: PLR0913 - what users are promised
     size: str | None = "size",
     modified: str | None = "modified",
     identity: str | None = "identity",
-    **options: Any,  # noqa: ANN401 - those of the source, checked by its table
+    **options: Any,  # noqa: ANN401 - options of the source, checked by its table
 ) -> DataFrame:
     """Return the records of the files that the rows of `df` name in the column `path`; streaming and batch alike.
 
-    `format` and `schema` (DDL or StructType; text and binary need none) are those of the files, and `options` are those of the source
+    `format` and `schema` (DDL or StructType; text and binary need none) describe the files. `options` are the options of the source
     that say how a file is read: dialects, encodings, `splitSize`, `badRecords`, `badFiles`, `changedFiles`, `badRecordColumn`,
     `metadataColumn` and the like.
 
     - `keep_input=True`: the columns of the row come first, with each record of its file.
-    - `start`, `end`: columns; only the records that begin in the bytes from `start` (inclusive) to `end` (exclusive). Null: where the
-      file begins, and where it ends. Ranges that lie edge to edge give each record once.
-    - `size`, `modified`, `identity`: columns, where there are such, of what the row says of the file, as the rows of `emit=files`
-      do. What is there must be that version, or it is a changed file (`changedFiles`). `None`: they say nothing of it.
+    - `start`, `end`: columns; only the records that begin in the bytes from `start` (inclusive) to `end` (exclusive) are read. Null:
+      the beginning of the file, and its end. Adjacent ranges yield each record once.
+    - `size`, `modified`, `identity`: columns, if they exist, with what the row says of the file, as in the rows of `emit=files`. The
+      file must be that version, otherwise it is a changed file (`changedFiles`). `None`: the rows do not say it.
 
-    A path is an absolute one or a URL, and names that very file, hidden or not. With the option `basePath` it may be relative to that,
-    must lie below it, and directories `k=v` below it are columns. Files of several storages may be mixed. What is missing, is
-    a directory, leads out of `basePath` or cannot be read fails the query, or is set aside (`badFiles`).
+    A path is an absolute one or a URL, and names exactly that file, hidden or not. With the option `basePath` it may be relative to
+    that, must lie below it, and directories `k=v` below it are columns. Files of several storages may be mixed. A path that does not
+    exist, is a directory, leads out of `basePath` or cannot be read fails the query, or is set aside (`badFiles`).
 
     Large files are cut into ranges of `splitSize`, for as many tasks as the session has (`tasks`); small ones are read together.
     Records of one range keep their order; nothing else does.
 
-    A stream may be replayed. Where rows say size and modification time, a replay reads the same bytes or fails with `FileChanged`.
-    Otherwise, or where files are set aside, the option `stateLocation` is needed: a directory of this query alone, for notes of what
-    was found.
+    A stream may be replayed. If rows say size and modification time, a replay reads the same bytes or fails with `FileChanged`.
+    Otherwise, or if files are set aside, the option `stateLocation` is needed: a directory of this query alone, for notes of what was
+    found.
 
-    Everything that can be is checked here: `OptionError`. Tasks raise `BadFile`, `BadRecord`, `FileChanged` and `StorageError`.
+    Everything that can be checked early is checked here: `OptionError`. Tasks raise `BadFile`, `BadRecord`, `FileChanged` and
+    `StorageError`.
     """
     given: object = df
     if not isinstance(given, DataFrame):
@@ -102,7 +103,7 @@ _own = inspect.signature(read_files)
 _known = dict.fromkeys(
     name for option in OPTIONS for name in (option.name, *option.aliases) if name not in _own.parameters
 )
-read_files.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what help() and editors tell of it, and what is misspelt
+read_files.__signature__ = _own.replace(  # type: ignore[attr-defined]  # for help(), editors and checks of spelling
     parameters=[
         *(given for given in _own.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD),
         *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _known),
@@ -110,8 +111,8 @@ read_files.__signature__ = _own.replace(  # type: ignore[attr-defined]  # what h
 )
 
 
-def _named_files(df: DataFrame, columns: NamingColumns, form: str, schema: Any, given: Mapping[str, Any]) -> NamedFiles:  # noqa: ANN401 - what the user gave
-    """Return how files are read. Raises `OptionError`."""
+def _named_files(df: DataFrame, columns: NamingColumns, form: str, schema: Any, given: Mapping[str, Any]) -> NamedFiles:  # noqa: ANN401 - the user gave it
+    """Return how the files are read. Raises `OptionError`."""
     if schema == INFER:
         msg = "read_files: schema='infer' would have to look at files that no row has named yet; `penstock schema` prints that of a sample"
         raise OptionError(msg)
@@ -123,7 +124,7 @@ def _named_files(df: DataFrame, columns: NamingColumns, form: str, schema: Any, 
 
 
 def _notes_place(df: DataFrame, files: NamedFiles) -> str | None:
-    """Return where notes are kept; `OptionError` for a stream that needs some and has no place."""
+    """Return where notes are kept; `OptionError` for a stream that needs notes and has no place for them."""
     location = files.options["stateLocation"]
     if location is not None:
         return locate(location, name="stateLocation")[1]
@@ -139,7 +140,7 @@ def _notes_place(df: DataFrame, files: NamedFiles) -> str | None:
 
 
 def _distinct(names: list[str]) -> None:
-    """Refuse columns that Spark could not tell apart."""
+    """Raise `OptionError` for columns that Spark could not tell apart."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:

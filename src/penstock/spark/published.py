@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from penstock.options import Options
     from penstock.sink.published import Published
 
-_TASK_EVENTS = 10_000  # of one task, in order
+_TASK_EVENTS = 10_000  # events of one task, in order
 
 
 def check_schema(schema: StructType) -> None:
-    """Raise `OptionError` for other columns than there are."""
+    """Raise `OptionError` if the schema has other columns than the events."""
     spelt = {field.name: field.dataType.simpleString() for field in schema.fields}
     columns = ", ".join(f"{name} {kind}" for name, kind in spelt.items())
     if columns.replace(" ", "") != eventrows.COLUMNS.replace(" ", ""):
@@ -37,14 +37,14 @@ def check_schema(schema: StructType) -> None:
 
 @dataclass
 class EventsPartition(InputPartition):
-    """The rows of one task, as an Arrow stream: the ledger is read in one place."""
+    """The rows of one task, as an Arrow stream, because only the source's process reads the ledger."""
 
     rows: bytes
 
 
 @border
 class PublishedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of one query. Reads the ledgers in the source's process; tasks only hand on."""
+    """The source of one query. Reads the ledgers in the source's process; tasks only pass rows on."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class PublishedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxFiles(self._options["maxFilesPerTrigger"])
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is published now for all there is."""
+        """Limit the run to what is published now."""
         self._until = self._published().ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -81,13 +81,13 @@ class PublishedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         from penstock.ingestion.looks import LookWhereRead
 
-        assert isinstance(partition, EventsPartition)  # noqa: S101 - what `partitions` made
+        assert isinstance(partition, EventsPartition)  # noqa: S101 - `partitions` made it
         look = self._options[LOOK]
         with pa.ipc.open_stream(partition.rows) as stream:
             yield from stream if look is None else LookWhereRead(look).splits(stream)
 
     def stop(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _published(self) -> Published:
         if self._opened is None:
@@ -98,5 +98,5 @@ class PublishedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without what was read."""
+        """Return the state for pickling, without what was read."""
         return self.__dict__ | {"_opened": None}

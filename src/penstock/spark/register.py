@@ -1,4 +1,4 @@
-"""`penstock.register`: the formats by hand, and the last parts of a query published as soon as it ends."""
+"""`penstock.register`: registers the formats explicitly, and publishes the last parts of a query as soon as it ends."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
-    Spark finds them without this when the package is installed. This adds two things. Times without a zone are read in the zone of the
-    session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are published when
-    it ends, and not only when they are idle or the application ends. A listener does that; where somebody waits for the end
-    (`awaitTermination`, `stop`), it is done before that call returns.
+    Spark finds them without this when the package is installed. This function adds two things. Times without a zone are read in the
+    zone of the session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are
+    published when it ends, and not only when they are idle or the application ends. A listener does that; if the program waits for the
+    end (`awaitTermination`, `stop`), it is done before that call returns.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -45,7 +45,7 @@ def register(spark: SparkSession) -> None:
     register_formats(spark)
     say_zone(remote=is_remote(spark))
     if is_remote(spark):
-        # Its queries end elsewhere: their parts are published when they are idle, or their application ends.
+        # Its queries end in another process: their parts are published when they are idle, or when their application ends.
         return
     if not _registered:
         atexit.register(_leave)
@@ -55,7 +55,7 @@ def register(spark: SparkSession) -> None:
 
 
 def register_formats(spark: SparkSession) -> None:
-    """Register the formats alone, for the Python that the session's workers are."""
+    """Register only the formats, for the Python of the session's workers."""
     from penstock.spark.database import DatabaseDataSource
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.kafka import TopicDataSource
@@ -69,10 +69,10 @@ def register_formats(spark: SparkSession) -> None:
 
 @functools.cache
 def _be_there_at_the_end() -> None:
-    """Publish what queries of registered sessions leave open before PySpark says that they have ended.
+    """Publish what queries of registered sessions leave open before PySpark reports that they have ended.
 
-    Spark tells listeners by a queue, when `awaitTermination` may have returned: whoever reads the output then would miss the last
-    rows. There is no hook of Spark's in front of that, so PySpark's two methods are wrapped.
+    Spark tells listeners through a queue, when `awaitTermination` may already have returned: a program that reads the output then would
+    miss the last rows. Spark has no hook before that, so PySpark's two methods are wrapped.
     """
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -86,7 +86,7 @@ def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:
         outcome: Any = False
         try:
             outcome = method(query, *arguments, **named)
-        except Exception:  # whatever the query ended with, it has ended
+        except Exception:  # whatever error the query ended with, it has ended
             outcome = None
             raise
         finally:
@@ -98,22 +98,22 @@ def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ended(query: StreamingQuery) -> None:
-    with suppress(Exception):  # its JVM may be gone, and then the keeper knows
+    with suppress(Exception):  # its JVM may be gone, and then the keeper notices that
         name, run = str(query.id), str(query.runId)
         for listener in list(_registered.values()):
             listener.ended(name, run)
 
 
 def _leave() -> None:
-    """Hear what is under way and take the listeners off before Python ends: Spark logs a stack for what nobody answers.
+    """Process pending events and remove the listeners before Python ends: Spark logs a stack for a listener that does not answer.
 
-    Of a query that still runs the keepers know by the end of the application.
+    If a query still runs, its keepers notice the end of the application.
     """
     for spark, listener in list(_registered.items()):
         context = spark.sparkContext._jsc  # noqa: SLF001 - None once the session is stopped
         if context is None:
             continue
-        with suppress(Exception):  # its JVM may be gone; or there is always something under way
+        with suppress(Exception):  # its JVM may be gone; or events may never stop
             context.sc().listenerBus().waitUntilEmpty(_HEARING_MILLISECONDS)
         with suppress(Exception):
             spark.streams.removeListener(listener)

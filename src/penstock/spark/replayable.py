@@ -1,8 +1,8 @@
-"""`penstock.replayable`: a stream of a function that can be read only once. Its rules are those of `windows.replay`.
+"""`penstock.replayable`: a stream of a function whose results can be read only once. Its rules are those of `windows.replay`.
 
-The function runs in the source's process, which Spark starts for a query in the driver and keeps as long as the query; so it may
-hold a connection. It is made anew there of what was given to `replayable`, as a function that Spark sends to its workers. A window
-is an Arrow stream in the store; a task reads it from there and yields its batches.
+The function runs in the source's process, which Spark starts for a query in the driver and keeps as long as the query; so the function
+may hold a connection. There it is unpickled from what was given to `replayable`, like a function that Spark sends to its workers. A
+window is an Arrow stream in the store; a task reads it from there and yields its batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from penstock.wal import Position
 
-# They are a tenth of a second apart: the process of a query that was just stopped may still end.
+# Tries are a tenth of a second apart: the process of a query that was just stopped may still be ending.
 _OPENING_TRIES = 50
 
 
@@ -53,16 +53,16 @@ def replayable(
 ) -> DataFrame:
     """Return a streaming DataFrame of what `read` returns: each call is a batch, saved in the directory `store` before it is emitted.
 
-    `read(last)` is called in the driver, one call at a time, when all that it returned before is committed and acknowledged. `last`
-    is what it returned last, also before a restart, and `None` at the first call: from there a feed knows how to go on. It returns
-    a list of rows (mappings, or tuples in the order of `schema`) or, faster, an Arrow table or record batch, or what Arrow can take
-    as one; `None` or no rows at all if there is nothing new. It should not wait for long. What it raises ends the query, and
-    nothing of it is lost.
+    `read(last)` is called in the driver, one call at a time, when everything that it returned before is committed and acknowledged.
+    `last` is what it returned last, also before a restart, and `None` at the first call: from this a feed knows where to continue. It
+    returns a list of rows (mappings, or tuples in the order of `schema`) or, faster, an Arrow table or record batch, or an object that
+    Arrow accepts as one; `None` or no rows if there is nothing new. It should not wait for long. An error that it raises ends the
+    query, and nothing is lost.
 
     `acknowledge(table)` is called with what `read` returned, when the batch is committed: not earlier, in order, and at each start
-    again for the last one, so upstream must take it twice. Upstream has to keep what it gave until then.
+    again for the last one, so upstream must accept it twice. Until then upstream has to keep what it gave.
 
-    With Spark Connect `read` and `acknowledge` are called where the server runs, and the store is there; `spark` must be given.
+    With Spark Connect, `read` and `acknowledge` are called where the server runs, and the store is there; `spark` must be given.
 
     A store belongs to one checkpoint: `CheckpointMismatch` in the query if the two are of different times, `Locked` if another query
     has it open. Executors read the store, so on a cluster it must be where they can.
@@ -78,7 +78,7 @@ def replayable(
         functions_given["acknowledge"] = acknowledge, "table"
     for name, (given, parameter) in functions_given.items():
         if not callable(given):
-            msg = f"{name}={given!r} is no function: expected one of a table"
+            msg = f"{name}={given!r} is not a function: expected a function of a table"
             raise OptionError(msg)
         (check_plain if name == "read" else check_doing)(name, given, parameter)
     session: Any = spark or SparkSession.getActiveSession()
@@ -86,7 +86,7 @@ def replayable(
         msg = f"spark={spark!r}: there is no active Spark session; give one: replayable(..., spark=session)"
         raise OptionError(msg)
     _, directory = locate(store, name="store")
-    to_arrow(ddl.schema_json(schema))  # a type that we do not know is refused here
+    to_arrow(ddl.schema_json(schema))  # refuses a type that we do not know
     register(session)
     session.dataSource.register(ReplayableDataSource)
     side_by_side(session, ReplayableDataSource.name())
@@ -97,7 +97,7 @@ def replayable(
 
 @border
 class ReplayableDataSource(DataSource):
-    """What `replayable` reads from; its option `functions` holds the user's."""
+    """The data source behind `replayable`; its option `functions` holds the user's functions."""
 
     @classmethod
     def name(cls) -> str:
@@ -111,7 +111,7 @@ class ReplayableDataSource(DataSource):
 
 @dataclass
 class WindowPartition(InputPartition):
-    """Where the window of a batch is."""
+    """The position of a batch's window."""
 
     at: Position
 
@@ -132,7 +132,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return Replay.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: such a run ends when `read` has nothing new."""
+        """Do nothing: an AvailableNow run ends when `read` has nothing new."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's signature
         """Read the next batch, and save it."""
@@ -144,14 +144,14 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a window from the store."""
-        assert isinstance(partition, WindowPartition)  # noqa: S101 - what `partitions` made
+        assert isinstance(partition, WindowPartition)  # noqa: S101 - `partitions` made it
         storage, directory = locate(self._store)
         with pa.ipc.open_stream(artifact_at(directory, partition.at, storage=storage)) as batches:
             for batch in batches:
                 yield conform(batch, self._schema)
 
     def stop(self) -> None:
-        """Let the store go."""
+        """Close the store."""
         if self._opened is not None:
             self._opened.close()
 
@@ -167,7 +167,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._replay = Replay(self._opened, lambda last: self._packed(read(last and _table(last))), acknowledged)
         return self._replay
 
-    def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - what the user returned
+    def _packed(self, returned: Any) -> bytes | None:  # noqa: ANN401 - the user returned it
         """Return what `read` returned as an Arrow stream; `OptionError` if it does not fit the schema."""
         if not inspect.isgenerator(returned):
             check_done("read", returned)
@@ -181,7 +181,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         packed: bytes = sink.getvalue().to_pybytes()
         return packed
 
-    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - what the user returned
+    def _batches(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - the user returned it
         if hasattr(returned, "__arrow_c_stream__") or isinstance(returned, pa.RecordBatch):
             return self._of_table(pa.table(returned))
         return self._of_rows(returned)
@@ -195,7 +195,7 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             raise OptionError(msg)
         return [conform(batch, self._schema) for batch in table.to_batches()]
 
-    def _of_rows(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - what the user returned
+    def _of_rows(self, returned: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - the user returned it
         try:
             rows = outputs_of(returned, tuple(self._schema.names))
         except (TypeError, ValueError) as error:
@@ -208,12 +208,12 @@ class ReplayableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the store and the functions."""
+        """Return the state for pickling, without the store and the functions."""
         return self.__dict__ | {"_replay": None, "_opened": None, "_functions": ""}
 
 
 def _open(store: str) -> WindowStore:
-    """Open the store; a query that was just stopped gets a moment to let it go."""
+    """Open the store; wait a moment for a query that was just stopped to close it."""
     for _ in range(_OPENING_TRIES):
         with suppress(Locked):
             return WindowStore(store)
@@ -222,7 +222,7 @@ def _open(store: str) -> WindowStore:
 
 
 def _unknown(fields: Iterable[pa.Field], expected: Iterable[pa.Field], path: str = "") -> Iterator[str]:
-    """Yield the names, at any depth, that are found and not expected: what would be dropped."""
+    """Yield the names, at any depth, that are found and not expected: these would be dropped."""
     known = {field.name: field.type for field in expected}
     for field in fields:
         kind = known.get(field.name)

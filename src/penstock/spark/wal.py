@@ -1,7 +1,7 @@
 """`format("penstock-wal")`: a log as a stream, and as a batch. Its rules are those of `wal.runs`.
 
-The offset is a position; a batch is what lies between two of them. Whoever writes the log knows nothing of its readers: purge only what
-the query has committed.
+The offset is a position; a batch is the records between two positions. The writer of the log knows nothing of its readers: purge only
+what the query has committed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class LogDataSource(DataSource):
         return "penstock-wal"
 
     def schema(self) -> str:
-        """Return the one schema there is."""
+        """Return the schema, which is always the same."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> LogReader:
-        """Return the log as a batch: all that is there."""
+        """Return the log as a batch: all records that are there."""
         return LogReader(self._parsed(schema))
 
     def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802 - Spark's name
@@ -61,14 +61,14 @@ class LogDataSource(DataSource):
 
 @dataclass
 class RunPartition(InputPartition):
-    """What one task reads."""
+    """The run that one task reads."""
 
     run: LogRun
 
 
 @border
 class LogReader(DataSourceReader):
-    """The log as far as it goes when the query is planned."""
+    """The log up to its end when the query is planned."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -105,7 +105,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._options["maxBytesPerTrigger"])
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take the end of the log as it is now for its end."""
+        """Limit the run to the present end of the log."""
         from penstock.wal import Log
 
         storage, directory = locate(self._options["path"])
@@ -129,17 +129,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows(self._options, partition)
 
     def stop(self) -> None:
-        """Let the log go."""
+        """Close the log."""
         if self._planner is not None:
             self._planner.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the planner."""
+        """Return the state for pickling, without the planner."""
         return self.__dict__ | {"_planner": None}
 
 
 def begin(options: Options) -> dict[str, Any]:
-    """Return the offset before the first run; `OptionError` if there is no directory at the path, or one of something else."""
+    """Return the offset before the first run; `OptionError` if there is no directory at the path, or it is not a log."""
     from penstock.wal import runs
     from penstock.wal.segment import check_directory
 
@@ -153,7 +153,7 @@ def begin(options: Options) -> dict[str, Any]:
 
 
 def planner(options: Options) -> LogPlanner:
-    """Return what plans runs."""
+    """Return the planner of runs."""
     from penstock.wal import runs
 
     storage, directory = locate(options["path"])
@@ -165,7 +165,7 @@ def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch
     from penstock.spark import worker
     from penstock.wal import runs
 
-    if not isinstance(partition, RunPartition):  # what Spark makes of no partitions, in a batch
+    if not isinstance(partition, RunPartition):  # Spark makes such a partition if a batch has none
         return iter(())
     worker.settle_reader()
     storage, directory = locate(options["path"])

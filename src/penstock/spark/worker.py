@@ -1,11 +1,11 @@
-"""What a Python worker of Spark is told: what it need not look at, and when to give back memory.
+"""Settings of a Spark Python worker: which objects the garbage collector skips, and when memory is given back.
 
-PySpark collects garbage after every task, 25 ms of looking at modules. What is there when a worker begins is exempt, so that a task of
-a few megabytes does not cost a quarter more than it has to.
+PySpark collects garbage after every task, and spends 25 ms on scanning modules. Objects that exist when a worker begins are exempt, so
+that a task of a few megabytes does not cost a quarter more than it has to.
 
-Spark keeps its workers, and they take turns: the one that has waited longest gets the next task. A query has two for each core, one
-that reads and one that writes, so soon all of them have had a large task. Allocators keep what a task took for another one, and a
-worker that waits would hold a hundred megabytes for nothing.
+Spark keeps its workers, and they take turns: the worker that has waited longest gets the next task. A query has two workers for each
+core, one that reads and one that writes, so soon all of them have had a large task. Allocators keep the memory of a task for the next
+one, and a waiting worker would hold a hundred megabytes for nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from penstock.processes import keep_blocks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WORKED_SECONDS = 4.0  # to give back a hundred megabytes, and to get them again, takes a tenth of a second
+_WORKED_SECONDS = 4.0  # giving a hundred megabytes back and getting them again takes a tenth of a second
 
 
 @cache
 def settle_reader() -> None:
-    """Exempt what a task that reads, or calls, has imported; called when it begins, once a process counts."""
+    """Exempt what a task that reads, or calls, has imported; called when a task begins, and effective once in a process."""
     gc.freeze()
 
 
 def session_zone() -> str:
-    """Return the zone of the session of this task: what was set, else that of the machine, as in Spark.
+    """Return the zone of the session of this task: the zone that was set, otherwise that of the machine, as in Spark.
 
     A zone that Python does not know is returned as it is.
     """
@@ -59,10 +59,10 @@ def _is_utc_here() -> bool:
 
 @cache
 def settle_writer() -> None:
-    """Import what PySpark will import to answer, and exempt it all; keep the memory of blocks. Called before the first row is asked for.
+    """Import what PySpark will import to answer, and exempt it all; keep the memory of blocks. Called before the first row is requested.
 
-    pyarrow looks for pandas at its first array, PySpark makes one of the answer, and this can be done while what sends
-    the rows still starts.
+    pyarrow looks for pandas at its first array, and PySpark makes an array of the answer; this can be done while the sender of the rows
+    still starts.
     """
     pa.array([b""])
     gc.freeze()
@@ -70,14 +70,14 @@ def settle_writer() -> None:
 
 
 class KeptMemory:
-    """The memory that the allocators of this process keep, though nothing is in it."""
+    """The memory that the allocators of this process keep although nothing is in it."""
 
     def __init__(self, worked_seconds: float = _WORKED_SECONDS) -> None:
         self._worked_seconds = worked_seconds
         self._given_back = 0.0
 
     def give_back(self) -> None:
-        """Give it to the machine, unless the process has hardly worked since the last time; called when a task ends."""
+        """Give it back to the machine, unless the process has hardly worked since the last time; called when a task ends."""
         if time.process_time() - self._given_back < self._worked_seconds:
             return
         pa.default_memory_pool().release_unused()
@@ -88,7 +88,7 @@ class KeptMemory:
 
 @cache
 def _trim() -> Callable[[int], int] | None:
-    """Return the C library's own way to give back what it keeps; only one library has it."""
+    """Return the C library's function that gives back unused memory; only one library has it."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 

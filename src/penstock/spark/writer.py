@@ -1,4 +1,4 @@
-"""Any sink as Spark's stream writer: the one pair of classes that Spark knows, whatever is written to."""
+"""Any sink as Spark's stream writer: Spark knows only these two classes, whatever the sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What Spark takes from a task to the commit."""
+    """The message that Spark takes from a task to the commit."""
 
     report: TaskReport[Any]
 
@@ -28,9 +28,9 @@ class TaskMessage(WriterCommitMessage):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of one query for one batch; see `query.writing`.
 
-    Spark makes one in the process that starts a batch, pickles it for the tasks, and makes another one in the process that
-    commits. Nothing tells the two apart but that the first is pickled. So the batch begins then, and one that is never
-    pickled begins nothing.
+    Spark makes one in the process that starts a batch, pickles it for the tasks, and makes another one in the process that commits. The
+    only difference between the two is that the first is pickled. So the batch begins when a writer is pickled, and a writer that is
+    never pickled begins nothing.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._started = self._writing.begin()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to the tasks, with the batch begun and what they must know of it."""
+        """Return the state for pickling, with the batch begun and what the tasks must know of it."""
         self.begin()
         return self.__dict__.copy()
 
@@ -59,17 +59,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         task = task_batch()
         worker.settle_writer()
-        assert self._started is not None  # noqa: S101 - it was pickled to get here
+        assert self._started is not None  # noqa: S101 - it was pickled on its way here
         message = TaskMessage(self._started.write(task, iterator))
         worker.KEPT.give_back()
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Have the batch count."""
+        """Commit the batch."""
         self._writing.commit(_reports(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's signature
-        """Remove what is known to be written for nothing."""
+        """Remove what the reported tasks wrote in vain."""
         self._writing.abort(_reports(messages))
 
 

@@ -1,4 +1,4 @@
-"""What `format("penstock")` writes to: the sink of files, for rows of Spark's, or for splits in an ingest."""
+"""The sink behind `format("penstock")`: the sink of files, for rows from Spark, or for splits in an ingest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
-    """Return the sink of this name for rows of this schema, Spark's JSON."""
+    """Return the sink of this name for rows of this schema, given as Spark's JSON."""
     if options[STAGE]:
         return open_ingest(options, sink_id)
     if options["quarantineLocation"]:
@@ -38,5 +38,5 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
 def of_spark(
     options: Options, schema: pa.Schema, rows: Iterator[pa.RecordBatch], account: Account, _: Aside
 ) -> Iterable[pa.RecordBatch]:
-    """Return Spark's rows in the schema of the sink, with strings that are text; a `Conversion` of `sink.batches`."""
+    """Return Spark's rows in the schema of the sink, with strings checked to be valid text; a `Conversion` of `sink.batches`."""
     return Watch(schema, account).through(checked(conform(batch, schema), options["encodingErrors"]) for batch in rows)

@@ -1,7 +1,7 @@
-"""What tests of pipelines need: a disk that loses power, an explorer of crashes, calls that fail, a clock that only moves when told to.
+"""Tools for tests of pipelines: a disk that loses power, an explorer of crashes, calls that fail, a clock that only moves when told to.
 
-*What lives here.* Simulators of what is below a storage, one file each (`disk`, `hdfs`, `objects`; `faults` makes their calls
-fail); simulators of time (`clock`, `virtual`); and what judges a program that runs on them (`explore`, `choices`, `check`).
+*What lives here.* Simulators of what is below a storage, one file each (`disk`, `hdfs`, `objects`; `faults` makes their calls fail);
+simulators of time (`clock`, `virtual`); and tools that judge a program that runs on them (`explore`, `choices`, `check`).
 
 *What may be touched.* Memory alone: no disk, no server and no clock of the machine. Users import it, and Penstock does not.
 

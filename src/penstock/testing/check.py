@@ -1,4 +1,4 @@
-"""What a reader sees, compared with what was acknowledged: what is lost, doubled, partial or uncommitted.
+"""Compares what a reader sees with what was acknowledged: which records are lost, doubled, partial or uncommitted.
 
 `visible` is that reader, for any storage; `compare` knows nothing of files.
 """
@@ -22,7 +22,7 @@ _HIDDEN = (".", "_")
 
 @dataclass(frozen=True)
 class Verdict(Generic[_T]):
-    """What is wrong, each record as often as it is wrong. All four are empty when nothing is."""
+    """What is wrong; each record as often as it is wrong. All four are empty if nothing is wrong."""
 
     lost: tuple[_T, ...] = ()
     doubled: tuple[_T, ...] = ()
@@ -30,7 +30,7 @@ class Verdict(Generic[_T]):
     uncommitted: tuple[_T, ...] = ()
 
     def complaints(self, *, final: bool = True) -> list[str]:
-        """Return a line for each; not `final`: what was acknowledged may still be on its way, so nothing is lost yet."""
+        """Return a line for each; not `final`: acknowledged records may still be on their way, so nothing is lost yet."""
         kinds = {"doubled": self.doubled, "partial": self.partial, "uncommitted": self.uncommitted}
         if final:
             kinds["lost"] = self.lost
@@ -38,11 +38,11 @@ class Verdict(Generic[_T]):
 
 
 def compare(seen: Iterable[_T], *, acknowledged: Iterable[_T], offered: Iterable[_T]) -> Verdict[_T]:
-    """Compare the records a reader sees with those whose commit was acknowledged, and all that were ever offered.
+    """Compare the records that a reader sees with those whose commit was acknowledged, and with all that were ever offered.
 
-    Records are hashable; equal ones may occur several times and are counted. One that was offered and not
-    acknowledged must not be seen (`uncommitted`); one that was never offered is taken for a torn one (`partial`).
-    Where the acknowledgement itself may be lost, say as `acknowledged` what the ledger has.
+    Records are hashable; equal ones may occur several times and are counted. A record that was offered and not acknowledged must not be
+    seen (`uncommitted`); a record that was never offered is taken for a torn one (`partial`). If the acknowledgement itself may be
+    lost, pass as `acknowledged` what the ledger has.
     """
     counted, known, all_ = Counter(seen), Counter(acknowledged), Counter(offered)
     partial = Counter({record: times for record, times in counted.items() if record not in all_})

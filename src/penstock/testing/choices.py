@@ -1,4 +1,4 @@
-"""Which of the many states that a crash may leave are looked at."""
+"""Chooses which of the many states that a crash may leave are looked at."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-IMAGES_MAX = 24  # of one moment; more are drawn at random
+IMAGES_MAX = 24  # for one moment; if there are more, they are drawn at random
 
 
 def combinations_of(choices: Sequence[Sequence[Any]], seed: int | str, *, limit: int) -> Iterator[tuple[Any, ...]]:
-    """Yield one of each choice: every combination if they are at most `limit`, else so many, drawn by `seed`.
+    """Yield one of each choice: every combination if there are at most `limit`, otherwise so many, drawn by `seed`.
 
-    Of those that are drawn the first two are the extremes: the first of each choice, and the last of each.
+    If they are drawn, the first two are the extremes: the first of each choice, and the last of each.
     """
     if prod(map(len, choices)) <= limit:
         yield from product(*choices)

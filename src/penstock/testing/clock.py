@@ -13,7 +13,7 @@ class FakeClock:
         self.set_by = 0.0
 
     def jump(self, seconds: float) -> None:
-        """Set the clock ahead by so many seconds, or back: no time passes, and `monotonic` knows nothing of it."""
+        """Set the clock ahead by `seconds`, or back: no time passes, and `monotonic` does not change."""
         self.set_by += seconds
 
     def now_ns(self) -> int:

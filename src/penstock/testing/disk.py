@@ -1,17 +1,17 @@
-"""A POSIX disk that can lose power: what is not synced is kept or lost, piece by piece.
+"""A POSIX disk that can lose power: data that is not synced is kept or lost, piece by piece.
 
-`CrashDisk` has the functions of `os` that `LocalStorage` calls, over a tree in memory, so that the very code that runs on
-a real disk runs on this one: `LocalStorage(CrashDisk())`. It keeps two things apart that a file system keeps apart:
+`CrashDisk` has the functions of `os` that `LocalStorage` calls, over a tree in memory, so that the same code that runs on a real disk
+runs on this one: `LocalStorage(CrashDisk())`. It distinguishes two things, as a file system does:
 
-- *The contents of a file* are durable as of its last fsync or fdatasync. After a crash each 4 KiB block written since is
-  there, or is zeros, or the file still has its old length.
-- *A name in a directory* is durable after an fsync of that directory. After a crash each name made or removed since is
-  there or not, independently of the others and of the contents. A rename alone is one change, which is there or not.
+- *The contents of a file* are durable as of its last fsync or fdatasync. After a crash each 4 KiB block written since is there, or is
+  zeros, or the file still has its old length.
+- *A name in a directory* is durable after an fsync of that directory. After a crash each name made or removed since is there or not,
+  independently of the others and of the contents. A rename alone is one change, which is there or not.
 
 That is less than some file systems give (ext4 syncs the name of a new file with the file) and what POSIX promises.
 
-`images()` yields what the disk may look like after a crash now; an `Image` is another disk's beginning. Everything is
-deterministic: which images there are follows from the calls and the seed alone.
+`images()` yields what the disk may look like after a crash now; another disk may begin with an `Image`. Everything is deterministic:
+the images follow from the calls and the seed alone.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 BLOCK_BYTES = 4096
-# Not known by its name: a clone of the project may have that, too.
+# Not recognised by its name, because a clone of the project may have the same name.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_FRAMES = 2  # of the stack that name a place
+_FRAMES = 2  # number of stack frames that name a place
 _DIRECTORY_MODE = stat_bits.S_IFDIR | 0o755
 _FILE_MODE = stat_bits.S_IFREG
 
@@ -44,7 +44,7 @@ Tree = dict[str, dict[str, int]]  # directory -> name -> inode
 
 
 class SimulatedCrash(BaseException):
-    """A run ends here, in the middle. No `Exception`, so that no handler of the code under test takes it for an error."""
+    """A run ends here, in the middle. It is not an `Exception`, so that no handler of the code under test takes it for an error."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Image:
     times: dict[int, int] = field(default_factory=dict, repr=False)
 
     def key(self) -> frozenset[tuple[str, str, bytes, tuple[str, str] | None]]:
-        """Return a value that two images share if no program can tell them apart (but by inode numbers and times)."""
+        """Return a value that two images share if no program can tell them apart (except by inode numbers and times)."""
         first: dict[int, tuple[str, str]] = {}
         entries = []
         for directory in sorted(self.tree):
@@ -75,8 +75,8 @@ EMPTY = Image({"/": {}}, {}, 3)
 class CrashDisk:
     """See the module.
 
-    `watch`, if given, is called with the disk and the name of a call before the call changes anything. `omit` is asked of
-    every sync, with the place of the call (`call_site`): True leaves it out, and nothing becomes durable.
+    `watch`, if given, is called with the disk and the name of a call before the call changes anything. `omit` is called for every sync,
+    with the place of the call (`call_site`): True leaves the sync out, and nothing becomes durable.
     """
 
     O_RDONLY, O_WRONLY, O_RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
@@ -98,7 +98,8 @@ class CrashDisk:
         self._synced = dict(image.contents)
         self._dirty: set[int] = set()
         self._lost: set[int] = set()
-        self._renamed: dict[int, tuple[str, str]] = {}  # what was renamed, and not removed since: from where to where
+        # For files that were renamed, and not removed since: from where to where.
+        self._renamed: dict[int, tuple[str, str]] = {}
         self._times = dict(image.times)
         self._modes: dict[int, int] = {}
         self._next_inode = image.next_inode
@@ -107,7 +108,7 @@ class CrashDisk:
         self._next_descriptor = 3
         self.calls = 0
 
-    # -- what os has -----------------------------------------------------------------------------------------------
+    # -- functions of os -------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         """Open or create."""
@@ -134,13 +135,13 @@ class CrashDisk:
         self._locks.pop(descriptor, None)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        """Write at the descriptor's place."""
+        """Write at the descriptor's position."""
         self._changes("write")
         opened = self._open[descriptor]
         inode, at, _ = opened
         before = self._contents[inode]
         if at <= len(self._synced[inode]):
-            self._lost.discard(inode)  # what is written from here on is new
+            self._lost.discard(inode)  # data that is written from here on is new
         data = bytes(data)
         self._contents[inode] = before[:at].ljust(at, b"\0") + data + before[at + len(data) :]
         opened[1] = at + len(data)
@@ -153,12 +154,12 @@ class CrashDisk:
         return self._contents[self._open[descriptor][0]][offset : offset + length]
 
     def lseek(self, descriptor: int, position: int, _how: int) -> int:
-        """Set the descriptor's place, from the beginning."""
+        """Set the descriptor's position, from the beginning."""
         self._open[descriptor][1] = position
         return position
 
     def flock(self, descriptor: int, operation: int) -> None:
-        """Lock what is open, for this descriptor; a crash forgets it."""
+        """Lock the open file, for this descriptor; a crash forgets the lock."""
         inode = self._open[descriptor][0]
         shared = bool(operation & fcntl.LOCK_SH)
         for fd, (held, theirs) in self._locks.items():
@@ -191,15 +192,15 @@ class CrashDisk:
         """Describe an open file."""
         return self._stat(self._open[descriptor][0])
 
-    def stat(self, path: str, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 - os's signature; there are no links
-        """Describe what is at the path."""
+    def stat(self, path: str, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002 - signature of os; there are no links
+        """Describe the file or directory at the path."""
         inode = self._find(path)
         if inode is None:
             raise _error(errno.ENOENT, path)
         return self._stat(inode)
 
     def chmod(self, path: str, mode: int) -> None:
-        """Set the permissions, which nothing here asks for."""
+        """Set the permissions, which nothing in this disk checks."""
         inode = self._find(path)
         if inode is None:
             raise _error(errno.ENOENT, path)
@@ -218,7 +219,7 @@ class CrashDisk:
         self._changed(folder, name, inode)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or an empty directory another name, in place of the file that has it.
+        """Give a file or an empty directory another name, in place of a file that has the name.
 
         Refused for other directories: what a power cut leaves of them is not simulated.
         """
@@ -269,32 +270,32 @@ class CrashDisk:
         """List a directory."""
         return _Listing(self, path, list(self._names(path).items()))
 
-    def umask(self, mask: int) -> int:  # noqa: ARG002 - os's signature
+    def umask(self, mask: int) -> int:  # noqa: ARG002 - signature of os
         """Return the usual mask."""
         return 0o022
 
     @property
     def descriptors(self) -> list[str]:
-        """Return the paths of what is open."""
+        """Return the paths of open files."""
         return [path for _, _, path in self._open.values()]
 
     def forget_unsynced(self, descriptor: int) -> None:
-        """Take what is not synced of a file for clean, as Linux may after a failed sync: no later sync will write it.
+        """Treat unsynced data of a file as clean, as Linux may after a failed sync: no later sync will write it.
 
-        Only what is written anew, from what was synced on, can become durable.
+        Only data that is written anew, after what was synced, can become durable.
         """
         inode = self._open[descriptor][0]
         if inode in self._contents:
             self._lost.add(inode)
 
     def storage(self) -> LocalStorage:
-        """Return a storage on this disk: the one of real disks."""
+        """Return a storage on this disk, of the class for real disks."""
         return LocalStorage(self)
 
     # -- crashes ---------------------------------------------------------------------------------------------------
 
     def image(self) -> Image:
-        """Return the disk as it is now, with everything in it: what a power cut would leave if all had been synced."""
+        """Return the disk as it is now, with everything in it: what a power cut would leave if everything had been synced."""
         return Image(
             {d: dict(n) for d, n in self._tree.items()}, dict(self._contents), self._next_inode, dict(self._times)
         )
@@ -303,21 +304,21 @@ class CrashDisk:
         """Return a value that two disks share if no program can tell them apart, now or after a crash."""
         durable = Image(self._durable, self._synced, 0).key()
         pending = tuple((folder, name, made is None) for folder, all_ in self._pending.items() for name, made in all_)
-        # What no later sync will write.
+        # Files that no later sync will write.
         lost = frozenset(
             f"{folder}/{name}" for folder, names in self._tree.items() for name, n in names.items() if n in self._lost
         )
         return self.image().key(), durable, pending, lost
 
     def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[Image]:
-        """Yield what the disk may look like after a crash now: all of it if these are few, else `limit` drawn by `seed`.
+        """Yield what the disk may look like after a crash now: all possibilities if they are few, otherwise `limit` drawn by `seed`.
 
-        The first two are always the extremes: nothing kept of what is not synced, and everything.
+        The first two are always the extremes: nothing is kept of unsynced data, and everything is.
         """
         names = [(folder, *change) for folder, changes in self._pending.items() for change in changes]
         dirty = sorted(self._dirty & (set(self._inodes(self._tree)) | set(self._inodes(self._durable))))
         choices = [(False, True)] * len(names) + [range(len(self._versions(inode))) for inode in dirty]
-        self._times = dict(self._times)  # the images share what was there until now
+        self._times = dict(self._times)  # the images share the times up to now
         for chosen in combinations_of(choices, seed, limit=limit):
             yield self._crashed(names, dirty, chosen)
 
@@ -344,7 +345,7 @@ class CrashDisk:
         return _reachable(tree, contents, self._next_inode, self._times)
 
     def _versions(self, inode: int) -> list[bytes]:
-        """Return what a crash may leave of a file: as it was synced, with holes, as it is."""
+        """Return what a crash may leave of a file: its synced contents, contents with holes, its present contents."""
         old, new = self._synced[inode], self._contents[inode]
         versions = [old]
         if len(new) > len(old) and new.startswith(old):
@@ -396,7 +397,7 @@ class CrashDisk:
         self._changed(folder, name, None)
 
     def _changed(self, folder: str, name: str, inode: int | None) -> None:
-        """Note a change of a directory: not durable yet, and its new time."""
+        """Note a change of a directory, which is not durable yet, and set its time."""
         self._pending.setdefault(folder, []).append((name, inode))
         self._times[self._find(folder) or 0] = clock.now_ns()
 
@@ -419,12 +420,12 @@ class CrashDisk:
             yield from names.values()
 
 
-# What makes calls for others: these places are nobody's.
+# Code that makes calls on behalf of others: it does not count as a place.
 _OF_OTHERS = ("testing/", "tally.py")
 
 
 def call_site() -> str:
-    """Return which code of Penstock makes the call, innermost first: `storage/_local.py sync < sink/parts.py seal`."""
+    """Return the place in Penstock that makes the call, innermost first: `storage/_local.py sync < sink/parts.py seal`."""
     places: list[str] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - a traceback without an exception
     while frame is not None and len(places) < _FRAMES:
@@ -462,7 +463,7 @@ class _Listed:
         return self._inode
 
     def is_symlink(self) -> bool:
-        """Say no: there are no links."""
+        """Return False: there are no links."""
         return False
 
     def stat(self) -> os.stat_result:
@@ -471,7 +472,7 @@ class _Listed:
 
 
 def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: dict[int, int]) -> Image:
-    """Return the image without what has no name any more."""
+    """Return the image without files and directories that have no name any more."""
     reached: Tree = {}
     waiting = ["/"]
     inodes = set()
@@ -485,7 +486,7 @@ def _reachable(tree: Tree, contents: dict[int, bytes], next_inode: int, times: d
     return Image(reached, {inode: contents[inode] for inode in inodes if inode in contents}, next_inode, times)
 
 
-@lru_cache(maxsize=4096)  # a simulated disk is asked for the same paths by the hundred thousand
+@lru_cache(maxsize=4096)  # a simulated disk gets the same paths hundreds of thousands of times
 def _split(path: str) -> tuple[str, str]:
     folder, _, name = path.rpartition("/")
     return folder or "/", name

@@ -1,14 +1,14 @@
 """Crash a program at every step, in every way, restart it, and crash the restart too.
 
-A `Program` is what runs on the disk: from nothing, or from whatever a crash has left. `explore` runs it once to its end.
-Before every call that changes the disk it takes all images of a crash at that moment (`CrashDisk.images`), checks each as
-it is, starts the program on it, and so on, to a depth of crashes within the recovery. Each (moment, image) is a *state*.
+A `Program` is what runs on the disk: from nothing, or from whatever a crash has left. `explore` runs it once to its end. Before every
+call that changes the disk it takes all images of a crash at that moment (`CrashDisk.images`), checks each as it is, starts the program
+on it, and so on, to a depth of crashes within the recovery. Each (moment, image) is a *state*.
 
-States are many and different futures few. Two states with the same image, the same memory and the same crashes left have
-the same future, because the program is deterministic: time stands still (`FakeClock`) and `penstock.unique` counts. So a
-future is explored once. A program can also say that it is at rest (by `rest`, which `run` is given): then two runs whose disks
-and memories agree there have the same future from there on, and the second one stops. That is what makes it a hundred thousand states
-in a minute, and it is the only thing it relies on.
+There are many states, but few different futures. Two states with the same image, the same memory and the same number of crashes left
+have the same future, because the program is deterministic: time stands still (`FakeClock`) and `penstock.unique` counts. So each future
+is explored once. A program can also say that it is at rest (by `rest`, which is passed to `run`): then two runs whose disks and
+memories agree there have the same future from there on, and the second one stops. Because of this a hundred thousand states take a
+minute. It is the only thing on which the explorer relies.
 
     report = explore(MyProgram(), depth=2)
     assert not report.complaints, report.first
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 
-# Of the moments of a run at which it is crashed, each so-many-th is gone on with first: where `states_max` ends an exploration,
-# it has seen what comes after crashes from the beginning of the run to its end.
+# Of the moments at which a run is crashed, every `_SPREAD`-th is continued first: so if `states_max` ends an exploration, it has seen what
+# comes after crashes from the beginning of the run to its end.
 _SPREAD = 16
 
 
 class Crashable(Protocol):
-    """What can lose power: `CrashDisk`, `CrashHdfs`, `ObjectStore`. Made from nothing, or from an image of its own kind."""
+    """A system that can lose power: `CrashDisk`, `CrashHdfs`, `ObjectStore`. Made from nothing, or from an image of its own kind."""
 
     calls: int
 
@@ -50,11 +50,11 @@ class Crashable(Protocol):
         """Yield what a crash at this moment may leave; `key()` of two is the same if no program can tell them apart."""
 
     def state(self) -> Hashable:
-        """Return a value that two of them share if no program can tell them apart, now or after a crash."""
+        """Return a value that two systems share if no program can tell them apart, now or after a crash."""
 
 
 class Program(ABC):
-    """What is crashed. `memory` is what outlives a crash elsewhere: what was acknowledged, what a checkpoint says.
+    """The program that is crashed. `memory` outlives a crash elsewhere: what was acknowledged, what a checkpoint says.
 
     It is a value (hashable, compared): `run` replaces it, and never changes it in place.
     """
@@ -63,10 +63,10 @@ class Program(ABC):
 
     @abstractmethod
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Start, on an empty disk or on what a crash has left, and go on to the end.
+        """Start, on an empty disk or on what a crash has left, and run to the end.
 
-        Called again on each image with the memory as it was at the crash. `rest()` may be called where all that
-        counts from here on is on the disk and in `memory`.
+        Called again on each image with the memory as it was at the crash. `rest()` may be called whenever everything that matters from
+        then on is on the disk and in `memory`.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Program(ABC):
 
 @dataclass
 class Report:
-    """What was explored: `states` in all, `futures` that were not the same as another's; what was found wrong."""
+    """The result: the number of `states` in all, the number of different `futures`, and what was found wrong."""
 
     states: int = 0
     futures: int = 0
@@ -84,13 +84,13 @@ class Report:
 
     @property
     def first(self) -> str:
-        """Return the first complaint, with the way that leads to it."""
+        """Return the first complaint, with the steps that lead to it."""
         return self.complaints[0] if self.complaints else "nothing is wrong"
 
 
 @dataclass
 class Known:
-    """What has been gone on with: images of crashes, and rests, each with the memory and the crashes that were left."""
+    """What was explored already: images of crashes, and rests, each with the memory and the number of crashes that were left."""
 
     images: set[Hashable] = field(default_factory=set)
     rests: set[Hashable] = field(default_factory=set)
@@ -133,7 +133,7 @@ class _Explorer:
             with clock.use(FakeClock()), unique.use(lambda: f"{len(way)}{next(tokens):031d}"):
                 program.run(disk, rest)
                 self._note(program.check(disk, final=True), (*way, "the end"))
-        except SimulatedCrash:  # by `rest` or `_branch`: what is behind is known, or there were complaints enough
+        except SimulatedCrash:  # by `rest` or `_branch`: what follows is known, or there are enough complaints
             if self._over():
                 raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is a finding
@@ -184,11 +184,12 @@ def explore(
 ) -> Report:
     """Explore the program to `depth` crashes, one in the recovery from the other; return what was found.
 
-    `profile` is what it runs on: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` bounds the images of one moment: where
-    there are more, `seed` draws them. Ends early with `complaints_max` complaints, or `states_max` states, which are of recoveries
-    from crashes all over the run. `omit` leaves out syncs, to see whether they are needed: it is asked with the place of each
-    (`disk.call_site`). `known` is what explorations of the same program have gone on with, and this one adds to it: what was
-    explored less deep is not explored again. Only for such as came to their end, and with no fewer images of a moment.
+    `profile` is the system on which it runs: `CrashDisk`, `CrashHdfs` or `ObjectStore`. `images_max` limits the images of one moment:
+    if there are more, `seed` draws them. Ends early after `complaints_max` complaints, or after `states_max` states, which are spread
+    over crashes from all over the run. `omit` leaves out syncs, to find out whether they are needed: it is called with the place of
+    each (`disk.call_site`). `known` has what earlier explorations of the same program have explored, and this one adds to it; what a
+    less deep exploration has explored is not explored again. Use it only with explorations that came to their end, and with at least as
+    many images of a moment.
     """
     explorer = _Explorer(program, profile, depth, seed, images_max, complaints_max, states_max, omit, known or Known())
     with suppress(SimulatedCrash):

@@ -23,9 +23,9 @@ CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong: `error` (a number of `errno`) is raised; `applied`: though the call has done what it should.
+    """What goes wrong: `error` (a number of `errno`) is raised; `applied`: the call has done its work nevertheless.
 
-    So `applied` is the lost reply of a store. Without an error the call writes only half of what it is given, as a write may.
+    So `applied` is the lost reply of a store. Without an error the call writes only half of its data, as a write may.
     """
 
     error: int | None
@@ -36,7 +36,7 @@ _WRITERS = frozenset({"create", "append"})
 
 
 class _FaultyWriter:
-    """A file that is being written on HDFS; its calls count, too."""
+    """A file that is being written on HDFS; its calls are counted, too."""
 
     def __init__(self, system: FaultySystem, writer: Any) -> None:  # noqa: ANN401 - an HdfsWriter
         self._system = system
@@ -48,10 +48,10 @@ class _FaultyWriter:
 
 
 class FaultySystem:
-    """The functions of `system`, of which call number `at` (counted from 1) meets with the fault.
+    """The functions of `system`; call number `at` (counted from 1) fails with the fault.
 
-    A sync that fails loses what it should have made durable: Linux may drop the pages, and then report success for the
-    next sync. `storage()` is a storage on it; for `os` give it to `LocalStorage`.
+    A sync that fails loses what it should have made durable: Linux may drop the pages, and then report success for the next sync.
+    `storage()` is a storage on it; for `os` pass it to `LocalStorage`.
     """
 
     def __init__(self, system: Any, fault: Fault, at: int) -> None:  # noqa: ANN401 - os is a module
@@ -62,11 +62,11 @@ class FaultySystem:
         self.failed: str | None = None
 
     def storage(self) -> Storage:
-        """Return the storage that the system has, on this."""
+        """Return the system's kind of storage, on this."""
         storage: Storage = type(self._system.storage())(system=self)
         return storage
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the system has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the system
         """Return the system's function, counted and perhaps failing."""
         attribute = getattr(self._system, name)
         return self.counted(name, attribute) if name in CALLS else attribute
@@ -93,9 +93,9 @@ class FaultySystem:
                 descriptor, data = arguments
                 return function(descriptor, data[: (len(data) + 1) // 2])
             return function(*arguments, **named)
-        if self._fault.applied or name == "close":  # a close that fails has closed
+        if self._fault.applied or name == "close":  # a close that fails has still closed the file
             done = function(*arguments, **named)
-            if isinstance(done, int) and name == "open":  # the file may be there by now, but nobody has it open
+            if isinstance(done, int) and name == "open":  # the file may exist by now, but nobody has it open
                 self._system.close(done)
         elif name in {"fsync", "fdatasync"} and hasattr(self._system, "forget_unsynced"):
             self._system.forget_unsynced(*arguments)

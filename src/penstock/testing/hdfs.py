@@ -1,16 +1,15 @@
-"""An HDFS that can lose power: what the seam of `HdfsStorage` asks of one, in memory.
+"""An HDFS that can lose power: the calls that `HdfsStorage` makes on an HDFS, in memory.
 
-`CrashHdfs` has the calls of `penstock.storage._hdfs_calls.Hdfs`, so the very code that runs on a real HDFS runs on this one.
-What a power cut of everything leaves is what is written there:
+`CrashHdfs` has the calls of `penstock.storage._hdfs_calls.Hdfs`, so the same code that runs on a real HDFS runs on this one. A power
+cut of all machines leaves this:
 
 - Every change of names is in the NameNode's log when the call returns. A crash lies between two calls.
-- The contents of a file are durable up to its last `hsync`. What was written since, also of a file that was closed without
-  one, is there in part, or not.
-- A file that was open stays open: its lease is a dead process's. Its length is what was synced, or more. Readers see nothing of
-  it until its lease is recovered: hdfs-native does not ask DataNodes for the block that is being written.
+- The contents of a file are durable up to its last `hsync`. Data written since, also to a file that was closed without an `hsync`, is
+  there in part, or not at all.
+- A file that was open stays open: a dead process has its lease. Its length is what was synced, or more. Readers see nothing of it until
+  its lease is recovered: hdfs-native does not ask DataNodes for the block that is being written.
 
-Nothing expires by itself: a lease ends when somebody recovers it. `images()` yields what may be left; everything is
-deterministic.
+Nothing expires by itself: a lease ends when it is recovered. `images()` yields what may be left; everything is deterministic.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _MS = 1_000_000
 
 @dataclass(frozen=True)
 class Inode:
-    """A file (`data`) or a directory (None). `synced` bytes are durable; `open` while somebody, perhaps dead, has its lease."""
+    """A file (`data`) or a directory (None). `synced` bytes are durable; `open` while a process, perhaps a dead one, has its lease."""
 
     data: bytes | None = field(repr=False)
     modified_ms: int
@@ -53,15 +52,15 @@ class HdfsImage:
     names: tuple[tuple[str, Inode], ...] = ()
 
     def key(self) -> frozenset[tuple[str, bytes | None, bool]]:
-        """Return a value that two images share if no program can tell them apart (but by times)."""
+        """Return a value that two images share if no program can tell them apart (except by times)."""
         return frozenset((name, inode.data, inode.open) for name, inode in self.names)
 
 
 class CrashHdfs:
     """See the module.
 
-    `watch`, if given, is called with the HDFS and the name of a call before the call changes anything. `omit` is asked of
-    every `hsync`, with the place of the call (`call_site`): True leaves it out.
+    `watch`, if given, is called with the HDFS and the name of a call before the call changes anything. `omit` is called for every
+    `hsync`, with the place of the call (`call_site`): True leaves it out.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class CrashHdfs:
         self._leases: dict[str, _BlockWriter] = {}
 
     def storage(self) -> HdfsStorage:
-        """Return a storage on this HDFS, of the class that real ones have."""
+        """Return a storage on this HDFS, of the class for real ones."""
         return HdfsStorage(system=self)
 
-    # -- what an HDFS has --------------------------------------------------------------------------------------------
+    # -- calls of an HDFS --------------------------------------------------------------------------------------------
 
-    def create(self, path: str, mode: int, replicas: int = 0) -> _BlockWriter:  # noqa: ARG002 - nobody is refused, nothing is kept twice
+    def create(self, path: str, mode: int, replicas: int = 0) -> _BlockWriter:  # noqa: ARG002 - permissions and replicas are not simulated
         """Create the file, open."""
         self._changes("create")
         _check_name(path)
@@ -103,25 +102,25 @@ class CrashHdfs:
         return self._lend(path)
 
     def recover_lease(self, path: str) -> bool:
-        """Close the file as it is; whoever had its lease has it no more."""
+        """Close the file as it is; the holder of its lease loses it."""
         self._changes("recover")
         self._names[path] = replace(self._file(path), open=False)
         self._leases.pop(path, None)
         return True
 
     def open(self, path: str) -> _BlockReader:
-        """Open the file for reading; nothing is seen of one that is being written, as it has no whole block yet."""
+        """Open the file for reading; a file that is being written appears empty, because it has no complete block yet."""
         inode = self._file(path)
         return _BlockReader(b"" if inode.open else inode.data or b"")
 
     def stat(self, path: str) -> Status:
-        """Return what is at the path."""
+        """Return the status of the path."""
         if path not in self._names:
             raise _error(errno.ENOENT, path)
         return self._status(path, being_written=self._names[path].open)
 
     def list(self, path: str) -> Iterable[Status]:
-        """Return what is in the directory; an open file does not show that it is."""
+        """Return the entries of the directory; an open file does not show that it is open."""
         self._directory(path)
         return [self._status(name, being_written=False) for name in self._below(path)]
 
@@ -152,7 +151,7 @@ class CrashHdfs:
         self._leases.pop(path, None)
         self._touch(_parent(path))
 
-    def mkdir(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody is refused here
+    def mkdir(self, path: str, mode: int) -> None:  # noqa: ARG002 - permissions are not simulated
         """Make the directory and its parents."""
         _check_name(path)
         if path in self._names:
@@ -164,16 +163,16 @@ class CrashHdfs:
         self._touch(_parent(path))
         self._names[path] = Inode(None, self._now())
 
-    def set_replicas(self, path: str, replicas: int) -> None:  # noqa: ARG002 - nothing is kept twice
-        """Look whether the file is there."""
+    def set_replicas(self, path: str, replicas: int) -> None:  # noqa: ARG002 - replicas are not simulated
+        """Check whether the file exists."""
         self._changes("set_replicas")
         self._file(path)
 
-    def chmod(self, path: str, mode: int) -> None:  # noqa: ARG002 - nobody asks for it
-        """Set the permissions, which nothing here asks for."""
+    def chmod(self, path: str, mode: int) -> None:  # noqa: ARG002 - permissions are not simulated
+        """Set the permissions, which nothing in this HDFS checks."""
         self.stat(path)
 
-    # -- what its writers ask for ------------------------------------------------------------------------------------
+    # -- calls of its writers ----------------------------------------------------------------------------------------
 
     def append_to(self, writer: _BlockWriter, data: bytes) -> int:
         """Append to the writer's file."""
@@ -183,7 +182,7 @@ class CrashHdfs:
         return len(data)
 
     def sync_of(self, writer: _BlockWriter) -> None:
-        """Make the writer's file durable, unless that is left out."""
+        """Make the writer's file durable, unless `omit` leaves that out."""
         self._changes("hsync")
         inode = self._held(writer)
         if self.omit is None or not self.omit(f"hsync in {call_site()}"):
@@ -198,7 +197,7 @@ class CrashHdfs:
     # -- crashes -----------------------------------------------------------------------------------------------------
 
     def images(self, seed: int | str = 0, *, limit: int = IMAGES_MAX) -> Iterator[HdfsImage]:
-        """Yield what a crash now may leave: all of it if these are few, else `limit` drawn by `seed`; the extremes first."""
+        """Yield what a crash now may leave: all possibilities if they are few, otherwise `limit` drawn by `seed`; the extremes first."""
         dirty = {path: inode for path, inode in self._names.items() if inode.synced < len(inode.data or b"")}
         for chosen in combinations_of([_versions(inode) for inode in dirty.values()], seed, limit=limit):
             left = {
@@ -208,7 +207,7 @@ class CrashHdfs:
             yield HdfsImage(tuple((self._names | left).items()))
 
     def state(self) -> tuple[object, ...]:
-        """Return a value that two of them share if no program can tell them apart, now or after a crash."""
+        """Return a value that two of these share if no program can tell them apart, now or after a crash."""
         synced = frozenset((path, inode.synced, path in self._leases) for path, inode in self._names.items())
         return HdfsImage(tuple(self._names.items())).key(), synced
 
@@ -258,7 +257,7 @@ class CrashHdfs:
         return clock.now_ns() // _MS
 
     def _held(self, writer: _BlockWriter) -> Inode:
-        """Return the writer's file; ESTALE if the lease is not its own any more."""
+        """Return the writer's file; ESTALE if the writer has lost its lease."""
         if self._leases.get(writer.path) is not writer:
             raise _error(errno.ESTALE, writer.path)
         return self._names[writer.path]
@@ -285,7 +284,7 @@ class _BlockWriter:
 
 
 class _BlockReader:
-    """What a file had when it was opened."""
+    """The contents of a file when it was opened."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -297,13 +296,13 @@ class _BlockReader:
 
 
 def _versions(inode: Inode) -> list[bytes]:
-    """Return what a crash may leave of a file: what was synced, half of the rest, all."""
+    """Return what a crash may leave of a file: its synced bytes, half of the rest, all of it."""
     data = inode.data or b""
     return sorted({data[: inode.synced], data[: (inode.synced + len(data) + 1) // 2], data}, key=len)
 
 
 def _check_name(path: str) -> None:
-    """Raise what HDFS says of a name with a colon."""
+    """Raise the error of HDFS for a name with a colon."""
     if ":" in path:
         raise _error(errno.EINVAL, path)
 

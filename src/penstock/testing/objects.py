@@ -1,15 +1,15 @@
-"""An object store that loses power, replies and patience: what the seam of `ObjectStorage` asks of one, in memory.
+"""An object store that loses power and replies: the calls that `ObjectStorage` makes on a store, in memory.
 
-`ObjectStore` has the calls of `penstock.storage._objects_calls.Objects`, so the very code that runs on a real store runs on this
-one. Every call is atomic and durable when it happens: a crash lies between two of them. What goes wrong instead is the *reply*:
-a put that was applied is reported as failed. Wrap it in `FaultySystem` for that. As on every real store that was tried:
+`ObjectStore` has the calls of `penstock.storage._objects_calls.Objects`, so the same code that runs on a real store runs on this one.
+Every call is atomic and durable when it happens: a crash lies between two of them. What can go wrong instead is the *reply*: a put that
+was applied is reported as failed. Wrap the store in `FaultySystem` for that. As on every real store that was tried:
 
-- The copy of an object has another tag than its source, and not the token that was put with it.
-- Times are whole seconds. There are no directories: what keys have in common is one as long as there are such keys.
-- What a long upload has sent before a crash is left behind, and seen by `uploads` alone.
-- A put may be refused because another one of the same key is under way, of which nothing is left (409): `conflicts`
-  is how many of those that come next are. One that was applied may be repeated by the library, and is then refused by its own object
-  (412): `repeats`.
+- The copy of an object has another tag than its source, and not the token that was put with the source.
+- Times are whole seconds. There are no directories: a common prefix of keys counts as one as long as there are such keys.
+- What a long upload has sent before a crash is left behind, and only `uploads` shows it.
+- A put may be refused because another put of the same key is in progress, which then leaves nothing (409): `conflicts` is how many of
+  the next puts are refused so. The library may repeat a put that was applied, and the repetition is then refused because of its own
+  object (412): `repeats`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object. The tag is of its contents, as the tag of an object that was put in one piece is; that of a copy is another."""
+    """One object. The tag follows from its contents, like the tag of an object that was put in one piece; a copy has another tag."""
 
     data: bytes = field(repr=False)
     modified_ns: int
@@ -43,24 +43,24 @@ class StoredObject:
 
     @property
     def tag(self) -> str:
-        """Return what changes when other contents take the key."""
+        """Return the tag, which changes when other contents take the key."""
         return xxhash.xxh3_128_hexdigest(self.data) + ("-1" if self.copied else "")
 
     def shown(self, key: str, *, listed: bool = False) -> ObjectStatus:
-        """Return what the store says of it."""
+        """Return the store's status of it."""
         seconds = self.modified_ns // SECOND_NS * SECOND_NS
         return ObjectStatus(key, len(self.data), seconds, self.tag, "" if listed else self.token)
 
 
 @dataclass(frozen=True)
 class StoreImage:
-    """What is in a store after a crash: everything that was put, and the pieces of uploads that were not finished."""
+    """What is in a store after a crash: everything that was put, and the parts of unfinished uploads."""
 
     objects: tuple[tuple[str, StoredObject], ...] = ()
     uploads: tuple[tuple[str, str, int], ...] = ()
 
     def key(self) -> frozenset[tuple[str, bytes]]:
-        """Return a value that two images share if no program can tell them apart (but by times)."""
+        """Return a value that two images share if no program can tell them apart (except by times)."""
         return frozenset((key, stored.data) for key, stored in self.objects)
 
 
@@ -75,7 +75,7 @@ class ObjectStore:
         omit: Callable[[str], bool] | None = None,
     ) -> None:
         self.watch = watch
-        self.omit = omit  # never asked: there are no syncs
+        self.omit = omit  # never called: there are no syncs
         self.calls = 0
         self.conflicts = 0
         self.repeats = 0
@@ -83,10 +83,10 @@ class ObjectStore:
         self._uploads = {number: (key, begun) for key, number, begun in image.uploads} if image else {}
 
     def storage(self) -> ObjectStorage:
-        """Return a storage on this store: the one of real ones."""
+        """Return a storage on this store, of the class for real ones."""
         return ObjectStorage(system=self)
 
-    # -- what a store has --------------------------------------------------------------------------------------------
+    # -- calls of a store --------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, token: str) -> None:
         """Store the object whole if the key is free."""
@@ -109,7 +109,7 @@ class ObjectStore:
         return _Upload(self, key, token, number)
 
     def finish(self, upload: _Upload) -> None:
-        """Put together what was uploaded, whatever was there."""
+        """Put together what was uploaded, in place of any object with the key."""
         self._changes("finish")
         del self._uploads[upload.number]
         self._objects[upload.key] = StoredObject(bytes(upload.data), clock.now_ns(), token=upload.token)
@@ -123,11 +123,11 @@ class ObjectStore:
         self._objects[target] = StoredObject(data, clock.now_ns(), copied=True)
 
     def head(self, key: str) -> ObjectStatus:
-        """Return what is known of the object."""
+        """Return the status of the object."""
         return _stored(self._objects, key).shown(key)
 
     def begin(self, key: str, length: int) -> tuple[ObjectStatus, bytes]:
-        """Return what is known of the object, and its first bytes."""
+        """Return the status of the object, and its first bytes."""
         stored = _stored(self._objects, key)
         return stored.shown(key), stored.data[:length]
 
@@ -139,7 +139,7 @@ class ObjectStore:
         return stored.data[start:end]
 
     def objects(self, prefix: str) -> Iterator[tuple[str, ObjectStatus | None]]:
-        """Yield what is directly below the prefix."""
+        """Yield the objects and common prefixes directly below the prefix."""
         below: dict[str, ObjectStatus | None] = {}
         start = f"{prefix}/" if prefix else ""
         for key, stored in self._objects.items():
@@ -149,7 +149,7 @@ class ObjectStore:
         yield from below.items()
 
     def behind(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
-        """Yield what is below the prefix, and behind a key."""
+        """Yield the objects below the prefix with keys after `after`."""
         keys = sorted(key for key in self._objects if key.startswith(f"{prefix}/") and key > after)
         yield from (self._objects[key].shown(key, listed=True) for key in keys)
 
@@ -158,7 +158,7 @@ class ObjectStore:
         return any(key.startswith(f"{prefix}/") for key in self._objects)
 
     def remove(self, key: str) -> None:
-        """Remove the object; none is no error."""
+        """Remove the object; it is no error if there is none."""
         self._changes("remove")
         self._objects.pop(key, None)
 
@@ -168,7 +168,7 @@ class ObjectStore:
             if not prefix or key.startswith(f"{prefix}/"):
                 yield key, number, begun_ns
 
-    def drop(self, key: str, number: str) -> None:  # noqa: ARG002 - its number says enough
+    def drop(self, key: str, number: str) -> None:  # noqa: ARG002 - the number is enough
         """Remove what was uploaded."""
         self._changes("drop")
         self._uploads.pop(number, None)
@@ -184,7 +184,7 @@ class ObjectStore:
         uploads = tuple((key, number, begun) for number, (key, begun) in self._uploads.items())
         return StoreImage(tuple(self._objects.items()), uploads)
 
-    def images(self, seed: int | str = 0, *, limit: int = 1) -> Iterator[StoreImage]:  # noqa: ARG002 - there is one
+    def images(self, seed: int | str = 0, *, limit: int = 1) -> Iterator[StoreImage]:  # noqa: ARG002 - there is only one image
         """Yield what a crash leaves: what was put."""
         yield self.image()
 
@@ -205,7 +205,7 @@ def _stored(objects: Mapping[str, StoredObject], key: str) -> StoredObject:
 
 
 class _Upload:
-    """A long object on its way."""
+    """A long upload in progress."""
 
     def __init__(self, store: ObjectStore, key: str, token: str, number: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nobody has anything to do: tests of asynchronous code that never sleep."""
+"""An event loop whose time passes only when there is nothing to do: tests of asynchronous code need not sleep."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _T = TypeVar("_T")
-_THREADS_SECONDS = 5.0  # that a test may wait for a thread when nothing else is left
+_THREADS_SECONDS = 5.0  # how long a test may wait for a thread when nothing else is left
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting it moves the loop's time on to the next timer."""
+    """Moves the loop's time on to the next timer instead of waiting."""
 
     loop: VirtualLoop
 
@@ -33,7 +33,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that stands at `time()` until all is done that can be done, then jumps to the next timer.
+    """A loop whose `time()` stands still until everything that can be done is done, and then jumps to the next timer.
 
     For code without real I/O: a socket's answer takes real time, and timers would not wait for it.
     """
@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end on a `VirtualLoop`; what it leaves behind is cancelled."""
+    """Run a coroutine to its end on a `VirtualLoop`; tasks that it leaves running are cancelled."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main)

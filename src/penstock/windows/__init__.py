@@ -1,6 +1,7 @@
 """What a finished window read, kept so that it can be read again: a store on a log, and a stream on the store.
 
-*What lives here.* `store` says what is kept, and in which form. `replay` makes a stream of a function that can be read only once.
+*What lives here.* `store` says what is kept, and in which form. `replay` turns a function whose results can be read only once into a
+stream.
 
 *What may be touched.* One log in a directory of its own, through `wal`.
 

@@ -1,28 +1,28 @@
-"""A stream made of a function that can be read only once: a queue, a poll, a socket.
+"""A stream made of a function whose results can be read only once: a queue, a poll, a socket.
 
 A batch of it is a *window*: what one call of the function returned, saved before anybody sees it. The offset is the number of the
-window, so a batch that is repeated is read from the store. `latest(start)` is asked for what comes behind `start` only when the
-batch that ended there is committed; that is when upstream is told so (`acknowledge`), and only then the function is called again.
+window, so a batch that is repeated is read from the store. The engine calls `latest(start)` only when the batch that ended at `start`
+is committed. Then upstream is told that it may forget that batch (`acknowledge`), and only after that is the function called again.
 
-The failures, and the rule that kills each:
+The failures, and the rule that prevents each:
 
-1. The function returns items, the batch runs, the driver dies; upstream has no such items any more. Rule: they are durable
+1. The function returns items, the batch runs, the driver dies; upstream does not have these items any more. Rule: they are durable
    before their offset is given to the engine.
-2. They are saved; the driver dies before the engine has their offset. Rule: a window behind `start` that is there is handed out
-   before anything is read.
-3. Upstream is told that it may forget them; the driver dies, the batch is repeated. Rule: it is told when the batch is committed,
-   and the window is kept until the one behind it is committed, too.
-4. They are saved, and not acknowledged; the driver dies; upstream gives them again, to the next one, which has them from the
-   store, too. Rule: the function is called only when all that it returned before is committed and acknowledged.
-5. The acknowledgement is lost, or the driver dies before it. Rule: the last window is acknowledged again at each start.
-   So upstream must take it twice.
-6. The driver dies between the return of the function and the end of `save`. Nobody has seen the items, and upstream has not been
-   told. So upstream must give them again; one that forgets what it hands out loses them here, whoever reads it.
-7. The engine's checkpoint is lost, or put back, and the store is not, or the other way round: windows would be left out, or others
-   come under their numbers. Rule: the store ends with the window of `start` or the one behind it, else `CheckpointMismatch`.
+2. The items are saved; the driver dies before the engine has their offset. Rule: if the store has a window after `start`, that window
+   is handed out before anything is read.
+3. Upstream is told that it may forget the items; the driver dies, and the batch is repeated. Rule: upstream is told when the batch is
+   committed, and the window is kept until the next one is committed, too.
+4. The items are saved and not acknowledged; the driver dies; upstream gives them again, to the next driver, which also has them in the
+   store. Rule: the function is called only when all that it returned before is committed and acknowledged.
+5. The acknowledgement is lost, or the driver dies before it. Rule: the last window is acknowledged again at each start. So upstream
+   must accept an acknowledgement twice.
+6. The driver dies between the return of the function and the end of `save`. Nobody has seen the items, and upstream has not been told.
+   So upstream must give them again. If upstream forgets what it hands out, the items are lost at this point, whoever reads them.
+7. The engine's checkpoint is lost or restored and the store is not, or the other way round: windows would be left out, or other windows
+   would come under their numbers. Rule: the store ends with the window of `start` or with the next one, else `CheckpointMismatch`.
 
-The engine's own word for "committed" comes a batch late, and never for the last batch of a run that ends; `latest` comes for every
-batch, and before the next read.
+The engine's own word for "committed" comes one batch late, and never for the last batch of a run that ends. `latest` is called for
+every batch, before the next read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ VERSION = 1
 class Replay:
     """The stream of one query over its store. Lives in the driver, as long as the query; not shared between threads.
 
-    `read(last)` is given what it returned last, in this run or before, `None` at first; it returns `None` if there is nothing new.
-    `acknowledge(window)` is given what it returned; called once it is committed, in order, and again at each start.
+    `read(last)` is given what it returned last, in this run or an earlier one, and `None` at first. It returns `None` if there is
+    nothing new. `acknowledge(window)` is given what `read` returned. It is called once that is committed, in order, and again at each
+    start.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Replay:
         self._store = store
         self._read = read
         self._acknowledge = acknowledge
-        self._committed: int | None = None  # the window up to which upstream was told in this run, and its artifact
+        # The window up to which upstream was told in this run; `_last` is its artifact.
+        self._committed: int | None = None
         self._last: bytes | None = None
 
     @staticmethod
@@ -67,7 +69,7 @@ class Replay:
         return {"v": VERSION, "window": NO_WINDOW}
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset of the window behind `start`, whose batch is committed; `start` itself if there is nothing new."""
+        """Return the offset of the window after `start`, whose batch is committed; `start` itself if there is nothing new."""
         window, saved = _window(start), self._store.largest_completed([0])
         if saved not in {window, window + 1}:
             msg = (
@@ -87,7 +89,7 @@ class Replay:
         return {"v": VERSION, "window": window + 1}
 
     def position(self, end: dict[str, Any]) -> Position:
-        """Return where the window is that ends at this offset, for `windows.artifact_at` in a task; `DamagedState` if it is gone."""
+        """Return where the window that ends at this offset is, for `windows.artifact_at` in a task; `DamagedState` if it is gone."""
         at = self._store.position(_window(end))
         if at is None:
             msg = f"window {_window(end)}, which the checkpoint asks for, is not in the store; restore it with the checkpoint"
@@ -95,7 +97,7 @@ class Replay:
         return at
 
     def _commit(self, window: int) -> None:
-        """Tell upstream, and forget what no replay can ask for."""
+        """Acknowledge the window upstream, and forget what no replay can ask for."""
         self._last = self._store.load(window)
         if self._last is not None:
             if self._acknowledge is not None:

@@ -1,25 +1,27 @@
 """Windows and their artifacts, on a log: one frame a window and owner, durable when `save` returns.
 
-A *window* is what an engine counts (a batch, a checkpoint interval), an *owner* one of those that work on it side by side (a
-partition), an *artifact* what the owner must have to do the window again: what it read, or where.
+A *window* is what an engine counts (a batch, a checkpoint interval), an *owner* is one of the workers that process it in parallel (a
+partition), an *artifact* is what the owner needs to process the window again: what it read, or where.
 
-*Form.* A frame is one record of the log: a byte, 2; the window, the owner, and the first window that was not forgotten when it was
-written (8 bytes each, little-endian, signed); then the artifact. Because it is one record, a window is whole or not there. What
-`committed` writes is the frame of a window before that first one, of owner -2^63, whom nobody can be: it is forgotten as it is read.
+*Form.* A frame is one record of the log: a byte, 2; the window, the owner, and the first window that was not forgotten when the frame
+was written (8 bytes each, little-endian, signed); then the artifact. Because it is one record, a window is whole or not there.
+`committed` writes a frame of the window before that first one, for owner -2^63, a number that no owner can have. Reading this frame
+forgets its own window.
 
-The failures, and the rule that kills each:
+The failures, and the rule that prevents each:
 
 1. A crash between the number of a window and its artifact leaves a window without one. Rule: one frame.
-2. A process dies behind `save`'s write and before its sync; its successor hands the window out; the power fails, and the window is
-   gone that somebody has used. Rule: whoever opens the log makes its end durable before it reads it (`wal.writer`, failure 8).
-3. A window is saved, a crash takes the acknowledgement, and it is saved again: with the same artifact that is nothing; with
-   another one somebody may have seen the first. Rule: that is refused; look first (`load`).
-4. A window was saved by one owner and not by the other, and the run that follows has another number of owners. Rule: a
-   window is complete when every owner that there was has it (`largest_completed`).
-5. What was forgotten comes back, because whole segments go and a part of one stays. Rule: every frame says what was forgotten
-   before it.
-6. Windows are committed and nothing is saved behind that; the store is opened again, and they are there. Rule: `committed` writes a
-   frame of its own, and makes it durable before the first segment goes: a purge that deletes the last frame that knew leaves this one.
+2. A process dies after the write of `save` and before its sync; its successor hands the window out; the power fails, and a window that
+   somebody has used is gone. Rule: whoever opens the log makes its end durable before it reads it (`wal.writer`, failure 8).
+3. A window is saved, a crash prevents the acknowledgement, and it is saved again. With the same artifact this changes nothing; with
+   another one, somebody may have seen the first. Rule: another artifact is refused; the caller must look first (`load`).
+4. A window was saved by one owner and not by the other, and the next run has another number of owners. Rule: a window is complete when
+   every owner of the run that saved it has saved it (`largest_completed`).
+5. A forgotten window comes back, because only whole segments are deleted. Rule: every frame says which windows were forgotten before it
+   was written.
+6. Windows are committed and nothing is saved afterwards; the store is opened again, and the windows are back. Rule: `committed` writes
+   a frame of its own, and makes it durable before the first segment is deleted. If the purge deletes every other frame that knew, this
+   one is left.
 """
 
 from __future__ import annotations
@@ -45,13 +47,13 @@ if TYPE_CHECKING:
 NO_WINDOW = -1
 _FRAME = struct.Struct("<Bqqq")
 _KIND = 2
-_NOBODY = -(1 << 63)  # owner of the frame of a window that is forgotten by that frame: what `committed` writes
+_NOBODY = -(1 << 63)  # owner of the frame that `committed` writes, whose own window it forgets
 _NUMBERS_END = 1 << 63
 
 
 @named
 class WindowStore:
-    """The windows in `directory`, which is made if need be. Not shared between threads; `Locked` if another process has it open."""
+    """The windows in `directory`, which is created if needed. Not shared between threads; `Locked` if another process has it open."""
 
     def __init__(
         self, directory: str | os.PathLike[str], *, segment_size: str | int = "64m", storage: Storage | None = None
@@ -59,19 +61,19 @@ class WindowStore:
         self._storage, self._directory = locate(directory, storage=storage)
         self._at: dict[int, dict[int, Position]] = {}  # window -> owner -> its frame
         self._last: dict[int, int] = {}  # owner -> its last window
-        self._first = 0  # of those that are not forgotten
+        self._first = 0  # the first window that is not forgotten
         whole = not self._storage.reads_open  # so that what is saved can be loaded while the store is open
         self._writer = Writer(self._directory, segment_size=segment_size, whole=whole, storage=self._storage)
         try:
             self._find()
-        except BaseException:  # whatever it is, the lock must not outlive it
+        except BaseException:  # whatever the error is, the lock must not outlive it
             self._writer.close()
             raise
 
     def save(self, window: int, artifact: bytes, owner: int = 0) -> None:
         """Keep the artifact; it is durable on return. `UsageError` if the owner has saved this window or a later one.
 
-        The same artifact again for its last window is no error. Behind a failure (`StorageError`) the window may be kept or not, and
+        The same artifact again for its last window is no error. After a failure (`StorageError`) the window may or may not be kept, and
         nothing more can be saved: open the store again, and look.
         """
         window, owner, artifact = _window(window), _owner(owner), as_bytes(artifact)
@@ -83,7 +85,7 @@ class WindowStore:
             return
         if window <= max(last, self._first - 1):
             msg = (
-                f"window {window} of owner {owner} cannot be saved in {self._directory!r}: expected one behind "
+                f"window {window} of owner {owner} cannot be saved in {self._directory!r}: expected one after "
                 f"{max(last, self._first - 1)}, the last that was saved or forgotten; load it instead"
             )
             raise UsageError(msg)
@@ -106,11 +108,11 @@ class WindowStore:
         return self._at.get(_window(window), {}).get(_owner(owner))
 
     def largest_completed(self, owners: Iterable[int] | None = None) -> int:
-        """Return the last window that every owner has saved, that is the smallest of their last ones; `NO_WINDOW` if one has none.
+        """Return the last window that every owner has saved: the smallest of their last windows; `NO_WINDOW` if an owner has saved none.
 
-        `owners` are those of the run that saved: one of them that has saved nothing has completed nothing. Without it, they are
-        all that have saved a window that is not forgotten. So it is asked after a change of their number: one that is gone still
-        counts, until its windows are forgotten, and one that is new does not.
+        `owners` are the owners of the run that saved: one of them that has saved nothing has completed nothing. Without `owners`, all
+        count that have saved a window that is not forgotten. So give `owners` after their number has changed: without it, an owner that
+        is gone still counts until its windows are forgotten, and a new owner does not.
         """
         given: object = owners
         if not isinstance(given, (Iterable, NoneType)):
@@ -120,10 +122,10 @@ class WindowStore:
         return min((self._last.get(owner, NO_WINDOW) for owner in asked), default=NO_WINDOW)
 
     def committed(self, window: int, *, lazily: bool = False) -> list[int]:
-        """Forget the windows before this one, for all owners; return the segments that went. On return they do not come back.
+        """Forget the windows before this one, for all owners; return the segments that were deleted. Forgotten windows do not come back.
 
-        That takes a flush. `lazily` leaves it to the next `save`: until then a restart may find them again, and whoever has them
-        forgotten again at each start, as `Replay` does, loses nothing by that. Raises as `save` does behind a failure.
+        This takes a flush. `lazily` leaves the flush to the next `save`: until then a restart may find the windows again. A caller that
+        has them forgotten again at each start, as `Replay` does, loses nothing by that. Raises as `save` does after a failure.
         """
         window = _window(window)
         if window > self._first:
@@ -138,7 +140,7 @@ class WindowStore:
         return Log(self._directory, storage=self._storage).purge(min(kept, default=self._writer.position))
 
     def close(self) -> None:
-        """Let the store go. Idempotent."""
+        """Close the store. Idempotent."""
         self._writer.close()
 
     def __enter__(self) -> WindowStore:
@@ -156,11 +158,11 @@ class WindowStore:
                     self._take_in(record, batch.position(index))
 
     def _take_in(self, record: bytes, at: Position) -> None:
-        """Note the frame that this record is, and what it forgets; `DamagedState` if it is none."""
+        """Note the frame in this record, and the windows that it forgets; `DamagedState` if the record is not a frame."""
         kind, window, owner, first = _FRAME.unpack_from(record) if len(record) >= _FRAME.size else 4 * (-1,)
         if kind != _KIND:
             msg = (
-                f"{self._directory!r} has a record at {at} that is no window: found {record[:1]!r}, "
+                f"{self._directory!r} has a record at {at} that is not a window: found {record[:1]!r}, "
                 f"expected {bytes([_KIND])!r}; it is a log of something else, give the windows a directory of their own"
             )
             raise DamagedState(msg)
