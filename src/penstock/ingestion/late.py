@@ -368,7 +368,7 @@ def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> 
     # What was given is told by its name in any case; what was noted is one of the table's.
     fixed = {name.lower() for name in given} | {"path", "toolate", "schema"}
     options = {name: value for name, value in noted.items() if name.lower() not in fixed}
-    return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source")
+    return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source", noted=True)
 
 
 def _is_text(value: object) -> bool:
