@@ -369,7 +369,7 @@ def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> 
     # Given names may be in any case; noted names are those of the table.
     fixed = {name.lower() for name in given} | {"path", "toolate", "schema"}
     options = {name: value for name, value in noted.items() if name.lower() not in fixed}
-    return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source")
+    return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source", noted=True)
 
 
 def _is_text(value: object) -> bool:
