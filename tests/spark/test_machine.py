@@ -344,6 +344,31 @@ def test_doctor_asks_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says:
     assert java.java_runs().state == state
 
 
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java here to be asked")
+def test_java_within_a_limit_of_addresses(tmp_path: Path) -> None:
+    """Java alone takes a quarter of the memory, and was called broken where Spark's 1 GiB fits; where that does not, the limit is told."""
+    told = "from penstock.session import java; found = java.java_runs(); print(found.state, found.text, found.advice)"
+    states = {}
+    for kib in (500_000, 4_000_000):
+        limited = f'ulimit -v {kib}; exec "$@"'
+        command = ["/bin/sh", "-c", limited, "sh", sys.executable, "-c", told]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        states[kib] = done.stdout
+    assert re.match(r"problem .* does not run: '.*(allocate|reserve).*raise the limit of 500,000 KiB", states[500_000])
+    assert states[4_000_000].startswith("ok ")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system lets no process choose its processors")
+def test_processors_are_those_that_may_be_used() -> None:
+    """Under `taskset` or in a container a session has as many tasks as it has processors, not as the machine has."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert host.memory().text.split(", ")[1].split(":")[0] == "1 processor"
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark and a JVM of another version fail in odd ways: the one that PySpark brings is taken, and that is said."""
     pyspark = pytest.importorskip("pyspark")

@@ -10,6 +10,7 @@ import socket
 from penstock import clock
 from penstock.errors import StorageError
 from penstock.session.finding import Finding
+from penstock.session.processors import cores
 from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
 
@@ -111,7 +112,7 @@ def memory() -> Finding:
     available = psutil.virtual_memory().available
     limit = _memory_limit()
     free = available if limit is None else min(limit, available)
-    text = f"{format_size(free)} free, {os.cpu_count()} processors"
+    text = f"{format_size(free)} free, {cores()} {'processor' if cores() == 1 else 'processors'}"
     if free < _MEMORY_LITTLE:
         return Finding("memory", "note", f"{text}: Spark's JVM takes 1 GiB, a task some 400 MB", "end what else runs")
     return Finding("memory", "ok", text)

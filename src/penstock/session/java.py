@@ -12,6 +12,7 @@ from penstock.session.finding import Finding
 from penstock.storage import LocalStorage, is_file
 
 JAVA_AT_LEAST = 17
+_HEAP = "-Xmx1g"  # Spark's own; without one Java takes a quarter of the memory, which a limit may forbid
 
 
 def java() -> Finding:
@@ -30,13 +31,13 @@ def java_runs() -> Finding:
         return path
     root = "/" if os.path.isabs(path) else None  # `surroundings.here` reports a current directory that was removed
     try:
-        done = subprocess.run([path, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - the command that Spark would start
+        done = subprocess.run([path, _HEAP, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - what Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
-    answer = done.stderr.decode(errors="replace")
+    answer = (done.stderr or done.stdout).decode(errors="replace")  # a JVM that cannot begin says why on its stdout
     version = re.search(r'version "([^"]+)"', answer)
     if done.returncode or version is None:
-        return Finding("java", "problem", f"{path!r} does not run: {answer.strip()[:200]!r}", _newer_java())
+        return Finding("java", "problem", f"{path!r} does not run: {answer.strip()[:200]!r}", _runnable_java())
     return _java_of(path, version[1])
 
 
@@ -63,6 +64,16 @@ def _java() -> str | Finding:
 
 def _newer_java() -> str:
     return f"install Java {JAVA_AT_LEAST} or newer (apt-get install openjdk-17-jre-headless) and name it by JAVA_HOME or the path"
+
+
+def _runnable_java() -> str:
+    """Return what to do about a Java that does not run, which may be well, but for the limit of this process."""
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return _newer_java()
+    return f"raise the limit of {most >> 10:,} KiB for the addresses of a process (ulimit -v unlimited), or {_newer_java()}"
 
 
 def _release_of(path: str) -> str | None:
