@@ -1,4 +1,4 @@
-"""The JVM that a process works for, the garbage that it need not look for, and the memory that it need not give back."""
+"""What a process needs of its surroundings: the JVM that it works for, its garbage collector, and the memory that it keeps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import psutil
 
 _OWN_MAP, _KEPT_FREE = -3, -1  # mallopt's numbers for two settings: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-_OWN_MAP_BYTES = 16 << 20  # twice a block; what is larger is mapped by itself, and given back as it is freed
+_OWN_MAP_BYTES = 16 << 20  # twice a block; larger blocks get their own mapping, which is returned when they are freed
 _KEPT_FREE_BYTES = 64 << 20
-_VARIABLE = "PENSTOCK_JVM"  # set by the launcher of workers: a worker that was forked has other processes above it
+_VARIABLE = "PENSTOCK_JVM"  # set by the launcher of workers: the JVM is not among the parents of a forked worker
 
 
 def jvm() -> psutil.Process | None:
-    """Return the JVM that started this process or one above it, if there is one."""
+    """Return the JVM among the ancestors of this process, if there is one."""
     import psutil
 
     number = os.environ.get(_VARIABLE, "")
@@ -30,7 +30,7 @@ def jvm() -> psutil.Process | None:
 
 
 def process(pid: int) -> psutil.Process | None:
-    """Return the process of this number, if there is one."""
+    """Return the process with this id, if there is one."""
     import psutil
 
     try:
@@ -41,7 +41,7 @@ def process(pid: int) -> psutil.Process | None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Look for no garbage within the block, which makes thousands of objects that stay: it would take a tenth to a third longer."""
+    """Switch the garbage collector off in a block that makes thousands of lasting objects; with it, it takes 10 to 33 % longer."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -52,10 +52,10 @@ def no_collection() -> Iterator[None]:
 
 
 def keep_blocks() -> None:
-    """Have the C library keep what is freed, up to 64 MB of it, in a process that does nothing but tasks; only one library can.
+    """Have the C library keep up to 64 MB of freed memory. Only glibc can. For a process that runs nothing but tasks.
 
-    Blocks of some megabytes come and go by the dozen. It would give their memory back to the machine, and get it anew for the next ones,
-    page by page: a sixth of what it takes to read text and write it.
+    Blocks of some megabytes come and go by the dozen. Otherwise the library would return their memory to the machine
+    and get it back page by page for the next blocks, which takes a sixth of the time of reading and writing text.
     """
     if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         setting(_OWN_MAP, _OWN_MAP_BYTES)
