@@ -1,4 +1,4 @@
-"""The commands and their flags, as users see them. What they do is in the modules beside this one, loaded on use."""
+"""The commands and their flags, as users see them. The modules beside this one do the work, and are loaded on use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which versions
 
 
 class _Commands(TyperGroup):
-    """The commands: with `--json` a call that none of them takes, as with a flag that there is not, is answered by an object, too."""
+    """The commands: with `--json` a wrong call, such as an unknown command or flag, is answered with an object, too."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:  # noqa: ANN401 - typer's own types are private
         self._as_json = "--json" in args
@@ -65,7 +65,7 @@ app = typer.Typer(
 
 
 class _Accepts(TyperCommand):
-    """A command whose `--accept` may stand alone, and is `--accept '*'` then: typer knows no flag whose value may be left out."""
+    """A command whose `--accept` may stand alone and then means `--accept '*'`: typer has no flag with an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type is private
         given: list[str] = []

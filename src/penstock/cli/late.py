@@ -36,7 +36,7 @@ def late(
     *,
     query_ended: bool,
 ) -> Answer:
-    """List what is not read; accept or dismiss. Raises what `penstock.late` raises."""
+    """List the files that are not read; accept or dismiss them. Raises what `penstock.late` raises."""
     done = not_read(
         src,
         dst,
@@ -64,7 +64,7 @@ def _facts(file: NotRead) -> dict[str, Any]:
 def _time(time_ns: int) -> str:
     try:
         return moment(time_ns)
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside of the calendar
         return f"{time_ns} ns"
 
 

@@ -18,7 +18,7 @@ _OF_INGEST = f"/{STATE_DIRECTORY}/checkpoint"
 
 
 def replan(checkpoint: str, dst: str | None, *, nothing_written: bool, give_up_rest: bool) -> Answer:
-    """Have the batch in flight planned anew. Raises what `penstock.ingestion.replan.replan` raises."""
+    """Have the batch in flight planned again. Raises what `penstock.ingestion.replan.replan` raises."""
     _, path = locate(checkpoint, name="CHECKPOINT")
     if dst is None and path.endswith(_OF_INGEST):
         dst = path.removesuffix(_OF_INGEST)

@@ -1,4 +1,4 @@
-"""The commands `penstock wal ...` and their flags. What they do is in `wal`, loaded on use."""
+"""The commands `penstock wal ...` and their flags. `wal` does the work, and is loaded on use."""
 
 from __future__ import annotations
 

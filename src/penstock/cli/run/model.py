@@ -1,7 +1,7 @@
-"""The types of a file of pipelines, and the JSON schema of it for editors.
+"""The types of a file of pipelines, and its JSON schema for editors.
 
-What a source and a sink take is in the tables of `penstock.options`, once: the models let any option pass, and `plan` has the tables
-check them; the schema has their names, meanings and defaults from there.
+The tables of `penstock.options` say what a source and a sink accept. The models here let any option pass; `plan` checks
+it against the tables, and the schema takes names, meanings and defaults from them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Scalar = str | int | float | bool
 _FOUND, _SHOWN = ", found ", 200
 _OR_MODEL = re.compile(r" or instance of \w+")
 _CRON_FIELDS = 5
-_LONGEST = "3650d"  # behind that Python and Spark cannot count any more
-_NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
+_LONGEST = "3650d"  # Python and Spark cannot count further than that
+_NOT_GIVEN = {"path", "schema"}  # options that have their own field in the models
 
 
 def _duration(text: str) -> str:
@@ -57,7 +57,7 @@ def _cron(text: str) -> str:
         raise ValueError(msg) from error
     if (
         fields := len(text.split())
-    ) > _CRON_FIELDS:  # cronsim takes a sixth in front, for seconds; others have years behind
+    ) > _CRON_FIELDS:  # cronsim accepts a sixth field before these, for seconds; others one after them, for years
         msg = f"{text!r}: expected minute, hour, day, month and weekday, found {fields} fields; a schedule of seconds is watch = '10s'"
         raise ValueError(msg)
     try:
@@ -76,7 +76,7 @@ def _zone(text: str) -> str:
 
 
 def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
-    """Return a schedule that is one word as the table that it stands for."""
+    """Return a schedule that is one word as the table that it stands for; other values unchanged."""
     if isinstance(value, (dict, ScheduleTable)):
         return value
     if value in ("once", "watch"):
@@ -88,7 +88,7 @@ def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
 
 
 def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
-    """Return settings by their whole names: to TOML a dotted key without quotes is a table in a table. Numbers and truths become text."""
+    """Return settings by their full names: to TOML a dotted key without quotes is a table in a table. Numbers and booleans become text."""
     return dict(_flat(value, "")) if isinstance(value, dict) else value
 
 
@@ -101,7 +101,7 @@ def _flat(table: dict[str, Any], around: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_text(value: Scalar) -> str:
-    """Return a value as the text that options and settings are."""
+    """Return a value as text, the form of options and settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -112,13 +112,13 @@ Wait = Annotated[Duration, AfterValidator(_positive)]
 
 
 class Strict(BaseModel):
-    """A table with no keys but its own."""
+    """A table that accepts only its own keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def _options(table: tuple[Option, ...]) -> Callable[[dict[str, Any]], None]:
-    """Return what adds the options of a table to the schema of a model."""
+    """Return a function that adds the options of a table to the schema of a model."""
 
     def add(schema: dict[str, Any]) -> None:
         scalar = ["string", "number", "boolean"]
@@ -207,7 +207,7 @@ class PipelineTable(Strict):
 
 
 class SparkTable(Strict):
-    """The session in which all pipelines run. Only a new start takes changes of it."""
+    """The session in which all pipelines run. Changes here take effect only at the next start."""
 
     master: str | None = Field(default=None, description="Where Spark runs.")
     config: Annotated[dict[str, str], BeforeValidator(_settings)] = Field(
@@ -257,7 +257,7 @@ _OF_TYPES = {"str", "literal[True]", "list[str]", "int", "float", "bool", "const
 
 
 def _key(problem: Any) -> Key:  # noqa: ANN401 - pydantic's own type is not one that can be named here
-    """Return the key that a problem is about, without the parts that name a type; the first two are never such."""
+    """Return the key that a problem is about, without the parts that name a type; the first two parts never do."""
     named, rest = problem["loc"][:2], problem["loc"][2:]
     return (*named, *(part for part in rest if part not in _OF_TYPES and not str(part).startswith("function-after[")))
 
@@ -286,22 +286,22 @@ def _short(value: object) -> str:
 
 
 def _known(key: Key) -> list[str]:
-    """Return the keys that the table at a key has."""
+    """Return the keys that the table at a key accepts."""
     model = _MODELS.get(str(key[-1]), PipelineTable) if key else PipelinesFile
     return list(model.model_fields)
 
 
 def _merged(problems: list[tuple[Key, str]]) -> list[tuple[Key, str]]:
-    """Return the problems, with those of one key, which could be of several types, as one."""
+    """Return the problems; those of one key, which may be of several types, are merged."""
     by_key: dict[Key, list[str]] = {}
     for key, message in problems:
         by_key.setdefault(key, []).append(message)
-    around = {key[:-1] for key in by_key if isinstance(key[-1], int)}  # of a list that is said to be no text, too
+    around = {key[:-1] for key in by_key if isinstance(key[-1], int)}  # lists, also reported as not being text
     return [(key, _joined(messages)) for key, messages in by_key.items() if key not in around]
 
 
 def _joined(messages: list[str]) -> str:
-    """Return messages of one key as one; what was found is said once."""
+    """Return the messages of one key as one; the found value is mentioned once."""
     texts = [message.rpartition(_FOUND) for message in dict.fromkeys(messages)]
     same = len({found for _, _, found in texts}) == 1 and all(mark for _, mark, _ in texts)
     if not same:
