@@ -1,4 +1,4 @@
-"""When a call is made again, and after how long."""
+"""Retries: when a call is made again, and after how long."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Cal
 
 _Delay: TypeAlias = float | Callable[[int, BaseException | None], float]
 
-# Which numbers a field takes: its name, the least and the highest of them, and what is expected, in words.
+# The numbers that a field accepts: its name, the least and the highest, and in words what is expected.
 _NUMBERS = (
     ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
     ("max_delay", 0, math.inf, "seconds, 30 for example"),
     ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
 )
-_CAUSES_MAX = 10  # of an error that are looked at
+_CAUSES_MAX = 10  # causes of an error that are examined
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _DELAY_MAX = math.nextafter(math.inf, 0)
 
@@ -35,17 +35,19 @@ _DELAY_MAX = math.nextafter(math.inf, 0)
 @named
 @dataclass(frozen=True)
 class Retry:
-    """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
+    """How often a call is made in all (`max_attempts`), and how long it waits before each attempt but the first.
 
-    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up to that
-      fraction shorter, at random, so that calls that failed together do not come back together.
-    - `delay` may be a function of the number of the attempt and its error (None if `on_result` did not want its result). The seconds
-      that it returns are waited as they are. `retry_after` makes such a function, which waits as long as the service asks for.
-    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and an attempt that
-      timed out. `on_result` says which results are: a function of the list of outputs. When no attempt is left, the last result stands.
-    - `budget` limits how many more calls a service gets while it is down: at most that fraction of the calls of a worker process are made
-      again, besides ten that always are; up to a hundred are saved up while all goes well. Once it is spent, a call that fails has failed
-      as if that had been its last attempt.
+    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up
+      to that fraction shorter, at random, so that calls that failed together do not come back together.
+    - `delay` may be a function of the number of the attempt and its error (None if `on_result` rejected its result).
+      Its result is the wait in seconds, unchanged. `retry_after` returns such a function, which waits as long as the
+      service asks for.
+    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and
+      an attempt that timed out. `on_result` says which results are: a function of the list of outputs. When no attempt
+      is left, the last result stands.
+    - `budget` limits how many more calls a service gets while it is down: at most that fraction of a worker process's
+      calls are made again, besides ten that always are; up to a hundred retries are saved up while all goes well. When
+      the budget is spent, a call that fails has failed as if that had been its last attempt.
 
     `OptionError` for values that make no sense.
     """
@@ -101,7 +103,7 @@ class Retry:
         check_arguments("retry: on_result", self.on_result, "outputs")
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
-        """Tell whether a call that failed `attempts` times is made again."""
+        """Tell whether a call that has failed `attempts` times is made again."""
         if self.is_last(attempts):
             return False
         if isinstance(self.on, (type, tuple)):
@@ -115,13 +117,13 @@ class Retry:
         return _answer("retry: on_result", self.on_result(outputs))
 
     def is_last(self, attempts: int) -> bool:
-        """Tell whether no attempt follows number `attempts`."""
+        """Tell whether attempt number `attempts` is the last one."""
         return attempts >= self.max_attempts
 
     def pause(self, attempts: int, error: BaseException | None = None) -> float:
-        """Return the seconds to wait after attempt number `attempts`, which failed with `error`, if it did.
+        """Return the seconds to wait after attempt number `attempts`, which failed with `error`, if it failed.
 
-        Raises what `delay` raises, and `TypeError` for what is no time.
+        Raises what `delay` raises, and `TypeError` if its result is not a number of seconds.
         """
         if callable(self.delay):
             seconds = self.delay(attempts, error)
@@ -139,9 +141,9 @@ def retry_after(
 ) -> Callable[[int, BaseException | None], float]:
     """Return a `delay` for `Retry` that waits as long as the service asks for in `Retry-After`, in seconds or as a date.
 
-    The header is looked for in the error and those that caused it, as httpx, requests, aiohttp and botocore have it; `longest` is
-    the most that is waited for it, whatever it says. Without one the wait is `delay`, times `backoff` for each further attempt, at
-    most `max_delay`.
+    The header is looked for in the error and its causes, as httpx, requests, aiohttp and botocore store it. The wait is
+    at most `longest`, whatever the header says. Without a header the wait is `delay`, times `backoff` for each further
+    attempt, at most `max_delay`.
     """
     Retry(delay=delay, backoff=backoff, max_delay=max_delay)
     _require(is_number(longest) and longest >= 0, "longest", longest, "seconds, 300 for example")
@@ -170,12 +172,12 @@ class _RetryAfter:
 def _backed_off(delay: float, backoff: float, attempts: int, most: float) -> float:
     try:
         return min(delay * backoff ** (attempts - 1), most)
-    except OverflowError:  # after a thousand attempts the factor is more than a number can be
+    except OverflowError:  # after a thousand attempts the factor is too large for a float
         return most if delay else 0.0
 
 
 def _asked_for(error: BaseException) -> float | None:
-    """Return the seconds that a `Retry-After` of the error, or of what caused it, asks for; None if there is none."""
+    """Return the seconds that a `Retry-After` of the error, or of one of its causes, asks for; None if there is none."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None:
@@ -190,7 +192,7 @@ def _asked_for(error: BaseException) -> float | None:
 
 
 def _headers_of(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
-    """Yield the headers of the answer that an error of a client tells of: of a mapping, or of what Python's own `urllib` has."""
+    """Yield the headers of the response that a client's error carries, from a mapping or from the object of Python's `urllib`."""
     response = _attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         response = response.get("ResponseMetadata")
@@ -202,15 +204,15 @@ def _headers_of(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
-    """Return an attribute; `None` also where it cannot be had, as of an answer that never came, or whose connection is closed."""
+    """Return an attribute; `None` also if reading it fails, as for a response that never came, or whose connection is closed."""
     try:
         return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - a property of the client's; the error that it belongs to is the one to be told
+    except Exception:  # noqa: BLE001 - the client's property may raise anything; the error that it belongs to is the one to report
         return None
 
 
 def _seconds(text: str) -> float | None:
-    """Return what the value of a `Retry-After` means from now on; None for what is none."""
+    """Return the seconds from now that the value of a `Retry-After` means; None if it is invalid."""
     if _SECONDS.fullmatch(text):
         return float(text)
     try:
@@ -226,7 +228,7 @@ def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a pred
 
 
 def _are_errors(kinds: tuple[object, ...]) -> bool:
-    """Tell whether these are types of errors, one at least."""
+    """Tell whether these are types of errors, at least one."""
     return bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
 
 
