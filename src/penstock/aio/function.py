@@ -145,7 +145,7 @@ class AsyncFunction(ABC):
     with it.
     """
 
-    async def open(self, ctx: Context) -> None:  # noqa: B027 - optional
+    async def open(self, ctx: Context) -> None:  # noqa: B027 - not every function needs one
         """Prepare; called once, in the worker process."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class AsyncFunction(ABC):
 
     timed_out: Callable[[Any, Call], Any] | None = None
 
-    async def close(self) -> None:  # noqa: B027 - optional
+    async def close(self) -> None:  # noqa: B027 - not every function needs one
         """Release what `open` made; called once, after the last call has ended."""
 
 
