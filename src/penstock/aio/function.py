@@ -277,18 +277,16 @@ def results_of(results: Any, rows: int) -> list[Any]:  # noqa: ANN401 - the user
 
 def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  # noqa: ANN401 - what the user returned
     """Return a result as a list of tuples in the order of `names`. `ValueError` or `TypeError` say what is wrong with it."""
-    if isinstance(result, (tuple, dict, Mapping)) or _has_keys(
-        result
-    ):  # in this order, because isinstance of Mapping is slow
+    # In this order, because `isinstance` of Mapping is slow.
+    if isinstance(result, (tuple, dict, Mapping)) or _has_keys(result):
         return [_output(result, names)]
     if not isinstance(result, list) and _is_model(result):
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
         raise TypeError(msg)
-    if isinstance(result, (str, bytes)) or not isinstance(
-        result, (Collection, Iterator)
-    ):  # iterating a pydantic model yields its fields
+    # Collection, not Iterable: iterating a pydantic model yields its fields.
+    if isinstance(result, (str, bytes)) or not isinstance(result, (Collection, Iterator)):
         msg = f"the function returned {_kind(result)}; expected a mapping, a row or a tuple, or an iterable of them"
         raise TypeError(msg)
     return [_output(output, names) for output in result]

@@ -20,9 +20,8 @@ _TURN_SECONDS = 0.001  # for which a thread may run when another one waits
 _SELECTABLE = 1024  # file descriptors below are for `select`
 
 _in_flight: list[int] = []  # of each running task
-_usual: list[
-    float
-] = []  # the original thresholds of the garbage collector, and the original switch interval in seconds
+# The original thresholds of the garbage collector, and the original switch interval in seconds.
+_usual: list[float] = []
 _lock = threading.Lock()
 
 

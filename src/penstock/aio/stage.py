@@ -131,9 +131,7 @@ class _Task:
         self._drained_at: float | None = None  # when calls under way have had their time
         self._fed = 0
         self._ended = False
-        self._waiting: deque[tuple[int, int]] = (
-            deque()
-        )  # (rows fed by then, bytes) of input that may not be admitted yet
+        self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of input that may still wait
         self._kept: list[RowOutcome] = []
         self._given = self._silent_since = clock.monotonic()
         self.operator = runtime.wait(self._operator())

@@ -230,9 +230,8 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
         def shown(course: Course) -> None:
             seen[:] = [course]
             unread = course.facts["left_offsets"] or course.facts["left_bytes"]
-            if (
-                unread or course.facts["waiting"] or course.last != course.first
-            ):  # otherwise only an earlier run has done anything
+            # Otherwise only an earlier run has done anything.
+            if unread or course.facts["waiting"] or course.last != course.first:
                 tell(course)
 
         yield shown

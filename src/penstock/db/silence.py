@@ -99,11 +99,8 @@ def _now(own: Callable[[], Iterable[Socket]]) -> list[Socket]:
     """Return the connections as they are; none if they cannot be read now, because the watch must go on."""
     try:
         return list(own())
-    except (
-        OSError,
-        RuntimeError,
-        psutil.Error,
-    ):  # /proc changes while `psutil` reads it, which raises many kinds of errors
+    # /proc changes while `psutil` reads it, which raises many kinds of errors.
+    except (OSError, RuntimeError, psutil.Error):
         return []
 
 

@@ -75,9 +75,8 @@ class SQLite(Database):
 
     def _settle(self) -> None:
         self.execute(f"PRAGMA busy_timeout = {self._lock_millis}")
-        self.execute(
-            "PRAGMA synchronous = EXTRA"
-        )  # removing the journal is the commit, and this syncs the removal, too
+        # Removing the journal is the commit, and this syncs the removal, too.
+        self.execute("PRAGMA synchronous = EXTRA")
         self.execute("PRAGMA foreign_keys = ON")  # SQLite ignores them by default
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:

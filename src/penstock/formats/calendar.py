@@ -32,10 +32,8 @@ _MARCH_4801_BC = 2440588 + 32082  # days from 1 March of the Julian year -4800 t
 _YEAR_1900 = -2208988800  # in seconds from 1970; from then on all zones are as today
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SPARK = b"org.apache.spark."
-_DATES_SINCE, _INSTANTS_SINCE = (
-    (3, 0),
-    (3, 1),
-)  # from these versions on, Spark uses today's calendar unless the file notes otherwise
+# From these versions on, Spark uses today's calendar unless the file notes otherwise.
+_DATES_SINCE, _INSTANTS_SINCE = (3, 0), (3, 1)
 
 
 class Calendar(NamedTuple):

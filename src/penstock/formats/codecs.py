@@ -306,9 +306,8 @@ def _exactly(source: _Chunks, size: int, *, or_nothing: bool = False) -> bytes:
 
 def _unpacked_snappy(data: bytes) -> bytes:
     size = 0
-    for place, byte in enumerate(
-        data[:5]
-    ):  # the length comes first, seven bits per byte; the highest bit says that more bytes follow
+    # The length comes first, seven bits per byte; the highest bit says that more bytes follow.
+    for place, byte in enumerate(data[:5]):
         size |= (byte & 127) << 7 * place
         if byte == byte & 127:
             break

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from penstock.formats.format import WriteFormat
 
     _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # values of a column, and which of its fields are rescued
-_PLAIN = frozenset(
-    "+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)  # the characters of values that are not strings
+# The characters of values that are not strings.
+_PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _BLANK = r"^[\x00-\x20]*$"  # the characters that Java trims
 
 

@@ -49,9 +49,7 @@ class QuickReader:
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self.schema = schema
         self._times = times
-        self._numbers: dict[
-            str, bool
-        ] = {}  # paths of string and time columns with whole numbers; False: only some values are
+        self._numbers: dict[str, bool] = {}  # paths of string and time columns with whole numbers; False: only some are
         self._rounds = False  # whether decimals have more digits after the point than their type
         self._misfits: set[str] = set()  # columns for which a block had texts that do not fit
         self.form = self._read_as()
