@@ -156,7 +156,7 @@ def check_doing(name: str, fn: object, *given: str) -> None:
     """Check as `check_plain` does, and refuse a generator function: it is called for its effect, and a generator would do nothing."""
     check_plain(name, fn, *given)
     if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
-        msg = f"{name} is a generator function, of which nobody would ask anything: expected one without yield"
+        msg = f"{name} is a generator function, which nobody would iterate over: expected one without yield"
         raise OptionError(msg)
 
 
@@ -167,7 +167,7 @@ def _is(kind: Callable[[object], bool], fn: object) -> bool:
 
 def check_done(name: str, returned: object) -> None:
     """Raise `OptionError` if a plain function returned something that has not run yet: an awaitable, or an iterator."""
-    waits = "awaits" if inspect.isawaitable(returned) else "goes through"
+    waits = "awaits" if inspect.isawaitable(returned) else "iterates over"
     if waits == "awaits" or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         if inspect.iscoroutine(returned):
             returned.close()

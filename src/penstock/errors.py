@@ -439,7 +439,7 @@ _NAMED = re.compile(
 _SPARK_REFUSES = {
     r"requirement failed: (penstock) does not support Update mode": (
         "outputMode('update') would have rows of finished files replaced; expected append, Spark's default; for the newest "
-        "row of each key take format penstock-db with mode=upsert"
+        "row of each key use format penstock-db with mode=upsert"
     ),
     r"requirement failed: (penstock-db) does not support Update mode": (
         "outputMode('update') is not how format {0} updates rows; expected append, with mode=upsert and keyColumns"
@@ -452,11 +452,11 @@ _SPARK_REFUSES = {
         "format {0} is a stream: expected df.writeStream; a batch is written by Spark's own text, json, csv or parquet"
     ),
     r"Unsupported data source type for direct query on files: (penstock|penstock-kafka)(?![\w-])": (
-        "Spark selects from no path of a format of Python's: expected spark.read.format('{0}').load(path), whose rows are a table of SQL "
+        "Spark cannot select from a path of {0}: expected spark.read.format('{0}').load(path), whose rows become a table of SQL "
         "by createOrReplaceTempView(name); a stream is read by spark.readStream"
     ),
     r"Unsupported data source type for direct query on files: (penstock-[\w-]+)": (
-        "format {0} is no table to select from: a stream is read by spark.readStream, and written by df.writeStream"
+        "format {0} is not a table to select from: a stream is read by spark.readStream, and written by df.writeStream"
     ),
     r"Data source (penstock[\w-]*) does not support continuous processing": (
         "format {0} works in batches: expected trigger(processingTime=...) or trigger(availableNow=True)"

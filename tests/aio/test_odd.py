@@ -120,7 +120,7 @@ def test_a_plain_function_that_returns_its_result_is_told_so(returned: Any) -> N
         return forgotten() if returned == "coroutine" else returned
 
     told = drive(plain, [0], on_error="column")
-    assert "the function is no `async def`" in messages(told)[0]
+    assert "the function is not an `async def`" in messages(told)[0]
 
 
 async def agen(row: Any, call: Any) -> Any:
@@ -410,9 +410,9 @@ LOST = [
     (pa.struct([pa.field("a", LONG), pa.field("b", LONG)]), SparkRow(b=1, a=2), "its fields in another order (b, a)"),
     (pa.list_(pa.struct([pa.field("a", LONG), pa.field("b", LONG)])), [Pair(1, 2)], "in another order"),
     (pa.date32(), datetime(2026, 1, 2, 3, tzinfo=timezone.utc), "a time of day"),
-    (pa.list_(pa.string()), "text", "a str, which is no list"),
-    (pa.list_(LONG), b"text", "a bytes, which is no list"),
-    (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is no list"),
+    (pa.list_(pa.string()), "text", "a str, which is not a list"),
+    (pa.list_(LONG), b"text", "a bytes, which is not a list"),
+    (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is not a list"),
 ]
 KEPT = [
     (LONG, np.int32(7), 7),

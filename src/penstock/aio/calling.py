@@ -166,7 +166,5 @@ def _refuse_output(returned: Any) -> None:  # noqa: ANN401 - the user's
     if isinstance(returned, (dict, tuple, list, Mapping)) or iscoroutine(returned):
         if iscoroutine(returned):
             returned.close()
-        msg = (
-            f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
-        )
+        msg = f"the function is not an `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
         raise TypeError(msg)

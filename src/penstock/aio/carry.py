@@ -118,7 +118,7 @@ class Form:
             msg = (
                 f"async_map: rows carried over in the query's state are of another form; found version {about.get('version', '?')}, "
                 f"{about.get('columns', '?')}; expected version {VERSION}, {self.columns}; run the program that carried them "
-                "once more until all has come out (trigger availableNow ends then), or begin anew, with a new checkpoint and an "
+                "once more until all has come out (trigger availableNow ends then), or begin again, with a new checkpoint and an "
                 "empty output"
             )
             raise DamagedState(msg)

@@ -238,12 +238,12 @@ class Runtime:
             return False
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for debuggers
         _log.warning(
-            "the event loop is blocked for more than a second: no call goes on and none times out; use in_threads for what "
+            "the event loop is blocked for more than a second: no call continues and none times out; use in_threads for what "
             "blocks. It is in:\n%s",
             "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n",
         )
         if answered.wait(BLOCKED_SECONDS - _REPORT_SECONDS):
-            _log.warning("the event loop goes on")
+            _log.warning("the event loop continues")
             return True
         at = _place_of(frame) if frame else ""
         self._fail(

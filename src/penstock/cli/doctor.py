@@ -64,7 +64,7 @@ def _look_at(url: str) -> Iterator[Finding]:
         probed = probe(storage, path)
     except PenstockError as error:
         yield Finding(
-            "output", "problem", error.message, "name a directory that is there, or can be made, and that answers"
+            "output", "problem", error.message, "name a directory that exists or can be created, and that answers"
         )
         return
     broken = next((trial for trial in probed.tried if trial.broken is not None), None)
@@ -108,8 +108,8 @@ def _raced(storage: Storage, path: str) -> Finding:
     except PenstockError as error:
         return Finding("store", "problem", error.message, "see what the store says of it")
     if broken is None:
-        return Finding("store", "ok", f"{path}: of several processes that put one key exactly one was told yes")
-    advice = "take another store: output here would be lost or doubled, so sinks on it are refused from now on"
+        return Finding("store", "ok", f"{path}: of several processes that put one key exactly one succeeded")
+    advice = "use another store: output here would be lost or doubled, so sinks on it are refused from now on"
     return Finding("store", "problem", f"{path}: {broken}", advice)
 
 

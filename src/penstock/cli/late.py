@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 100
 _WHY = {
-    "late": "came further behind the cursor than lateness",
-    "unsure": "came late, or was read and was away since",
+    "late": "older than the cursor by more than lateness",
+    "unsure": "came late, or was read before and missing since",
     "accepted": "the next start reads it",
     "held": "changed too recently",
     "future": "its time has not come",

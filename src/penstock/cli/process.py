@@ -183,9 +183,9 @@ def _not_started(lines: list[str], error: Exception) -> PenstockError:
     """Return the error of a failed start, with the last of Spark's lines, without Java's stacks and Python's warnings."""
     words = [text for line in lines if not _ASIDE.match(line) and (text := line.strip("# \t"))]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    advice = "see what is not well with: penstock doctor"
+    advice = "find out what is wrong with: penstock doctor"
     if any(_CRASHED in line for line in lines):
-        advice = "Java has crashed; if it does so again, make its archive of classes anew: penstock warmup"
+        advice = "Java has crashed; if that happens again, remake its archive of classes: penstock warmup"
     return PenstockError(f"Spark did not start: {why}; {advice}")
 
 

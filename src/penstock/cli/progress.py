@@ -161,7 +161,7 @@ def not_read(counts: Mapping[str, Any]) -> list[str]:
         ("accepted_files", "came late, accepted: the next start reads them"),
         ("held_files", "held back: changed too recently (settle)"),
         ("future_files", "in the future, until their time comes"),
-        ("lost_files", "went or were cut before they were read to their end"),
+        ("lost_files", "disappeared or shrank before they were read to their end"),
     )
     return [f"{counted(counts[name], 'file')} {text}" for name, text in counted_files if counts.get(name)]
 

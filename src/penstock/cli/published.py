@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLLOW_SECONDS = 0.5
-_REMEDY = "begin anew, with --from earliest or --from latest, or restore the output from a copy"
+_REMEDY = "begin again, with --from earliest or --from latest, or restore the output from a copy"
 _EVENTS = 1000  # read at a time, so that memory does not depend on the history
 
 

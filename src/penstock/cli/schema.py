@@ -28,7 +28,7 @@ def schema(
         raise OptionError(msg)
     size = None if everything else SAMPLE_BYTES if sample is None else parse_size(sample, name="--sample")
     if is_topics(src[0]):
-        msg = f"SRC={src[0]!r} is a topic, and columns are inferred of files: say the columns, such as --schema 'id bigint, name string'"
+        msg = f"SRC={src[0]!r} is a topic, and columns are inferred only from files: name them, such as --schema 'id bigint, name string'"
         raise OptionError(msg)
     given = several(src, merged(flags, pairs, "--source-option")) | {"path": src[0]}
     options = parse(SOURCE, given, what="source")

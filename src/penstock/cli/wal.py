@@ -45,7 +45,9 @@ def append(directory: str, segment_size: str) -> Answer:
                 writer.flush()
                 count += len(lines)
         except PenstockError as error:
-            msg = f"{error.message}; durable of the input: {counted(count, 'line')}; what was read behind may be there or not"
+            msg = (
+                f"{error.message}; durable of the input: {counted(count, 'line')}; lines after them may be there or not"
+            )
             raise type(error)(msg) from error
         position = str(writer.position)
     facts = {"ok": True, "path": directory, "records": count, "position": position}

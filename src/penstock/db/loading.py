@@ -37,7 +37,7 @@ REJECTED = {"sink_id": "text", "batch_id": "bigint", "reason": "text", "row": "t
 _ALIAS = quoted("penstock target")
 _DAY_MICROS = 86_400_000_000
 _LONG_MAX = 2**63 - 1
-_MEND = "mend it, or take badRows=quarantine"
+_MEND = "mend it, or use badRows=quarantine"
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,11 @@ class Loading:
         if types.is_floating(field.type) and not self._db.has_nan:
             yield f"column {name!r} is NaN, which the database would store as null", pc.is_nan
             if self._mode == "merge" and not is_key:
-                yield f"column {name!r} is infinite, and a sum with it may be none", pc.is_inf
+                yield f"column {name!r} is infinite, and a sum with it may not be a number", pc.is_inf
         if types.is_string(kind):
-            yield f"column {name!r} is no text in UTF-8", partial(_within, _is_no_text)
+            yield f"column {name!r} is not text in UTF-8", partial(_within, _is_no_text)
         if types.is_temporal(kind):
-            yield f"column {name!r} has a time that the database has not", partial(_within, self._is_out_of_time)
+            yield f"column {name!r} has a time that the database cannot hold", partial(_within, self._is_out_of_time)
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
         first, last = self._db.days

@@ -95,8 +95,8 @@ class PostgreSQL(Database):
             (table,) = (candidate for candidate in tables if self.named(candidate) == name)
             part = "" if relation == table[-1] else f"partition {relation!r} of "
             msg = (
-                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
-                "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be kept exactly when the "
+                "batch is; use a table of the database itself (ALTER TABLE ... SET LOGGED)"
             )
             raise TableMismatch(msg)
 
@@ -110,7 +110,7 @@ class PostgreSQL(Database):
         )
         if keys and self.execute(sql, self.named(table), json.dumps(keys)):
             msg = (
-                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
+                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL does not accept for an upsert: "
                 "make it NOT DEFERRABLE"
             )
             raise TableMismatch(msg)

@@ -129,7 +129,7 @@ class DatabaseSink:
             msg = f"batchTable={options['batchTable']!r} is where rows of table={options['table']!r} go; give the ids of batches another"
             raise OptionError(msg)
         batches = ".".join(self._batches)
-        behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
+        behind = f"use another sinkId, or delete the row {sink_id!r} of {batches}"
         self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
@@ -215,7 +215,7 @@ class DatabaseSink:
             if names_row(second):
                 return RowRefused(f"{second.message}, which sets such rows aside; nothing of this batch is stored")
         return RowRefused(
-            f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
+            f"{error.message}; mend the row, or use badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
         )
 
     def _begin(self, db: Database, driver: str, batch: Batch | None) -> int:
@@ -297,7 +297,7 @@ class DatabaseSink:
             loading.try_out()
         except DatabaseError as error:
             msg = (
-                f"table {'.'.join(self._table)!r} is not one for these rows with mode={self._mode}: {error.message}; change the table, "
+                f"table {'.'.join(self._table)!r} does not fit these rows with mode={self._mode}: {error.message}; change the table, "
                 "its rights or the query; upsert and merge need a PRIMARY KEY or UNIQUE index of just the keyColumns"
             )
             raise TableMismatch(msg) from error

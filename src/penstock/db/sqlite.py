@@ -36,7 +36,7 @@ class SQLite(Database):
     def check_name(self, name: str) -> None:
         """Raise `OptionError` for a name that would end at a NUL."""
         if "\0" in name:
-            msg = f"{name!r} is no name for SQLite: it has a NUL in it"
+            msg = f"{name!r} is not a name for SQLite: it contains a NUL"
             raise OptionError(msg)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:

@@ -56,7 +56,9 @@ def check_length(name: str) -> None:
     """Raise `OptionError` for an identifier that PostgreSQL would truncate, and take for another one."""
     size = len(name.encode())
     if size > _NAME_BYTES_MAX or "\0" in name:
-        msg = f"{name!r} is no name for PostgreSQL: expected at most {_NAME_BYTES_MAX} bytes without NUL, found {size}"
+        msg = (
+            f"{name!r} is not a name for PostgreSQL: expected at most {_NAME_BYTES_MAX} bytes without NUL, found {size}"
+        )
         raise OptionError(msg)
 
 
@@ -71,8 +73,8 @@ def check_url(url: str) -> None:
         _check_postgresql(url[scheme.end() :])
     else:
         msg = (
-            "url names no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: in "
-            "front of it, and without a +driver"
+            "url names no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: "
+            "before it, and without a +driver"
         )
         raise OptionError(msg)
 
@@ -80,7 +82,9 @@ def check_url(url: str) -> None:
 def _check_sqlite(url: str) -> None:
     path = url.removeprefix(SQLITE)
     if not path.startswith("/") or path.endswith(("/", ":memory:")) or {"\0", "?"} & set(path):
-        msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing behind it"
+        msg = (
+            f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing after it"
+        )
         raise OptionError(msg)
 
 

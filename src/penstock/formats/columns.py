@@ -165,7 +165,7 @@ def _check_times(column: pa.Array, field: pa.Field) -> None:
         recast(column, nullable(_time_in_micros(column.type)))
     except pa.ArrowInvalid as error:
         msg = (
-            f"column {field.name!r} has a time of day with digits behind its microseconds, found {error}; expected "
+            f"column {field.name!r} has a time of day with digits after its microseconds, found {error}; expected "
             "time(6), which ends there: write the file with microseconds, or leave the column out"
         )
         raise OptionError(msg) from error

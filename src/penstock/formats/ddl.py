@@ -166,7 +166,7 @@ class _Parser:
         else:
             fields = self._fields()
         if self._next.kind != "end":
-            self._refuse(f"found {self._next.value!r} behind the last column, expected a comma or the end")
+            self._refuse(f"found {self._next.value!r} after the last column, expected a comma or the end")
         return fields
 
     def _fields(self) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ class _Parser:
         if self._is_word("not"):
             self._take()
             if not self._is_word("null"):
-                self._refuse(f"found {self._next.value or 'the end'!r} behind NOT, expected NULL")
+                self._refuse(f"found {self._next.value or 'the end'!r} after NOT, expected NULL")
             self._take()
             nullable = False
         if self._is_word("comment"):
@@ -204,7 +204,7 @@ class _Parser:
         if token.kind == "end" or (token.kind == "mark" and token.value in {",", ">"}):
             return
         self._check_unknown()
-        self._refuse(f"found {token.value!r} behind the type of column {name!r}, expected a comma in front of it")
+        self._refuse(f"found {token.value!r} after the type of column {name!r}, expected a comma before it")
 
     def _check_unknown(self) -> None:
         """Leave it to Spark if the type may continue."""
@@ -233,7 +233,7 @@ class _Parser:
         if word not in _TYPES:
             near = difflib.get_close_matches(word, _SUGGESTED, n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            self._refuse(f"column {name!r}: {token.value!r} is no type{hint}", token)
+            self._refuse(f"column {name!r}: {token.value!r} is not a type{hint}", token)
         if self._is_mark("("):
             self._refuse(f"column {name!r}: {token.value!r} has no size, found '('")
         return _TYPES[word]
@@ -250,7 +250,7 @@ class _Parser:
         precision, scale = (*digits, 0)[:2]
         if precision > _DIGITS_MAX or scale > precision:
             self._refuse(
-                f"decimal({precision},{scale}): expected at most {_DIGITS_MAX} digits, and no more of them behind the point",
+                f"decimal({precision},{scale}): expected at most {_DIGITS_MAX} digits, and no more of them after the point",
                 token,
             )
         return f"decimal({precision},{scale})"
@@ -294,7 +294,7 @@ class _Parser:
             of = {"array": "array<string>", "map": "map<string, bigint>"}.get(
                 token.value.lower(), "struct<a: bigint, b: string>"
             )
-            self._refuse(f"{token.value!r} of what? expected {of}, for example", token)
+            self._refuse(f"{token.value!r} needs a type; expected {of}, for example", token)
         self._take()
 
     def _close(self, mark: str, token: _Token) -> None:

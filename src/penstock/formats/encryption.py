@@ -46,11 +46,11 @@ _HEADER_BYTES_MAX = 64 << 10  # of a header that messages examine
 _OTHER_KINDS = (  # of recipients and keys that age knows and the library does not
     (
         re.compile(r"age1pq1|AGE-SECRET-KEY-PQ-1", re.IGNORECASE),
-        "it is post-quantum, which pyrage does not know: take one that age-keygen makes without -pq",
+        "it is post-quantum, which pyrage does not know: use one that age-keygen makes without -pq",
     ),
     (
         re.compile(r"age1[^1,\s]+1|AGE-PLUGIN-", re.IGNORECASE),
-        "it is of a plugin, which no process of a query can ask: take one of age itself",
+        "it is of a plugin, which no process of a query can ask: use one of age itself",
     ),
 )
 _STANZA = re.compile(rb"^-> (\S+)", re.MULTILINE)
@@ -88,7 +88,7 @@ def _check_recipient(recipient: str, where: str) -> None:
         _recipient(recipient)
     except _errors() as error:
         msg = (
-            f"{where} is no recipient ({_other_kind(recipient) or error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or "
+            f"{where} is not a recipient ({_other_kind(recipient) or error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or "
             "ssh-rsa"
         )
         raise OptionError(msg) from error
@@ -335,9 +335,9 @@ def _remedy(header: bytes) -> str:
     """Return what can be done about a file that no key opens, judging by the recipients in its header."""
     kinds = set(_STANZA.findall(header.partition(b"\n---")[0]))
     if b"scrypt" in kinds:
-        return "it takes a passphrase, and here keys alone are taken: encrypt it anew to a recipient"
+        return "it needs a passphrase, and only keys are accepted here: encrypt it again to a recipient"
     if b"mlkem768x25519" in kinds and not kinds & _OPENED:
-        return "it is for post-quantum keys, which pyrage does not know: encrypt it anew to a recipient that age-keygen makes without -pq"
+        return "it is for post-quantum keys, which pyrage does not know: encrypt it again to a recipient that age-keygen makes without -pq"
     return "add the key that opens it there, one a line"
 
 
@@ -347,8 +347,8 @@ def _loaded(where: str, load: Callable[[], Any], other: str = "") -> Any:  # noq
         return load()
     except _errors() as error:
         msg = (
-            f"{where} is no key ({other or _SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen prints it, or an "
-            "SSH key without a passphrase"
+            f"{where} is not a valid key ({other or _SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen "
+            "prints it, or an SSH key without a passphrase"
         )
         raise OptionError(msg) from None
 

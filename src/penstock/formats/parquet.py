@@ -189,9 +189,9 @@ def _columns(opened: pq.ParquetFile) -> pa.Schema:
 def _hint(error: Exception) -> str:
     """Return advice about a file that Arrow cannot read though it is intact, "" for any other."""
     if _ENCRYPTED.search(str(error)):
-        return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+        return "; it is encrypted by Parquet's own modules, which is not read here: write it again without encryption, or as a file of age"
     if "keys must be annotated as required" in str(error):
-        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it anew"
+        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it again"
     return ""
 
 

@@ -62,7 +62,7 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
 
 def _lost_of_list(value: Any, kind: pa.ListType) -> str | None:  # noqa: ANN401 - the user's
     if isinstance(value, (str, bytes, bytearray, memoryview)):
-        return f"a {type(value).__name__}, which is no list"  # Arrow would iterate over its characters, or bytes
+        return f"a {type(value).__name__}, which is not a list"  # Arrow would iterate over its characters, or bytes
     return _lost_inside(_elements_of(value, kind)) if _may_lose(kind.value_type) else None
 
 

@@ -47,7 +47,7 @@ def table_format(name: str) -> TableFormat:
     if isinstance(form, TableFormat):
         return form
     tables = names(lambda other: isinstance(other, TableFormat))
-    msg = f"format={name!r} is no table: expected {enumerated(tables)}"
+    msg = f"format={name!r} is not a table: expected {enumerated(tables)}"
     raise OptionError(msg)
 
 

@@ -20,7 +20,7 @@ from penstock.formats.nested import parts_of, with_parts
 from penstock.formats.scalars import contents
 
 _ADVICE = (
-    "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
+    "set encodingErrors=replace to have U+FFFD in the place of what is not text, or make it a column of type binary"
 )
 
 

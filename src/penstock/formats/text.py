@@ -74,7 +74,7 @@ class TextDecoder:
         starts = record_starts(block, sep=self._sep)
         at = _invalid_utf8(block)
         begin = int(starts[np.searchsorted(starts, at, side="right") - 1])
-        msg = f"found '{excerpt(block[at : at + 4])}' behind '{excerpt(block[begin:at])}', expected UTF-8"
+        msg = f"found '{excerpt(block[at : at + 4])}' after '{excerpt(block[begin:at])}', expected UTF-8"
         return BadRecord(msg, offset=begin)
 
 
@@ -116,7 +116,7 @@ def _one_column(schema: pa.Schema) -> pa.Field:
         return schema.field(0)
     columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
     msg = (
-        f"text needs one string column, found {columns}; join the columns into one, for example with to_json(struct(*)), or take a "
+        f"text needs one string column, found {columns}; join the columns into one, for example with to_json(struct(*)), or use a "
         "format that has columns"
     )
     raise OptionError(msg)

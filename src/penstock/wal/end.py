@@ -98,7 +98,7 @@ class LogEnd:
                     continue
                 if not segment.ends_at(header):
                     msg = (
-                        f"{path!r} was not written behind {segment.path!r} as it is: found another end in its header; one of them "
+                        f"{path!r} was not written after {segment.path!r} as it is: found another end in its header; one of them "
                         "was put here, or cut, or one between is missing; restore the log from a copy, or repair it"
                     )
                     raise DamagedState(msg)
@@ -110,7 +110,7 @@ class LogEnd:
         if segment.size > end.at and not segment.is_torn(end.at, end.sequence):
             msg = (
                 f"{segment.path!r} is damaged at byte {end.at}: found bytes that do not fit their checksum, expected record "
-                f"{end.sequence}; restore it from a copy, or repair the log, which drops what is behind"
+                f"{end.sequence}; restore it from a copy, or repair the log, which drops what comes after"
             )
             raise DamagedState(msg)
         with suppress(NotSupported):  # see failure 8

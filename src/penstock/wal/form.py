@@ -108,7 +108,7 @@ class Position(NamedTuple):
 def checked_position(value: object) -> Position:
     """Return a position that a caller passed; `OptionError` for anything else, such as a position's text."""
     if not isinstance(value, Position) or {type(number) for number in value} != {int}:
-        msg = f"{value!r} is no wal.Position: give one that the log gave; wal.Position.parse makes one of its text, such as '3:1024'"
+        msg = f"{value!r} is not a wal.Position: give one that the log gave; wal.Position.parse makes one from its text, such as '3:1024'"
         raise OptionError(msg)
     return value
 

@@ -155,7 +155,7 @@ class Manager:
                     break
                 if ahead < mark.own:
                     msg = (
-                        f"{position} lies inside window {mark.number} of {self._directory!r}, behind {mark.own - ahead} of its records; "
+                        f"{position} lies inside window {mark.number} of {self._directory!r}, after {mark.own - ahead} of its records; "
                         "expected a position that end_window gave"
                     )
                     raise PositionError(msg)
@@ -213,7 +213,7 @@ class Manager:
         """
         window = whole(window, name="window", example=self.flushed + 1)
         if window <= self.flushed:
-            msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
+            msg = f"window {window} of {self._directory!r} has ended before: expected one after {self.flushed}"
             raise UsageError(msg)
         if window >= _NUMBERS_END:
             msg = f"window {window} cannot be ended: expected a number below 2^63, which is what a record has room for"
@@ -276,7 +276,7 @@ class Manager:
         if len(record) == _MARK.size and record[0] in {_ENDS, _DROPS}:
             return _Mark(*_MARK.unpack(record))
         msg = (
-            f"{self._directory!r} has a record at {at} that is none of a manager: found "
+            f"{self._directory!r} has a record at {at} that is not a manager's: found "
             f"{record[:1]!r}, expected {_RECORD!r}, {bytes([_ENDS])!r} or {bytes([_DROPS])!r}; it is a log of something else"
         )
         raise DamagedState(msg)
@@ -300,8 +300,8 @@ class Manager:
         for window in windows:
             if window.before > last or window.skipped < 0:
                 msg = (
-                    f"{self._directory!r} begins behind window {last}, up to which the state has all, with "
-                    f"window {window.number}: what is between was committed and purged; restore a later state"
+                    f"{self._directory!r} begins after window {last}, the last one that the state has, with "
+                    f"window {window.number}: those between were committed and purged; restore a later state"
                 )
                 raise DamagedState(msg)
             last = window.number
@@ -347,7 +347,7 @@ class Manager:
             return self._serializer.loads(data)
         except Exception as error:  # a user's function may raise anything
             msg = (
-                f"the record at {at} of {self._directory!r} ({data[:40]!r}) is none that the serializer's loads takes: "
+                f"the record at {at} of {self._directory!r} ({data[:40]!r}) cannot be read by the serializer's loads: "
                 f"{type(error).__name__}: {error}; give the serializer that it was written with"
             )
             raise DamagedState(msg) from error

@@ -20,7 +20,7 @@ def numbers(storage: Storage, directory: str) -> list[int]:
     """Return the numbers of the existing segments, in order. `DamagedState` if a repair stopped half way."""
     names = names_in(storage, directory)
     if waiting := _interrupted(storage, directory, names):
-        msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted behind the copy; repair the log again"
+        msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted after the copy; repair the log again"
         raise DamagedState(msg)
     return numbers_in(names)
 
@@ -71,7 +71,7 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment
                 path = path_of(directory, segment.header.previous)
                 msg = (
                     f"{path!r} is damaged at byte 0: found no header, expected {form.HEADER_BYTES} bytes of one, because "
-                    f"{segment.path!r} was written behind it; restore it from a copy, or repair the log"
+                    f"{segment.path!r} was written after it; restore it from a copy, or repair the log"
                 )
                 raise DamagedState(msg)
             return segment
@@ -128,7 +128,7 @@ def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Ite
 
 def _refuse(path: str, expected: str, before: str) -> NoReturn:
     msg = (
-        f"{path!r} was written behind {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
+        f"{path!r} was written after {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
         "restore the log from a copy"
     )
     raise DamagedState(msg)

@@ -128,7 +128,7 @@ class Reader:
     def get(self) -> bytes:
         """Return the record that `advance` went to."""
         if self._got is None:
-            self._walk.refuse(self.position, "there is no record before the first, or behind a failed, `advance`")
+            self._walk.refuse(self.position, "there is no record before the first `advance`, or after one that failed")
         return self._got
 
     def __iter__(self) -> Iterator[bytes]:

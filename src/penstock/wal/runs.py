@@ -183,7 +183,7 @@ def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[_Group]:
         log = reader.log.hex()
         if log != (run.log or log):
             msg = (
-                f"the log {directory!r} has the id {log}, expected {run.log}: it was begun anew, or is another one; "
+                f"the log {directory!r} has the id {log}, expected {run.log}: it was begun again, or is another one; "
                 "give it a new checkpoint"
             )
             raise PositionError(msg)

@@ -151,7 +151,7 @@ class LogSegment:
         if header is None and size > form.HEADER_BYTES:
             msg = (
                 f"{self.path!r} is damaged at byte 0: its header does not fit its checksum, expected {form.HEADER_BYTES} "
-                "bytes that do; restore it from a copy, or repair the log, which drops what is behind"
+                "bytes that do; restore it from a copy, or repair the log, which drops what comes after"
             )
             raise DamagedState(msg)
         if header is not None and header.number != self.number:

@@ -94,7 +94,7 @@ class Walk:
         if _is_begin(position, header, listed) or _is_end(position, header):
             return
         if not listed:
-            self.refuse(position, f"{_BEYOND}; the first position is none")
+            self.refuse(position, f"{_BEYOND}; no position is valid yet")
         why = "it was purged" if position.segment < listed[0] else _BEYOND
         self.refuse(position, f"{why}; the first position is {Position(listed[0], form.FIRST_ENTRY)}")
 
@@ -120,7 +120,7 @@ class Walk:
 
     def refuse(self, position: Position, why: str) -> NoReturn:
         """Raise `PositionError`."""
-        msg = f"{position} is no position of {self._directory!r}: {why}"
+        msg = f"{position} is not a position of {self._directory!r}: {why}"
         raise PositionError(msg)
 
     def _open(self, number: int) -> LogSegment | None:
@@ -184,8 +184,8 @@ class Walk:
             right = right and segment.ends_at(header)
         if not right:
             self._damaged(
-                f"found the end of what is right, behind {self.sequence} records; expected that of byte {header.end}, "
-                f"behind {header.sequence}, as {path!r} says"
+                f"found the end of the valid records, after {self.sequence} records; expected that of byte {header.end}, "
+                f"after {header.sequence}, as {path!r} says"
             )
 
     def _at_the_end(self, segment: LogSegment) -> LogBatch | None:
@@ -204,7 +204,7 @@ class Walk:
     def _damaged(self, damage: str) -> NoReturn:
         msg = (
             f"{self._path!r} is damaged at byte {self.at}: {damage}; restore it from a copy, or repair the log, which drops what "
-            "is behind"
+            "comes after"
         )
         raise DamagedState(msg)
 

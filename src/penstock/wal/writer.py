@@ -347,7 +347,7 @@ def segment_bytes(size: object) -> int:
     """Return a segment length from a number or a text with a unit; `OptionError` for anything else."""
     number = parse_size(size, name="segment_size") if isinstance(size, str) else size
     if isinstance(number, bool) or not isinstance(number, int) or number < form.FIRST_ENTRY:
-        msg = f"segment_size={size!r} is no length of a segment: expected {form.FIRST_ENTRY} bytes at least, such as 64m or 67108864"
+        msg = f"segment_size={size!r} is not a length of a segment: expected {form.FIRST_ENTRY} bytes at least, such as 64m or 67108864"
         raise OptionError(msg)
     return number
 

@@ -103,7 +103,9 @@ class Onlooker(threading.Thread):
         self.partial += partial
         self.duplicate += duplicate
         if partial or duplicate:
-            self.wrong.append(f"{name}: {partial} lines that the source has not, {duplicate} that were visible before")
+            self.wrong.append(
+                f"{name}: {partial} lines that the source does not have, {duplicate} that were visible before"
+            )
 
 
 def source_hashes(storage: Storage, root: str) -> Hashes:

@@ -73,7 +73,7 @@ class Run:
             if clock.monotonic() > heard_at + _SILENT_SECONDS_MAX:
                 self.kill()
                 words = " ".join(self._said) or str(heard or "nothing")
-                msg = f"a run of the demo has not gone on for {_SILENT_SECONDS_MAX} s; it said last: {words}"
+                msg = f"a run of the demo has made no progress for {_SILENT_SECONDS_MAX} s; it said last: {words}"
                 raise PenstockError(msg)
             shown(self.facts)
             clock.sleep(_POLL_SECONDS)

@@ -176,9 +176,7 @@ class _Demo:
         kill = self._state(sink, where)
         self.outcome.kills.append(kill)
         seen = f"{kill.visible_files} files visible, {kill.owed_files} decided but not visible"
-        self._tell.done(
-            f"killed {where}, behind batch {kill.batch}: {seen}, {kill.staged_files} staged that mean nothing"
-        )
+        self._tell.done(f"killed {where}, after batch {kill.batch}: {seen}, {kill.staged_files} staged in vain")
 
     def _state(self, sink: Sink, where: str) -> Kill:
         head = sink.ledger.head()
@@ -278,7 +276,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         written = f"{output['output_files']:,} files, {format_size(output['output_bytes'])}, {output['rows']:,} records"
         table.add_row("written", f"{written} in {output['batch'] + 1} batches")
     for kill in facts["kills"]:
-        table.add_row("killed (SIGKILL)", f"{kill['where']}, behind batch {kill['batch']}")
+        table.add_row("killed (SIGKILL)", f"{kill['where']}, after batch {kill['batch']}")
     seen = f"{reader['files']:,} files, {reader['records']:,} records"
     table.add_row("a reader saw", f"{seen} in {reader['listings']:,} listings")
     table.add_row("partial records seen", f"{reader['partial']:,}")

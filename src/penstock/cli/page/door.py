@@ -46,8 +46,8 @@ def token_at(reference: str | None, host: str, flag: str = "--page") -> str | No
         if is_loopback(host):
             return None
         msg = (
-            f"{flag} at {host!r}: whoever reaches that address could read names and records; say where a token is, with "
-            f"--page-token file:PATH or env:NAME, or answer this machine alone, with {flag} :8080"
+            f"{flag} at {host!r}: anybody who reaches that address could read names and records; say where a token is, with "
+            f"--page-token file:PATH or env:NAME, or answer only this machine, with {flag} :8080"
         )
         raise OptionError(msg)
     if not reference.startswith(("env:", "file:")):  # the message does not show it: it may be the token itself

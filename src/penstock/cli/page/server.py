@@ -125,7 +125,7 @@ class PageApplication:
     def _events(self, start_response: Start) -> Iterator[bytes]:
         with self._board.viewer() as admitted:
             if not admitted:
-                yield from _text(start_response, "503 Service Unavailable", "too many look at this page")
+                yield from _text(start_response, "503 Service Unavailable", "this page has too many viewers")
                 return
             start_response("200 OK", [("Content-Type", _STREAM), *_HEADERS])
             yield _event("hello", {"version": self._version})

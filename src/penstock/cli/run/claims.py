@@ -99,7 +99,7 @@ class Claimants:
         other = next((self._outputs[each] for each in above if each in self._outputs), self._around.get(place))
         if other is not None:
             message = (
-                f"this output and that of pipeline {other!r} lie in one another: readers of the outer one would see the rows "
+                f"of this output and that of pipeline {other!r} one contains the other: readers of the outer one would see the rows "
                 "of both, and verify call them foreign; choose a directory outside of it"
             )
             return Claimed.SINK, message

@@ -28,7 +28,7 @@ def draft(src: str, dst: str | None, format_name: str | None) -> str:
     storage, path = locate(src, name="DIR")
     entry = entry_at(storage, path)
     if entry is None or not entry.is_directory:
-        msg = f"DIR={src!r} is no directory; expected one with some of the files that are to be read"
+        msg = f"DIR={src!r} is not a directory; expected one with some of the files to read"
         raise OptionError(msg)
     given = {"path": path}
     named = parse(SOURCE, given, what="source")
@@ -49,7 +49,7 @@ def _text(src: str, dst: str, name: str, looked: str, inferred: Inferred | None)
     schema = "" if inferred is None else f"schema = {quoted(inferred.ddl)}\n"
     to = name if name in WRITTEN and name in READ else COLUMNS
     lines = f"""\
-# penstock check FILE looks whether this can run, penstock run FILE runs it. All keys: penstock check --schema.
+# penstock check FILE checks whether this can run, penstock run FILE runs it. All keys: penstock check --schema.
 
 drain = "30s" # how long a stop waits for the batch under way
 

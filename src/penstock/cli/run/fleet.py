@@ -95,7 +95,7 @@ class Fleet:
     def take(self, fresh: FleetPlan) -> None:
         """Switch to what the files ask for now."""
         if (fresh.master, fresh.config) != (self.plan.master, self.plan.config):
-            _log.warning("reload: changes of [spark] count from the next start on")
+            _log.warning("reload: changes to [spark] take effect at the next start")
         self._successors.clear()
         before, self.plan = self.plan, fresh
         stopped = [name for name, runner in self._runners.items() if self._must_end(name, runner)]

@@ -159,5 +159,5 @@ class Locks:
         except NotSupported:
             return None
         except Locked as error:
-            msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
+            msg = f"{name} is run by another penstock run; end that one, or have it reload a changed file by SIGHUP; nothing was started"
             raise Locked(msg) from error

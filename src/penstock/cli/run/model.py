@@ -63,7 +63,7 @@ def _cron(text: str) -> str:
     try:
         next(CronSim(text, datetime(2026, 1, 1, tzinfo=timezone.utc)))
     except (CronSimError, StopIteration) as error:
-        msg = f"{text!r} is no schedule of cron ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
+        msg = f"{text!r} is not a cron schedule ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
         raise ValueError(msg) from error
     return " ".join(text.split())
 
@@ -159,8 +159,8 @@ class ScheduleTable(Strict):
     watch: Literal[True] | Duration | None = Field(
         default=None, description="For ever: true, or how often to look for new files."
     )
-    cron: Annotated[str, AfterValidator(_cron)] | None = Field(default=None, description="At times, as cron has them.")
-    timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Of cron.")  # noqa: N815 - as options are written
+    cron: Annotated[str, AfterValidator(_cron)] | None = Field(default=None, description="At times in cron's syntax.")
+    timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Time zone of cron.")  # noqa: N815 - as options are written
 
     @model_validator(mode="after")
     def _one(self) -> ScheduleTable:
@@ -169,7 +169,7 @@ class ScheduleTable(Strict):
             msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
             raise ValueError(msg)
         if self.cron is None and "timeZone" in self.model_fields_set:
-            msg = f"timeZone is for cron alone, and means nothing beside {given[0]}; leave it out"
+            msg = f"timeZone is only for cron, and has no meaning with {given[0]}; leave it out"
             raise ValueError(msg)
         return self
 
@@ -177,7 +177,7 @@ class ScheduleTable(Strict):
 class RetryTable(Strict):
     """How a pipeline that failed is tried again: after `first`, then twice as long each time, up to `most`."""
 
-    first: Wait = Field(default="1s", description="How long to wait behind the first failure.")
+    first: Wait = Field(default="1s", description="How long to wait after the first failure.")
     most: Wait = Field(default="5m", description="The longest wait.")
     attempts: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -197,7 +197,9 @@ class PipelineTable(Strict):
 
     source: SourceTable
     sink: SinkTable
-    transform: str | None = Field(default=None, description="MODULE:FUNCTION, of the working directory too.")
+    transform: str | None = Field(
+        default=None, description="MODULE:FUNCTION; the module may be in the working directory."
+    )
     sql: str | None = Field(default=None, description="Instead of transform: select ... from input where ...")
     checkpoint: str | None = Field(default=None, description="What was read; <sink.path>/_penstock/checkpoint.")
     schedule: Annotated[ScheduleTable, BeforeValidator(_as_table)] = Field(
@@ -227,7 +229,7 @@ class PipelinesFile(Strict):
     spark: SparkTable = SparkTable()
     drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
     hungAfter: Wait = Field(  # noqa: N815 - as options are written
-        default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
+        default="15m", description="A pipeline without progress for so long counts as hung for /health."
     )
 
 
@@ -273,7 +275,7 @@ def _message(problem: Any) -> str:  # noqa: ANN401 - pydantic's own type is not 
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         return f"unknown key {name!r}; {hint}"
     if kind == "string_pattern_mismatch":
-        return f"{problem['input']!r} is no name: expected letters, digits, '_', '.' and '-'"
+        return f"{problem['input']!r} is not a name: expected letters, digits, '_', '.' and '-'"
     if kind == "value_error":
         return str(problem["ctx"]["error"])
     text = _OR_MODEL.sub("", problem["msg"].replace("Input should be", "expected").replace("dictionary", "table"))

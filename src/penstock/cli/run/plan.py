@@ -215,14 +215,14 @@ def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.Pi
     for key, message in failures + mistakes:
         reading.problem(key, message)
     if parsed is not None and not parsed.pipelines:
-        reading.problem(("pipelines",), "there is none: expected [pipelines.NAME] with a source and a sink")
+        reading.problem(("pipelines",), "is missing: expected [pipelines.NAME] with a source and a sink")
     return None if reading.problems else parsed
 
 
 def _content(storage: Storage, reading: _FileReading) -> str:
     """Return the text of a file, without the mark that some editors put at its beginning."""
     if reading.listed and (entry := entry_at(storage, reading.name)) is not None and not entry.is_file:
-        msg = f"a directory, or something else that is no file; expected a file for each name that ends in {_ENDING}: give it another one"
+        msg = f"not a file (a directory, for example); expected a file for each name that ends in {_ENDING}: give it another one"
         raise StorageError(msg)
     return storage.read(reading.name).decode("utf-8-sig")
 

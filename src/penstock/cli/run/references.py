@@ -88,19 +88,19 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
         return "${"
     reference = match[2]
     if reference is None:
-        msg = "${ has no } behind it, or another ${ before that: expected ${NAME}, ${NAME:-text} or ${file:PATH}; ${ itself is written $${"
+        msg = "${ has no } after it, or another ${ before that: expected ${NAME}, ${NAME:-text} or ${file:PATH}; ${ itself is written $${"
         raise NotResolvedError(msg)
     if reference.startswith(_FILE):
         return _of_file(reference.removeprefix(_FILE), secrets)
     named = _NAME.fullmatch(reference)
     if named is None:
-        msg = f"${{{reference}}} is no reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
+        msg = f"${{{reference}}} is not a reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
         raise NotResolvedError(msg)
     text = os.environ.get(named[1])
     if not text and named[2] is not None:  # without `:-` the group is None
         return str(named[2])
     if text is None:
-        msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or say what counts without it: ${{{named[1]}:-text}}"
+        msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or give a default: ${{{named[1]}:-text}}"
         raise NotResolvedError(msg)
     return text
 
@@ -116,7 +116,7 @@ def _of_file(path: str, secrets: Secrets) -> str:
         msg = f"${{file:{path}}}: {error.message}"
         raise NotResolvedError(msg) from error
     if not text:
-        msg = f"${{file:{path}}}: the file is empty; write there what is meant, or write an empty text as ''"
+        msg = f"${{file:{path}}}: the file is empty; write the value there, or write an empty text as ''"
         raise NotResolvedError(msg)
     if len(text) >= _SHORTEST_SECRET:
         secrets.add(text)

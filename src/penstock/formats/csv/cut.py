@@ -445,7 +445,7 @@ def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) 
     starts = np.append(record_starts(data, dialect), len(data))
     advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
     places = np.unique(np.searchsorted(starts[:-1], strays) - 1).tolist()
-    expected = dict.fromkeys(places, f"a separator or a line break behind the closing quote{advice}")
+    expected = dict.fromkeys(places, f"a separator or a line break after the closing quote{advice}")
     if unclosed:
         expected.setdefault(len(starts) - 2, "a closing quote before the end of the file")
     return [(int(starts[place]), int(starts[place + 1]), text) for place, text in sorted(expected.items())]

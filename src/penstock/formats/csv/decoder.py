@@ -331,7 +331,7 @@ def check_header(fmt: ReadFormat, header: tuple[str, ...]) -> None:
     if fmt.unknown == "fail" and len(places) < len(header):
         others = [name for place, name in enumerate(header) if place not in set(places)]
         names = ", ".join(map(repr, others[:_NAMES_COMPARED]))
-        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or take ignore"
+        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or use ignore"
         raise BadFile(msg)
 
 
@@ -420,6 +420,6 @@ def check_types(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> N
             )
             msg = (
                 f"column {field.name!r} is {spark_name(field.type)}, which csv cannot hold; make it a string, for example with "
-                f"{as_string}, or take a format that has such columns"
+                f"{as_string}, or use a format that has such columns"
             )
             raise OptionError(msg)

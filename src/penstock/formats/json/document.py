@@ -84,7 +84,7 @@ def _open(codes: Codes, quotes: npt.NDArray[np.int64], data: bytes, first: int, 
     if not len(closed):
         raise _malformed(data, first, "a bracket that closes the array")
     if closed[0] != last:
-        raise _malformed(data, int(closed[0]) + 1, "the end of the file behind the array")
+        raise _malformed(data, int(closed[0]) + 1, "the end of the file after the array")
     commas = places[(depth == 1) & (codes[places] == _COMMA)]
     codes[first] = codes[last] = _SPACE
     codes[commas] = _SPACE

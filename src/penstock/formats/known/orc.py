@@ -113,7 +113,7 @@ class _Orc(TableFormat):
 def _check_times(name: str, times: pa.Array) -> None:
     micros = times.cast(pa.int64()).drop_null().to_numpy()
     if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
-        _refuse(name, "time before 1677-09-22 or behind 2262-04-11")
+        _refuse(name, "time before 1677-09-22 or after 2262-04-11")
     if np.any((micros < 0) & (micros % _SECOND != 0)):
         _refuse(name, "time before 1970 with a fraction of a second")
 
