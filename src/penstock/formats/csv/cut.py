@@ -247,7 +247,7 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
 
 
 class _Quotes(NamedTuple):
-    """What may change the state, in order: where it is, the state after it, whether it flips the state, and whether it opens.
+    """What may change the state, in order: where it is, the offset after it, whether it changes the state, and whether it opens.
 
     In a dialect with doubled quotes these are the runs of quotes, and only runs of odd length change the state.
     """
