@@ -42,21 +42,21 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:
-            behind = published.plan(at, _EVENTS)
-            if behind == at:
+            until = published.plan(at, _EVENTS)
+            if until == at:
                 check_read()
                 clock.sleep(_FOLLOW_SECONDS)
-            ahead = takewhile(lambda _: not stop.requested, published.told(at, behind))
+            ahead = takewhile(lambda _: not stop.requested, published.told(at, until))
             for event, after in ahead:
                 _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
                 at, printed = after, printed + 1
-            at = _reached(at, behind, stop)
+            at = _reached(at, until, stop)
     return Answer({"ok": True, "path": root, "events": printed, "after": published.place(at)})
 
 
-def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
+def _reached(at: dict[str, Any], until: dict[str, Any], stop: Stop) -> dict[str, Any]:
     """Return the position up to which all events are printed: after the batch, or, if a stop came before its end, `at`."""
-    return at if stop.requested else behind
+    return at if stop.requested else until
 
 
 def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:

@@ -129,8 +129,8 @@ class DatabaseSink:
             msg = f"batchTable={options['batchTable']!r} is where rows of table={options['table']!r} go; give the ids of batches another"
             raise OptionError(msg)
         batches = ".".join(self._batches)
-        behind = f"use another sinkId, or delete the row {sink_id!r} of {batches}"
-        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
+        remedy = f"use another sinkId, or delete the row {sink_id!r} of {batches}"
+        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, remedy)
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (

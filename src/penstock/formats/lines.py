@@ -215,9 +215,9 @@ def value_ends(
     codes = np.frombuffer(block, unit, len(block) // width)
     if not len(codes):
         return ends
-    begins, behind = starts // width, ends // width
-    before = np.where(behind - begins > 1, codes[behind - 2], 0)
-    widths = np.where(codes[behind - 1] == LF, 1 + (before == CR), codes[behind - 1] == CR)
+    begins, after = starts // width, ends // width
+    before = np.where(after - begins > 1, codes[after - 2], 0)
+    widths = np.where(codes[after - 1] == LF, 1 + (before == CR), codes[after - 1] == CR)
     widths[-1:] *= whole
     ends -= widths * width
     return ends

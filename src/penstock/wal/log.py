@@ -100,11 +100,11 @@ class Log:
             nowhere = Position(listed[0] if listed else 1, form.FIRST_ENTRY)
             return Info(tuple(listed), nowhere, nowhere, 0, 0, 0, size, 0, kept)
         with last:
-            behind = last.end()
-            torn = last.size - behind.at
+            last_end = last.end()
+            torn = last.size - last_end.at
         start = Position(first.number, form.FIRST_ENTRY)
-        end = Position(last.number, behind.at + form.GROUP_HEAD_BYTES)
-        return Info(tuple(listed), start, end, first.sequence, behind.sequence, last.header.epoch, size, torn, kept)
+        end = Position(last.number, last_end.at + form.GROUP_HEAD_BYTES)
+        return Info(tuple(listed), start, end, first.sequence, last_end.sequence, last.header.epoch, size, torn, kept)
 
     def _size(self, listed: list[int]) -> int:
         """Return the size of the files of these segments."""

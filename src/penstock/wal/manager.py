@@ -229,9 +229,9 @@ class Manager:
     def committed(self, window: int) -> list[int]:
         """Drop what is no longer needed now that this window is committed; return the deleted segments."""
         window = whole(window, name="window", example=7)
-        behind = [ended.end for number, ended in self._windows.items() if number <= window]
+        ends = [ended.end for number, ended in self._windows.items() if number <= window]
         self._windows = {number: ended for number, ended in self._windows.items() if number > window}
-        return Log(self._directory, storage=self._storage).purge(max(behind)) if behind else []
+        return Log(self._directory, storage=self._storage).purge(max(ends)) if ends else []
 
     def close(self) -> None:
         """Close the log. An open window is discarded."""
@@ -253,7 +253,7 @@ class Manager:
         Also return the last mark, and how many records come after it.
         """
         windows: dict[int, _Window] = {}
-        behind: Position | None = None
+        mark_at: Position | None = None
         records = 0  # since the last mark
         with Reader(self._directory, storage=self._storage) as reader:
             for batch in reader.batches():
@@ -267,9 +267,9 @@ class Manager:
                         windows = {number: ended for number, ended in windows.items() if number <= mark.number}
                     else:
                         skipped = records - mark.own
-                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, behind)
-                    behind, records = at, 0
-        return windows, behind, records
+                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, mark_at)
+                    mark_at, records = at, 0
+        return windows, mark_at, records
 
     def _mark(self, record: bytes, at: Position) -> _Mark:
         """Return the mark in a record that is not an operator's. `DamagedState` if it is not a mark."""

@@ -265,10 +265,10 @@ class LogSegment:
 
     def _was_durable(self, at: int, sequence: int) -> bool:
         """Tell whether a group after byte `at` says that this byte was synced before."""
-        behind = self.find(at + 8, sequence) if self.size > at + 8 else None
-        while behind is not None and behind.durable <= at:
-            behind = self.batch(behind.end)
-        return behind is not None
+        later = self.find(at + 8, sequence) if self.size > at + 8 else None
+        while later is not None and later.durable <= at:
+            later = self.batch(later.end)
+        return later is not None
 
     def _is_all_there(self, at: int) -> bool:
         """Tell whether every sector of the group at byte `at` was written: an unwritten one would be zeros."""

@@ -179,10 +179,10 @@ class Writer:
             if size + ENTRY_BYTES * (count - 1) > self._left:
                 self._make_room(size, count)
             first = self._place()
-            behind = _positions(first.segment, first.offset + ENTRY_BYTES * count)
+            following = _positions(first.segment, first.offset + ENTRY_BYTES * count)
             self._left -= size + ENTRY_BYTES * count
             self._records += records
-            self._positions = behind
+            self._positions = following
         if self._waiting > WAITING_BYTES_MAX:
             self.flush()
         return first
@@ -307,9 +307,9 @@ class Writer:
             sizes = list(map(len, records))
             length = form.group_bytes(len(sizes), sum(sizes))
             group = PendingGroup(self._number, self._first, records, sizes)
-            behind = self._first + len(records)
+            following = self._first + len(records)
             self._groups += (group,)
-            self._first, self._records = behind, []
+            self._first, self._records = following, []
             self._at += length
             self._waiting += length
 

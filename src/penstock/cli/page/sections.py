@@ -332,8 +332,10 @@ def _guarantee(view: PipelineView) -> Element:
         good if verdict["ok"] else f"✖ not well: {counted(verdict['problems'], 'problem')}{records[verdict['proved']]}"
     )
     judgement = tag("strong", words, class_="good" if verdict["ok"] else "bad")
-    behind = f". {counted(since, 'row')} finished since." if since else "."
-    return tag("div", tag("h3", "Guarantee"), tag("p", "verify, ", _time(verdict["time_ns"]), ": ", judgement, behind))
+    since_then = f". {counted(since, 'row')} finished since." if since else "."
+    return tag(
+        "div", tag("h3", "Guarantee"), tag("p", "verify, ", _time(verdict["time_ns"]), ": ", judgement, since_then)
+    )
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------

@@ -237,12 +237,12 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
     begins = np.flatnonzero(np.diff(escapes, prepend=-2) != 1)
     counts = np.diff(begins, append=len(escapes))
     place = np.arange(len(escapes)) - np.repeat(begins, counts)
-    behind = np.append(view, np.uint8(0))[escapes + 1]
+    following = np.append(view, np.uint8(0))[escapes + 1]
     inside = QuoteScan(dialect).inside(block, escapes[begins])
     acts = np.repeat(inside, counts) & (place % 2 == 0)
     doubled = view.copy()
-    doubled[escapes[acts & (behind == ord(quote))]] = ord(quote)
-    single = escapes[acts & (behind == ord(escape))]
+    doubled[escapes[acts & (following == ord(quote))]] = ord(quote)
+    single = escapes[acts & (following == ord(escape))]
     return (np.delete(doubled, single) if len(single) else doubled).tobytes()
 
 
@@ -253,12 +253,12 @@ class _Quotes(NamedTuple):
     """
 
     at: Offsets
-    behind: Offsets
+    after: Offsets
     changes: Flags
     opens: Flags
 
     def only(self, chosen: Flags) -> _Quotes:
-        return _Quotes(self.at[chosen], self.behind[chosen], self.changes[chosen], self.opens[chosen])
+        return _Quotes(self.at[chosen], self.after[chosen], self.changes[chosen], self.opens[chosen])
 
 
 _NO_QUOTES = _Quotes(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
@@ -287,13 +287,13 @@ class QuoteScan:
 
         If more follows, `data` must be `decided`.
         """
-        at, behind = self._states_of(data)
+        at, states = self._states_of(data)
         ends = _line_ends(data, max(target - 1, 0))
         if len(at):
-            ends = ends[~self._at(at, behind, ends - 1)]
+            ends = ends[~self._at(at, states, ends - 1)]
         elif self._inside:
             ends = ends[:0]
-        self._inside = bool(behind[-1]) if len(at) else self._inside
+        self._inside = bool(states[-1]) if len(at) else self._inside
         self._before = data[-1] if data else self._before
         return ends
 
@@ -303,11 +303,11 @@ class QuoteScan:
 
     def unclosed(self, data: bytes) -> bool:
         """Tell whether `data`, which is the last piece, ends inside quotes."""
-        _, behind = self._states_of(data)
-        return bool(behind[-1]) if len(behind) else self._inside
+        _, states = self._states_of(data)
+        return bool(states[-1]) if len(states) else self._inside
 
-    def _at(self, at: Offsets, behind: Flags, places: Offsets) -> Flags:
-        inside: Flags = np.concatenate((np.array([self._inside]), behind))[np.searchsorted(at, places)]
+    def _at(self, at: Offsets, states: Flags, places: Offsets) -> Flags:
+        inside: Flags = np.concatenate((np.array([self._inside]), states))[np.searchsorted(at, places)]
         return inside
 
     def _states_of(self, data: bytes) -> tuple[Offsets, Flags]:
@@ -320,10 +320,10 @@ class QuoteScan:
         if self._comment and (self._in_comment or self._comment in data):
             quotes = self._outside_comments(quotes, view)
         at, _, changes, opens = quotes
-        behind = self._states(opens[changes])
+        states = self._states(opens[changes])
         if len(at):
-            self._find_stray(quotes, behind, view)
-        return at[changes], behind
+            self._find_stray(quotes, states, view)
+        return at[changes], states
 
     def _doubled_quotes(self, view: npt.NDArray[np.uint8]) -> _Quotes:
         quotes = np.flatnonzero(view == ord(self._quote))
@@ -359,10 +359,10 @@ class QuoteScan:
         states: Flags = np.equal((flipped - base) % 2, 1)
         return states
 
-    def _find_stray(self, quotes: _Quotes, behind: Flags, view: npt.NDArray[np.uint8]) -> None:
+    def _find_stray(self, quotes: _Quotes, states: Flags, view: npt.NDArray[np.uint8]) -> None:
         changes = quotes.changes
-        inside = np.concatenate((np.array([self._inside]), behind))[np.cumsum(changes) - changes]
-        closed = quotes.behind[np.where(inside, changes, quotes.opens & ~changes)]
+        inside = np.concatenate((np.array([self._inside]), states))[np.cumsum(changes) - changes]
+        closed = quotes.after[np.where(inside, changes, quotes.opens & ~changes)]
         closed = closed[: np.searchsorted(closed, len(view))]
         self.strays = closed[~self._starts_field[view[closed]]]
 

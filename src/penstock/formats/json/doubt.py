@@ -52,7 +52,7 @@ _BLOCKS_AFTER_A_MISS = 8  # the next blocks are likely to have the same problem
 
 
 class Most(NamedTuple):
-    """`rows` of the lines that are not doubtful, and those `lines` if their keys must be counted; `doubtful` are the places of the others."""
+    """The rows of the lines that are not doubtful, and these `lines` if their keys must be counted; `doubtful`: places of the others."""
 
     rows: pa.RecordBatch
     doubtful: Positions

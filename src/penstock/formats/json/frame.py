@@ -256,13 +256,13 @@ def _frame_of(line: bytes) -> _Frame | None:
 
 def _enter_member(frame: _Frame, pieces: list[bytes], key: int) -> int:
     """Enter the member whose key is at `key` into the form; return where the next key is, 0 if it is not such a member."""
-    name, behind = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
-    if behind is None or name in frame.strings or name in frame.literals:
+    name, outside = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
+    if outside is None or name in frame.strings or name in frame.literals:
         return 0
     frame.same[key] = pieces[key]
-    if behind[2] is not None:
-        end, after = key + 1, behind[3]
-        frame.literals[name] = _Literal(end, behind[1], after)
+    if outside[2] is not None:
+        end, after = key + 1, outside[3]
+        frame.literals[name] = _Literal(end, outside[1], after)
     elif key + 3 < len(pieces):
         end, after = key + 3, pieces[key + 3]
         frame.same.update({key + 1: pieces[key + 1], end: after})

@@ -43,8 +43,8 @@ class Race:
         for name in self._names:
             if name not in self._pace:
                 return name
-        ahead, *behind = sorted(self._names, key=self._pace.__getitem__)
-        return behind[0] if self._blocks % _BLOCKS_BETWEEN == 0 else ahead
+        ahead, *others = sorted(self._names, key=self._pace.__getitem__)
+        return others[0] if self._blocks % _BLOCKS_BETWEEN == 0 else ahead
 
     def ask(self, name: str, size: int, read: Callable[[], Rows | None]) -> Rows | None:
         """Return what a reader makes of a block of `size` bytes, and note how long it took; `None`: it does not accept the block."""
