@@ -32,7 +32,7 @@
     |   +-- NotSupported            this storage cannot do that
     |   +-- AccessRefused           the store denies this process an operation that it needs
     |   +-- UnfitStore              the store does not keep a promise that exactly-once needs
-    +-- EventsLost                  the ledger no longer has a reader's next events: begin anew
+    +-- EventsLost                  the ledger no longer has a reader's next events: start again
     +-- CallbackFailed              `onPublish` failed: mend it, start again
     +-- DatabaseError               the database refused: read its message, run again
     |   +-- DatabaseAway            it cannot be reached, or a lock stays taken

@@ -48,7 +48,7 @@ WRONG = {
     "a decimal(5,7)": (3, "and no more of them after the point"),
     "a decimal(x)": (11, "expected a number"),
     "a int not": (10, "found 'the end' after NOT, expected NULL"),
-    "a int> ": (6, "found '>' behind the last column"),
+    "a int> ": (6, "found '>' after the last column"),
 }
 
 

@@ -100,7 +100,7 @@ class Columns:
         return values
 
     def comparable(self, name: str) -> list[Hashable]:
-        """Return a column's values in a form that is equal for equal values; what is no key in Python (a list, NaN) as it is printed.
+        """Return a column's values in a form that is equal for equal values; a value that cannot be a Python key (a list, NaN) as its text.
 
         A time is its number: in the hour that is repeated when clocks go back, Python takes two instants for one.
         """
