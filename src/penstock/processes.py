@@ -1,10 +1,11 @@
-"""What a process needs of its surroundings: the JVM that it works for, its garbage collector, and the memory that it keeps."""
+"""What a process sets up around itself: the JVM that it works for, its garbage collector, its memory, and imports without pandas."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -60,3 +61,29 @@ def keep_blocks() -> None:
     if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         setting(_OWN_MAP, _OWN_MAP_BYTES)
         setting(_KEPT_FREE, _KEPT_FREE_BYTES)
+
+
+class _NoPandas:
+    """A module finder that reports pandas as not installed; it leaves all other modules to the next finder."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Return `None`, so that the next finder looks. Raises `ModuleNotFoundError` for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+
+def without_pandas() -> None:
+    """Keep pyarrow from importing pandas in this process, which runs no user function. Called before the first task.
+
+    If pandas is installed, pyarrow imports it when it makes its first array or scalar from a Python value, to check whether
+    that value is a pandas object. The import takes 0.3 to 0.6 s of CPU time. pyarrow tries only once, so this function makes
+    it try here and fail. A later import of pandas succeeds, and so does a conversion to pandas.
+    """
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(_NoPandas)

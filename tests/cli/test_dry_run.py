@@ -280,6 +280,6 @@ def test_a_glob_that_matches_nothing_is_told_and_no_failure(
     rows(tmp_path / "in/a.txt", range(3))
     said = dry(tmp_path / "in" / names, tmp_path / "out")
     assert "would read nothing" in said.out
-    assert "note: no file is one that SRC names: what comes to be one is read from then on" in said.out
+    assert "note: SRC names no file that is there: such files are read once they come" in said.out
     assert "recursiveFileLookup" not in said.out, "that would not have it read"
     assert not (tmp_path / "out").exists()

@@ -13,6 +13,7 @@ import pytest
 
 import penstock as public
 from penstock.ingestion import newer
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import idle
 from penstock.ingestion.job import Job
 from penstock.ingestion.newer import has_newer
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 def look(query: Pipeline, **source: str) -> Ingested | None:
     """Return what an ingest that goes on where the pipeline is has to do."""
     given, sink = query.source | source, {"sinkId": query.query} | query.sink_options
-    return idle(str(query.src), str(query.dst), source=given, sink=sink, checkpoint=str(query.checkpoint))
+    return idle(IngestCall(str(query.src), str(query.dst), given, sink, checkpoint=str(query.checkpoint)))
 
 
 def dated(path: Path, seconds: float) -> None:

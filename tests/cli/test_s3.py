@@ -14,6 +14,7 @@ from penstock.catalogs.follower import catalog
 from penstock.cli.doctor import _look_at
 from penstock.cli.state import clean
 from penstock.errors import OptionError, UnfitStore
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
@@ -116,7 +117,7 @@ def test_what_stores_cannot_do_is_refused(
     storage, _ = locate(place)
     storage.put_if_absent(f"{place}/in/a.txt", b"one\n")
     with pytest.raises(OptionError, match=words):
-        check(f"{place}/in", f"{place}/out", source=source, sink=sink, checkpoint=f"{tmp_path}/checkpoint")
+        check(IngestCall(f"{place}/in", f"{place}/out", source=source, sink=sink, checkpoint=f"{tmp_path}/checkpoint"))
     assert names_at(storage, place) == ["in"]
 
 
@@ -128,9 +129,13 @@ def test_a_checkpoint_that_spark_cannot_write_is_refused_before_it_starts(
     storage, _ = locate("s3://bucket")
     storage.put_if_absent(f"s3://bucket/in/{checkpoint is None}", b"one\n")
     with pytest.raises(OptionError, match="--checkpoint /var"):
-        check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=checkpoint)
+        check(IngestCall("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=checkpoint))
     assert names_at(storage, "s3://bucket/out") == []
-    check("s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=os.fspath(f"{tmp_path}/checkpoint"))
+    check(
+        IngestCall(
+            "s3://bucket/in", "s3://bucket/out", source={}, sink={}, checkpoint=os.fspath(f"{tmp_path}/checkpoint")
+        )
+    )
 
 
 def test_finished_files_of_a_store_are_in_tables(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.errors import OptionError
 
@@ -55,3 +58,16 @@ def refuses(_: float) -> None:
 def either(call: Callable[..., Any], seconds: float) -> object:
     """Call a function: tasks of one `each` that are not alike."""
     return call(seconds)
+
+
+def is_imported(module: str) -> bool:
+    """Tell whether this process has imported the module."""
+    return module in sys.modules
+
+
+def looks_for_pandas(values: list[int]) -> tuple[bool, list[int]]:
+    """Make an array, and a frame of pandas of it. Return whether the array had pandas imported, and the values of the frame."""
+    array = pa.array(values)
+    imported = "pandas" in sys.modules
+    frame = pa.record_batch({"value": array}).to_pandas()
+    return imported, frame["value"].tolist()

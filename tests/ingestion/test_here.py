@@ -26,6 +26,7 @@ from penstock.errors import BadFile, BadRecord, CheckpointMismatch, Fenced, File
 from penstock.formats import families
 from penstock.formats import lines as formatlines
 from penstock.ingestion import workers
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers, WorkersEnded
@@ -33,7 +34,16 @@ from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
 from penstock.storage import LocalStorage
-from tests.ingestion.tasks import breaks, dies, dies_in_its_answer, either, refuses, sleeps
+from tests.ingestion.tasks import (
+    breaks,
+    dies,
+    dies_in_its_answer,
+    either,
+    is_imported,
+    looks_for_pandas,
+    refuses,
+    sleeps,
+)
 from tests.support.blocks import FEW_PAGES, new_pages, only_where_it_can_be_said
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
@@ -80,7 +90,7 @@ def _spawned(parent: psutil.Process) -> list[psutil.Process]:
 
 def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dict[str, str] | None = None) -> Ingested:
     """Run an ingest without Spark."""
-    run = here(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {}))
+    run = here(IngestCall(str(src), str(dst), source=source or {}, sink={"format": "text"} | (sink or {})))
     assert run is not None
     return carried_out(run, None)
 
@@ -133,7 +143,10 @@ def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
 def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
     """Files and lists that grow, files that are taken away and functions of the user's are for Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
-    assert here(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink) is None
+    assert (
+        here(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink))
+        is None
+    )
 
 
 @pytest.mark.parametrize("files", ["lists", "published"])
@@ -238,7 +251,7 @@ def test_a_batch_in_flight_of_a_driver_that_lives(tmp_path: Path, monkeypatch: p
     (dst / "_penstock/checkpoint/commits/0").unlink()
     monkeypatch.setattr(drivers, "lives", lambda driver: ":" in driver)
     monkeypatch.setattr(drivers, "owner", lambda *_: "another")
-    assert here(str(src), str(dst), source={}, sink={"format": "text"}) is None
+    assert here(IngestCall(str(src), str(dst), source={}, sink={"format": "text"})) is None
 
 
 def test_a_planned_file_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -261,7 +274,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
     """The failure of two drivers of one checkpoint: one of them has the batch, the other is `Fenced`."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 2)
-    one, other = (here(str(src), str(dst), source={}, sink={"format": "text"}) for _ in range(2))
+    one, other = (here(IngestCall(str(src), str(dst), source={}, sink={"format": "text"})) for _ in range(2))
     assert one is not None
     assert other is not None
     carried_out(one, None)
@@ -492,7 +505,7 @@ def test_one_of_several_processes_fails(
     began = time.monotonic()
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
-    with Workers(2, threading.Event()) as several, pytest.raises(error) as raised:
+    with Workers(2, threading.Event(), sleeps.__module__) as several, pytest.raises(error) as raised:
         several.each(either, tasks, processes=2)
     assert getattr(raised.value, "killed", None) is killed
     assert time.monotonic() < began + 300
@@ -513,7 +526,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     try:
-        with Workers(2, threading.Event()) as several:
+        with Workers(2, threading.Event(), sleeps.__module__) as several:
             assert several.each(sleeps, [(0.5,), (0.4,)], processes=2) == [0.5, 0.4]
     finally:
         over.set()
@@ -543,7 +556,7 @@ def test_asked_to_end_while_processes_work() -> None:
     """Nobody waits for what counts for nothing any more."""
     ending = threading.Event()
     threading.Timer(1.0, ending.set).start()
-    with Workers(2, ending) as several, pytest.raises(WorkersEnded) as raised:
+    with Workers(2, ending, sleeps.__module__) as several, pytest.raises(WorkersEnded) as raised:
         several.each(sleeps, [(600.0,), (600.0,)], processes=2)
     assert not raised.value.killed
 
@@ -551,16 +564,50 @@ def test_asked_to_end_while_processes_work() -> None:
 @pytest.mark.slow
 def test_in_their_order_and_again_in_the_same_processes() -> None:
     """Results are those of the tasks, in their order, however long each took."""
-    with Workers(2, threading.Event()) as several:
+    with Workers(2, threading.Event(), sleeps.__module__) as several:
         assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
         assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["wave", "no_such.module"])
+def test_a_process_has_imported_what_its_tasks_need_before_the_first_arrives(module: str) -> None:
+    """It does so while the driver plans. A module that cannot be imported is left to the task that needs it."""
+    with Workers(1, threading.Event(), module) as one:
+        assert one.each(is_imported, [(module,)], processes=1) == [module == "wave"]
+
+
+@pytest.mark.slow
+def test_a_process_imports_no_pandas_for_its_arrays() -> None:
+    """pyarrow would import it for the first array of Python's values. What asks for pandas still gets it."""
+    pytest.importorskip("pandas")
+    with Workers(1, threading.Event(), sleeps.__module__) as one:
+        assert one.each(looks_for_pandas, [([1, 2],)], processes=1) == [(False, [1, 2])]
+
+
+@pytest.mark.slow
+def test_this_process_imports_no_pandas_for_the_arrays_of_its_tasks(tmp_path: Path) -> None:
+    """The sorting of rows into buckets makes arrays of NumPy's, for which pyarrow would look for pandas."""
+    pytest.importorskip("pandas")
+    src, dst = tmp_path / "in", tmp_path / "out"
+    src.mkdir()
+    (src / "a.csv").write_text("1,de\n2,fr\n")
+    source = {"format": "csv", "schema": "id int, country string"}
+    sink = {"format": "parquet", "bucketBy": "{country}"}
+    program = (
+        "import sys\nfrom penstock.ingestion.call import IngestCall\nfrom penstock.ingestion.ingest import carried_out, here\n"
+        f"done = carried_out(here(IngestCall({str(src)!r}, {str(dst)!r}, {source!r}, {sink!r})), None)\n"
+        "print(done.rows, 'pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["2", "False"], done.stderr
 
 
 @pytest.mark.slow
 @only_where_it_can_be_said
 def test_blocks_take_the_memory_of_those_before() -> None:
     """The next blocks of a task are put where the last ones were, and not into memory that the machine has to clear page by page."""
-    with Workers(1, threading.Event()) as one:
+    with Workers(1, threading.Event(), sleeps.__module__) as one:
         assert one.each(new_pages, [()], processes=1)[0] < FEW_PAGES
 
 

@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.errors import BrokerAway
 from penstock.ingestion import planning
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
 from penstock.ingestion.workers import Workers
@@ -47,7 +48,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 def begun(dst: Path, **source: str) -> IngestRun:
     """Return a run without Spark over these brokers, that has not begun."""
-    run = here("kafka://nowhere:9092/orders", str(dst), source=SOURCE | source, sink={"format": "text"})
+    run = here(IngestCall("kafka://nowhere:9092/orders", str(dst), source=SOURCE | source, sink={"format": "text"}))
     assert run is not None
     return run
 
@@ -241,7 +242,11 @@ def test_much_is_written_by_several_processes(kafka: Kafka, tmp_path: Path, monk
     for number in range(count):
         producer.produce(topic, value=b"%d" % number, partition=number % 3)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    run = here(f"kafka://{kafka.servers}/{topic}", str(dst), source={}, sink={"format": "parquet", "rollRows": "200"})
+    run = here(
+        IngestCall(
+            f"kafka://{kafka.servers}/{topic}", str(dst), source={}, sink={"format": "parquet", "rollRows": "200"}
+        )
+    )
     assert run is not None
     assert carried_out(run, None).rows == count
     assert asked == [2]

@@ -15,6 +15,7 @@ import penstock
 from penstock.errors import DamagedState, OptionError, RecordsLost, TopicNotThere, TopicReplaced
 from penstock.formats.account import Account
 from penstock.formats.aside import Aside
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.ingestion.stage import CarriedRows, Stage
 from penstock.ingestion.topics import Topics
@@ -127,7 +128,7 @@ def test_zone_of_the_plan_counts() -> None:
 def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_path: Path) -> None:
     """What an ingest of topics cannot mean is refused before Spark or a broker is asked, with what is meant."""
     with pytest.raises(OptionError, match=told) as raised:
-        check("kafka://nowhere:9/orders", str(tmp_path / "out"), source=source, sink={"format": "parquet"})
+        check(IngestCall("kafka://nowhere:9/orders", str(tmp_path / "out"), source=source, sink={"format": "parquet"}))
     assert "Hush" not in str(raised.value)
     assert not (tmp_path / "out").exists()
 
@@ -147,7 +148,7 @@ def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_
 def test_address_that_is_none(src: str, tmp_path: Path) -> None:
     """An address without brokers, with a password, or with what is no topic is told, and the password is not."""
     with pytest.raises(OptionError, match="kafka://broker:9092/topic|no name of a topic") as raised:
-        check(src, str(tmp_path / "out"), source={}, sink={"format": "parquet"})
+        check(IngestCall(src, str(tmp_path / "out"), source={}, sink={"format": "parquet"}))
     assert "u:p" not in str(raised.value)
 
 

@@ -27,6 +27,7 @@ from penstock.cli.run.status import Phase, PipelineStatus, Told
 from penstock.clock import SECOND_NS
 from penstock.errors import Fenced, OptionError, StorageError
 from penstock.ingestion.ingested import Ingested
+from penstock.ingestion.measures import left_by_partition, of_offset, offsets_in
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import MEASURES, PREFIX
 from penstock.metrics.prometheus import ScrapedPage, application, registry
@@ -517,17 +518,15 @@ def test_alerts_say_why() -> None:
 
 def test_queries_over_topics_say_how_far_behind_they_are() -> None:
     """The offsets of all sources of a query of the user's own count; what is no offset of ours is passed over."""
-    from penstock.spark.measuring import _behind, of_offset, offsets_of  # noqa: PLC0415 - PySpark
 
     def topic(left: int) -> str:
         own = {"v": 1, "ids": {}, "from": {}, "read": 10, "left": left, "behind": {"orders": {"0": left}}}
         return json.dumps({"orders": {"0": 10}, "@penstock": own})
 
     ends = [topic(3), json.loads(topic(4)), '{"orders": {"0": 10}}', "7", "no JSON", None]
-    progress = SimpleNamespace(sources=[SimpleNamespace(endOffset=end) for end in ends])
-    measured_values = [of_offset(offset) for offset in offsets_of(progress)]
+    measured_values = [of_offset(offset) for offset in offsets_in(ends)]
     assert [values for values in measured_values if values] == [
         {"input_offsets": 10, "left_offsets": 3},
         {"input_offsets": 10, "left_offsets": 4},
     ]
-    assert _behind(progress) == {"orders-0": 7}
+    assert left_by_partition(ends) == {"orders-0": 7}

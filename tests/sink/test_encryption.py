@@ -289,7 +289,7 @@ def test_another_staging_key(output: Output, monkeypatch: pytest.MonkeyPatch) ->
     output.batch(sink, 0, {0: [SECRET]})
     monkeypatch.setenv(STAGING_VARIABLE, OTHER_KEY)
     output.batch(sink, 1, {1: ["another writer"]}, owner="d2")
-    with pytest.raises(WrongKey, match=f"encrypted to {STAGING}.*put the former key behind the new one"):
+    with pytest.raises(WrongKey, match=f"encrypted to {STAGING}.*put the former key after the new one"):
         sink.finish()
     monkeypatch.setenv(STAGING_VARIABLE, f"{OTHER_KEY}\n{STAGING_KEY}")
     sink.finish()

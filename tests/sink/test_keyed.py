@@ -200,13 +200,13 @@ def test_streams_and_batches_keep_to_their_ledgers(output: Output) -> None:
     """A batch in the ledger of a query, and a query in that of batches, are refused by name; side by side both write."""
     output.batch(output.sink(sink_id="batch", rollBatches="1"), 0, {0: ["stream"]})
     with pytest.raises(
-        OptionError, match="sinkId='batch' .* is that of a query; .*leave sinkId out, or take another one"
+        OptionError, match="sinkId='batch' .* belongs to a query; .*leave sinkId out, or take another one"
     ):
         run(local(output, "k"), {0: ["a"]})
     sink = Sink(LocalStorage(), str(output.root), parse(SINK, {"path": str(output.root)}, what="sink"), "jobs")
     write = KeyedBatch(sink, TEXT, as_they_are, "k")
     run(write, {0: ["a"]})
-    with pytest.raises(OptionError, match="sinkId='jobs' .* is that of batch writes; .*take another sinkId"):
+    with pytest.raises(OptionError, match="sinkId='jobs' .* belongs to batch writes; .*take another sinkId"):
         sink.begin("d", Batch("q", 0))
     assert output.lines() == ["a", "stream"]
 

@@ -33,7 +33,8 @@ def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output
     results = output.write(sink, begun, 1, {0: ["b"]})
     output.root.rename(kept)
     with pytest.raises(
-        DamagedState, match="is gone, which this driver has gone on from.*put it back as it was and start again"
+        DamagedState,
+        match="is gone, but this driver continued from a later record.*put it back as it was and start again",
     ):
         sink.commit(Batch(QUERY, 1), results)
     with pytest.raises(DamagedState, match="is gone"):
@@ -44,7 +45,7 @@ def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output
             record.unlink()
     shutil.rmtree(copy / "_penstock/s/staging")
     copy.rename(output.root)
-    with pytest.raises(DamagedState, match="ends with record 1, which"):
+    with pytest.raises(DamagedState, match="ends with record 1, but this driver"):
         output.write(sink, begun, 1, {0: ["b"]})
     shutil.rmtree(output.root)
     kept.rename(output.root)

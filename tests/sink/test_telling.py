@@ -101,7 +101,7 @@ def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -
     catalogue.broken = True
     for tell in (lambda: telling(sink, catalogue).tell("d1"), lambda: start(sink, catalogue)):
         with pytest.raises(
-            CallbackFailed, match="failed with ConnectionError: the catalogue is away; told of 2 events"
+            CallbackFailed, match="failed with ConnectionError: the catalogue is away; it was given 2 events"
         ):
             tell()
     assert len(output.visible()) == 2

@@ -13,6 +13,7 @@ import pytest
 from penstock import clock
 from penstock.errors import NotThere, OptionError
 from penstock.formats.schema import to_spark
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.options import SOURCE, parse
 from penstock.source import configured
@@ -204,8 +205,8 @@ def test_an_ingest_of_what_is_not_there_yet(tmp_path: Path) -> None:
     """An ingest refuses a SRC that is not there, unless it is to be waited for."""
     source = {"format": "text"}
     with pytest.raises(OptionError, match="does not exist"):
-        check(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={})
-    check(str(tmp_path / "in"), str(tmp_path / "out"), source=source | {"strictMode": False}, sink={})
+        check(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={}))
+    check(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source | {"strictMode": False}, sink={}))
 
 
 @pytest.mark.parametrize(

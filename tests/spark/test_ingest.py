@@ -106,7 +106,7 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
     other.mkdir()
     (other / "a").write_bytes(b"2\n")
     shutil.copystat(stage.src / "a", other / "a")
-    with pytest.raises(CheckpointMismatch, match="is that of an ingest from .*in.*a checkpoint of its own"):
+    with pytest.raises(CheckpointMismatch, match="belongs to an ingest from .*in.*a separate checkpoint"):
         penstock.ingest(spark, other, stage.dst)
     penstock.ingest(spark, other, stage.dst, checkpoint=stage.root / "checkpoint-of-other")
     renamed = stage.src.rename(stage.root / "renamed")

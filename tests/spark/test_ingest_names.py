@@ -16,6 +16,7 @@ import penstock
 from penstock.errors import BadFile, BadRecord, CheckpointMismatch, FileChanged, OptionError, PenstockError
 from penstock.formats.schema import to_spark
 from penstock.ingestion import names as named
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.ingestion.names import Names
 from penstock.ingestion.stage import Stage as Stages
@@ -223,7 +224,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_makes_no_sense_is_refused(stage: Stage, source: dict[str, Any], message: str) -> None:
     """Wrong values, and options that say which files are read, are refused without Spark."""
     with pytest.raises(OptionError, match=message):
-        check(str(stage.src), str(stage.dst), source=source, sink={})
+        check(IngestCall(str(stage.src), str(stage.dst), source=source, sink={}))
 
 
 def test_frames_that_are_refused(spark: SparkSession, stage: Stage) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import AccessRefused, CommitError, PublishConflict, StorageError
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.options import SINK, SOURCE, parse
 from penstock.sink.sink import Batch, Sink
@@ -81,10 +82,10 @@ def test_a_right_that_is_missing_is_told_before_spark_starts(
     locate(place)[0].put_if_absent(f"{place}/in/a.txt", b"one\n")
     relay.refuses = {right: (403, "AccessDenied", "Access Denied.")}
     with pytest.raises(AccessRefused, match=r"Access Denied|403|refuse") as raised:
-        check(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint")
+        check(IngestCall(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint"))
     assert "get, put, delete, list" in str(raised.value)
     relay.refuses = {}
-    check(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint")
+    check(IngestCall(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint"))
 
 
 @pytest.mark.parametrize("status", [403, 400])

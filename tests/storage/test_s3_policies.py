@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import AccessRefused, StorageError
+from penstock.ingestion.call import IngestCall
 from penstock.ingestion.ingest import check
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Sink
@@ -88,7 +89,7 @@ def listing(**condition: Any) -> dict[str, Any]:
 
 def checked(place: str, tmp_path: Path) -> None:
     """Check an ingest as the command does before it starts Spark."""
-    check(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint")
+    check(IngestCall(f"{place}/in", f"{place}/out", source={}, sink={}, checkpoint=f"{tmp_path}/checkpoint"))
 
 
 @pytest.mark.parametrize("right", ["list", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"])

@@ -1,9 +1,9 @@
-"""A table of Delta over an output: its log lies in the output's directory, `_delta_log`, and names the files where they are.
+"""A Delta table over an output: its log is in the output's directory, `_delta_log`, and names the files in their places.
 
-How far it has got stands in the table's own transactions, two a sink: the number of the next event, and the mark of the one before, its
-64 bits read as a signed number. They are written by the very commit that adds the files. Of two commits that were begun on one version
-and write the same transaction, the library lets one through: that is the atomic check, and it is repeated on each version that somebody
-else has put in between.
+The table's own transactions say how far it has got, two for each sink: the number of the next event, and the mark of the event
+before it, whose 64 bits are read as a signed number. The commit that adds the files also writes them. Of two commits that began
+from one version and write the same transaction, the library lets one through: that is the atomic check. The library repeats it
+for each version that another writer has put in between.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _MARK_BITS = 64
 _MILLISECOND_NS = 1_000_000
-_CONSTRAINT = "delta.constraints."  # in front of its name, among a table's properties
+_CONSTRAINT = "delta.constraints."  # prefix of a constraint's name among a table's properties
 
 
 class Delta:
-    """The table of one output."""
+    """The Delta table of one output."""
 
     kind: ClassVar[str] = "delta"
 
@@ -39,7 +39,7 @@ class Delta:
         self._table: DeltaTable | None = None
 
     def look(self) -> None:
-        """Take the table as it is now."""
+        """Load the present version of the table."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -49,7 +49,7 @@ class Delta:
             self._table = None
 
     def position(self, sink: str) -> EventPosition:
-        """Return how far it has got with a sink, when it was looked at."""
+        """Return how far the table had got with a sink at the last look."""
         number, mark = (self._version(name) for name in _applications(sink))
         if number is None or mark is None:
             return EventPosition()
@@ -59,7 +59,7 @@ class Delta:
         return None if self._table is None else self._table.transaction_version(application)
 
     def add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
-        """Add files, and note the position behind them, in one step. Raises `Overtaken`, `Unfit`."""
+        """Add files, and note the position after them, in one step. Raises `Overtaken`, `Unfit`."""
         from deltalake.exceptions import CommitFailedError
 
         try:
@@ -84,7 +84,7 @@ class Delta:
         )
 
     def _fitting(self, files: Sequence[TableFile]) -> DeltaTable:
-        """Return the table, made if it is not there, with all columns that the files have; each step may be repeated."""
+        """Return the table, made if it is not there, and widened by all columns of the files; each step may be repeated."""
         from deltalake import DeltaTable
 
         known = [] if self._table is None else [field.name for field in self._table.schema().fields]
@@ -104,7 +104,7 @@ class Delta:
         return self._table
 
     def _check_constraints(self, table: DeltaTable) -> None:
-        """Raise `CatalogError` where others have set conditions for rows: who adds files that are written must have checked them."""
+        """Raise `CatalogError` if the table has constraints, because a writer who adds existing files must have checked their rows."""
         configuration = table.metadata().configuration
         name = next(
             (key.removeprefix(_CONSTRAINT) for key in sorted(configuration) if key.startswith(_CONSTRAINT)), None
@@ -118,7 +118,7 @@ class Delta:
             raise CatalogError(msg)
 
     def _widen(self, table: DeltaTable, file: TableFile) -> None:
-        """Add the columns of a file that the table has not, also those inside of others. Raises `Unfit` for one of another type."""
+        """Add the columns and nested fields of a file that the table lacks. Raises `Unfit` for a column of another type."""
         from deltalake import Schema
 
         types = {field.name: json.loads(field.type.to_json()) for field in table.schema().fields}
@@ -141,12 +141,12 @@ class Delta:
 
     @property
     def version(self) -> str | None:
-        """Return the version of the table, when it was looked at."""
+        """Return the version of the table at the last look."""
         return None if self._table is None else str(self._table.version())
 
 
 def options() -> dict[str, str] | None:
-    """Return what the library does not find for itself: a server of the environment may speak plain HTTP, as it does for us."""
+    """Return options that the library does not set itself: allow plain HTTP for a server that the environment names so, as we do."""
     import os
 
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
@@ -174,7 +174,7 @@ def _with_partitions(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def _check_nulls(table: DeltaTable, file: TableFile) -> None:
-    """Raise `Unfit` for null where the table takes none."""
+    """Raise `Unfit` for null in a column that must not be null."""
     in_file = {*file.schema.names, *file.partition}
     for field in table.schema().fields:
         if not field.nullable:
@@ -182,7 +182,7 @@ def _check_nulls(table: DeltaTable, file: TableFile) -> None:
 
 
 def _check_types(file: TableFile) -> None:
-    """Raise `Unfit` for a column of a type that tables of Delta have not."""
+    """Raise `Unfit` for a column of a type that Delta tables do not have."""
     from deltalake import Schema
 
     try:
@@ -192,16 +192,16 @@ def _check_types(file: TableFile) -> None:
 
 
 def _check_case(file: TableFile, known: Iterable[str]) -> None:
-    """Raise `Unfit` for a column of the file, or directory, that Delta does not tell from another one, of it or of the table."""
+    """Raise `Unfit` if a column of the file, or of its directories, differs only in case from another one of the file or the table."""
     by_lower = {name.lower(): name for name in known}
     for name in (*file.schema.names, *file.partition):
         other = by_lower.setdefault(name.lower(), name)
         if other != name:
-            raise Unfit(file, f"has the column {name!r}, which Delta does not tell from {other!r}")
+            raise Unfit(file, f"has the column {name!r}, which is the same as {other!r} for Delta")
 
 
 def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON
-    """Return what a type is made of: the fields of a struct, what lists and maps hold; nothing of a plain one, which is a text."""
+    """Return the member types of a type: the fields of a struct, the contents of lists and maps; none for a plain type, which is a text."""
     if isinstance(kind, str):
         return {}
     if kind["type"] == "struct":
@@ -210,7 +210,7 @@ def _members(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a type as JSON
 
 
 def _joins(known: Any, kind: Any) -> bool:  # noqa: ANN401 - types as JSON
-    """Tell whether two types are one, apart from fields of structs that one of them has and the other has not."""
+    """Tell whether two types are the same, apart from fields of structs that only one of them has."""
     if isinstance(known, str) or isinstance(kind, str):
         return bool(known == kind)
     shared = _members(known).keys() & _members(kind).keys()
@@ -218,6 +218,6 @@ def _joins(known: Any, kind: Any) -> bool:  # noqa: ANN401 - types as JSON
 
 
 def _covers(known: Any, kind: Any) -> bool:  # noqa: ANN401 - types as JSON
-    """Tell whether a type, which `_joins` with another one, has all fields of that."""
+    """Tell whether a type has all fields of another type that it `_joins` with."""
     members = _members(known)
     return all(name in members and _covers(members[name], member) for name, member in _members(kind).items())

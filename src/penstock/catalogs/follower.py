@@ -1,23 +1,25 @@
-"""The follower: what an output publishes, brought into a table, each file exactly once.
+"""The follower: adds the files that an output publishes to a table, each exactly once.
 
-The failures, and the rule that kills each:
+The failures, and the rule against each:
 
-1. *Killed between commit and note.* Files 5 to 9 are added, the follower dies before it notes how far it has got; the next one adds them
-   again. Rule: the note is in the table, and is written by the commit that adds the files. Nothing is noted elsewhere.
-2. *Two followers.* Both read that 4 files are in, both add 5 to 9. Rule: a commit goes through only if nobody else has noted anything
-   since its follower looked; whoever is refused looks again and finds less to do.
-3. *Lost reply.* A commit is reported as failed and was done. Rule: after any failure the table is looked at; where it says what was to be
-   noted, that was done.
-4. *Another ledger.* The output was emptied, or put back from a copy and written on: number 9 is another file than the table's. Rule:
-   the note has the mark of the event before it (failure 6 of `sink.events`): `EventsLost`.
+1. *Killed between commit and note.* Files 5 to 9 are added, and the follower dies before it notes how far it has got; the next
+   follower adds them again. Rule: the note is in the table, and the commit that adds the files also writes it. Nothing is noted
+   elsewhere.
+2. *Two followers.* Both read that 4 files are in the table, and both add 5 to 9. Rule: a commit succeeds only if nobody else has
+   noted a position since its follower looked; a follower that is refused looks again and finds less to do.
+3. *Lost reply.* A commit is reported as failed but was done. Rule: after any failure the follower looks at the table; if the
+   table has the note that was to be written, the commit was done.
+4. *Another ledger.* The output was emptied, or restored from a copy and written to again: number 9 is another file than the
+   table's. Rule: the note has the mark of the event before it (failure 6 of `sink.events`): `EventsLost`.
 5. *Event before its file*, *folds*, *a sink that comes later*: as for every reader of events, see `sink.events`.
-6. *Somebody else changes the table*: adds, deletes, joins files, adds columns. Rule: the note lies beside what they change, and is kept by
-   them. A commit that was refused for theirs is made again from what is there.
-7. *A file that cannot be in the table* (gone, altered, of another type). Rule: an error, by its name, and nothing of that commit; passed
-   over only if it is named (`skip`), and counted.
+6. *Somebody else changes the table*: adds, deletes or joins files, adds columns. Rule: their changes do not touch the note. If a
+   commit was refused because of theirs, it is made again from the present table.
+7. *A file that cannot be in the table* (gone, altered, of another type). Rule: an error that names the file, and nothing of that
+   commit is in the table. The file is passed over only if the user names it (`skip`), and is counted.
 
-A table that is dropped and made anew has no note, and gets all that the ledgers know. One commit has at most 1,000 files, so memory
-does not follow the history; it is the unit of what a crash repeats, which is nothing but the look.
+A table that is dropped and made again has no note, and gets everything that the ledgers have. One commit has at most 1,000 files,
+so memory does not grow with the history. After a crash, the follower repeats at most one commit, and no more than the look if it
+was done.
 """
 
 from __future__ import annotations
@@ -46,9 +48,10 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _COMMIT_FILES = 1000
-_TRIES = 20  # of one commit that others are faster than
-_PAUSE_SECONDS = 0.05  # behind a refusal, times their number; one of those that compete is always done
-_FOOTERS = 16  # read side by side
+_TRIES = 20  # tries of one commit while other writers are faster
+# Pause after a refusal, times the number of refusals; one of the competing commits always succeeds.
+_PAUSE_SECONDS = 0.05
+_FOOTERS = 16  # footers that are read in parallel
 _REMEDY = "restore the ledger from a copy, or begin a new table, which gets all that the ledger has"
 _LIBRARIES = {"iceberg": ("pyiceberg", "sqlalchemy"), "delta": ("deltalake",)}
 
@@ -56,7 +59,7 @@ _LIBRARIES = {"iceberg": ("pyiceberg", "sqlalchemy"), "delta": ("deltalake",)}
 @named
 @dataclass(frozen=True)
 class Catalogued:
-    """What was brought into a table: how many files, with how many rows, in how many commits; and which files were passed over."""
+    """What was added to a table: how many files, with how many rows, in how many commits; and which files were passed over."""
 
     table: str
     kind: str
@@ -68,7 +71,7 @@ class Catalogued:
 
 
 class Follower:
-    """Brings what an output has published into one table. Holds nothing that the table has not."""
+    """Adds what an output has published to one table. Holds no state that the table does not have."""
 
     def __init__(
         self, storage: Storage, root: str, table: Table, *, only: str | None = None, skip: Sequence[str] = ()
@@ -82,10 +85,10 @@ class Follower:
         self._unfit: set[str] = set()
         self._read: dict[
             str, tuple[EventPosition, EventPosition]
-        ] = {}  # of a sink: where the table is, what was read behind it
+        ] = {}  # by sink: the table's position, and the position up to which events were read
 
     def take(self) -> Catalogued:
-        """Bring in all that is published now and not in the table. Raises `CatalogError`, `EventsLost`, and what a storage raises."""
+        """Add everything that is published now and not in the table. Raises `CatalogError`, `EventsLost`, and what a storage raises."""
         files, rows, commits, skipped = 0, 0, 0, list[str]()
         for sink in self._sinks():
             for added, passed in self._commits(sink):
@@ -110,7 +113,7 @@ class Follower:
         return [sink for sink in sinks if self._only in {None, sink}]
 
     def _commits(self, sink: str) -> Iterator[tuple[list[TableFile], list[str]]]:
-        """Yield the files of each commit, and the names of those that were passed over, until nothing is new."""
+        """Yield the files of each commit, and the paths that were passed over, until nothing is new."""
         refused = 0
         self._look()
         while True:
@@ -140,7 +143,7 @@ class Follower:
                 yield files, passed
 
     def _ahead(self, sink: str, at: EventPosition) -> tuple[EventPosition, list[Event]]:
-        """Return the next files of a sink behind a position, and the position behind them; none if nothing is new."""
+        """Return the position after a sink's next files, and these files, from a position on; none if nothing is new."""
         known, end = self._read.get(sink, (at, at))
         if known != at:
             end = at
@@ -152,7 +155,7 @@ class Follower:
         return end, []
 
     def _table_files(self, events: Sequence[Event]) -> tuple[list[TableFile], list[str]]:
-        """Return what a table wants to know of files, and the names of those that are passed over."""
+        """Return what a table needs to know about files, and the paths that are passed over."""
         with self._storage.workers(_FOOTERS) as workers:
             known = list(workers.map(self._known, events))
         return [file for file in known if isinstance(file, TableFile)], [
@@ -180,7 +183,7 @@ class Follower:
         return any(fnmatchcase(path, pattern) for pattern in self._skip)
 
     def _pass_over(self, unfit: Unfit) -> None:
-        """Have a file passed over that cannot be in the table, as it is now. Raises `CatalogError` unless its user says so."""
+        """Pass over a file that cannot be in the table now. Raises `CatalogError` unless the user has named it in `skip`."""
         if not self._is_skipped(unfit.path):
             msg = (
                 f"{_first_line(unfit)}; have it written as it was (the schema, bucketBy), or under another name; or pass over the file "
@@ -190,7 +193,7 @@ class Follower:
         self._unfit.add(unfit.path)
 
     def _add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
-        """Commit, and look. Raises `Overtaken` if somebody was faster."""
+        """Commit, and look at the table. Raises `Overtaken` if another writer was faster."""
         failpoints.hit("catalog.commit")
         try:
             self._table.add(sink, start, end, files)
@@ -199,7 +202,7 @@ class Follower:
             raise
         except (CatalogError, Unfit):
             raise
-        except Exception as error:  # of which nobody knows whether it was done; so look
+        except Exception as error:  # it is unknown whether the commit was done, so look
             self._look()
             if self._asked(lambda: self._table.position(sink)) == end:
                 return
@@ -211,12 +214,12 @@ class Follower:
         self._asked(self._table.look)
 
     def _asked(self, ask: Any) -> Any:  # noqa: ANN401 - a call of the table, and what it returns
-        """Return what a call of the table's library returns; what it raises as ours."""
+        """Return the result of a call of the table's library; raises its errors as `CatalogError`."""
         try:
             return ask()
         except PenstockError:
             raise
-        except Exception as error:  # whatever two libraries raise
+        except Exception as error:  # the two libraries may raise anything
             raise self._refusal(error) from error
 
     def _refusal(self, error: Exception) -> CatalogError:
@@ -235,7 +238,7 @@ class Follower:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what an error of a library says, without a stack and without secrets."""
+    """Return the first line of a library's error, without a stack and without secrets."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return without_credentials(lines[0].strip()) if lines else "without a word"
 
@@ -250,13 +253,13 @@ def catalog(
     sink: str | None = None,
     skip: Sequence[str] = (),
 ) -> Catalogued:
-    """Bring the finished files of the output `dst` into a table, each exactly once. A second call brings what was published since.
+    """Add the finished files of the output `dst` to a table, each exactly once. A second call adds what was published since.
 
-    The table is one of Iceberg or Delta. `iceberg` is its name, such as `logs.events`, in `catalog`: a name of pyiceberg's configuration,
-    `sqlite:////data/catalog.db`, or a catalogue of pyiceberg's; by default pyiceberg's own default, or a SQLite file below the output.
-    With `delta`, the log of the table is in `dst` itself. `sink` takes only the files of that sink. `skip` has patterns of paths below
-    the output that are passed over if they cannot be in the table. Needs neither Spark nor Java; any number of callers may call it at
-    any time.
+    The table is an Iceberg or a Delta table. `iceberg` is its name, such as `logs.events`, in `catalog`: a name of pyiceberg's
+    configuration, `sqlite:////data/catalog.db`, or a catalogue object of pyiceberg; by default pyiceberg's own default, or a
+    SQLite file below the output. With `delta`, the log of the table is in `dst` itself. With `sink`, only the files of that sink
+    are added. `skip` has patterns of paths below the output that are passed over if they cannot be in the table. Needs neither
+    Spark nor Java; any number of callers may call it at any time.
 
     Raises `CatalogError`, `EventsLost`, `DependencyError`, `OptionError`.
     """
@@ -272,7 +275,7 @@ def follower(
     sink: str | None,
     skip: Sequence[str],
 ) -> Follower:
-    """Return what `catalog` calls, to be called again and again."""
+    """Return the follower that `catalog` uses, whose `take` may be called repeatedly."""
     if (iceberg is None) == (not delta):
         msg = "expected one kind of table: iceberg='logs.events' or delta=True (--iceberg logs.events, --delta)"
         raise OptionError(msg)

@@ -1,4 +1,4 @@
-"""What a table wants to know of a finished file: length, columns, statistics, and the columns that its directories have."""
+"""Reads what a table needs to know about a finished file: length, columns, statistics, and the columns in the names of its directories."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class TableFile:
-    """A finished file, as it goes into a table. `footer` is pyarrow's `FileMetaData`.
+    """A finished file that goes into a table. `footer` is pyarrow's `FileMetaData`.
 
-    `partition` has the values, texts or null, of its directories `name=value` whose name is none of its columns.
+    `partition` has the values (text or null) of directories `name=value` whose name is not a column of the file.
     """
 
-    place: str  # of the file, whole
-    path: str  # below the output
+    place: str  # the whole path of the file
+    path: str  # the path below the output
     size: int
     modified_ns: int
     schema: pa.Schema
@@ -40,18 +40,18 @@ class TableFile:
 
     @cached_property
     def nulls(self) -> dict[str, int]:
-        """How often there is null in each column of which the footer says it."""
+        """The number of nulls in each column for which the footer has it."""
         nulls: dict[str, int] = column_statistics(self.footer, self.schema)["nullCount"]
         return nulls
 
     @property
     def rows(self) -> int:
-        """Return how many rows it has."""
+        """Return how many rows the file has."""
         return int(self.footer.num_rows)
 
 
 def table_file(storage: Storage, root: str, event: Event) -> TableFile:
-    """Return what is known of the file that an event tells of. Raises `NotThere`; `CatalogError` if it cannot be in a table."""
+    """Return what a table needs to know about the file of an event. Raises `NotThere`; `CatalogError` if it cannot be in a table."""
     import pyarrow as pa
 
     finished: FinishedFile = event.entry  # type: ignore[assignment]  # a mark has no file
@@ -76,20 +76,20 @@ def _footer(file: SeekableFile, place: str) -> tuple[pa.Schema, Any]:
         return parquet_footer(file)
     except BadFile as error:
         msg = (
-            f"{place!r} is no Parquet file that can be read as it stands, which tables are made of ({error.message}); have the output "
+            f"{place!r} is no Parquet file that readers of a table can read ({error.message}); have the output "
             "written with format=parquet and without encryptTo, or follow another one (--sink)"
         )
         raise CatalogError(msg) from error
 
 
 def directories(bucket: str) -> list[tuple[str, str | None]]:
-    """Return names and values of the directories `name=value` of a bucket; null is null."""
+    """Return names and values of the directories `name=value` of a bucket; `None` for null."""
     pairs = [component.partition("=") for component in bucket.split("/") if "=" in component]
     return [(unescape(name), None if value == DEFAULT_PARTITION else unescape(value)) for name, _, value in pairs]
 
 
 def _check_name(path: str) -> None:
-    """Raise `CatalogError` for a name that no table can hold: its lists of files are text."""
+    """Raise `CatalogError` for a name that no table can hold, because its lists of files are text."""
     if _NO_TEXT.search(path):
         msg = (
             f"{path!r} has a name that a table cannot hold, with bytes that are not UTF-8 or with control characters: have it named "

@@ -1,13 +1,13 @@
-"""A table of Iceberg, in any catalogue that pyiceberg knows; without one, in a SQLite file below the output.
+"""An Iceberg table, in any catalogue that pyiceberg knows; without one, in a SQLite file below the output.
 
-How far it has got stands in the table's properties, one a sink, as `number:mark`. It is set by the very commit that adds the files, and
-that commit requires that the table's branch stands where it stood when the property was read: that is the atomic check.
+The table's properties say how far it has got, one for each sink, as `number:mark`. The commit that adds the files also sets it,
+and requires that the table's branch is still where it was when the property was read: that is the atomic check.
 
-The library repeats a commit that was refused, on what is there by then, and would so add files that a rival has just added. So it is
-told to try once: by the copy of the table's metadata that the commit is made from, and not in the table, where other writers read it.
+The library repeats a refused commit on the newer table, and would so add files that a rival has just added. So it is told to try
+once. That is set in the copy of the metadata that the commit is made from, and not in the table, where other writers read it.
 
-Which column of a file is which of the table, the table's name mapping says. It knows the names that columns had before somebody renamed or
-dropped them, and the files go on with those: such a column is no new one.
+The table's name mapping says which column of a file is which column of the table. It has the names that columns had before they
+were renamed or dropped. The files keep the old names, so such a column is not a new one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 _PROPERTY = "penstock.position."
 _TRIES = "commit.retry.num-retries"
 _MAPPING = "schema.name-mapping.default"
-_DIRECTORY = "_iceberg"  # below the output; hidden from readers of it
+_DIRECTORY = "_iceberg"  # below the output; hidden from the output's readers
 _SQLITE = "sqlite:///"
-_CATALOGUE_TABLES = 2  # of its own, which a catalogue of SQLite makes one after another
+_CATALOGUE_TABLES = 2  # tables of its own that an SQLite catalogue makes, one after the other
 _PLACED = re.compile(r"(\d+):([0-9a-f]{16})")
-# Each commit writes the metadata anew; of a follower that never ends a hundred versions are kept, and its small manifests are joined.
+# Each commit writes the metadata again. For a follower that never ends, keep a hundred versions, and merge its small
+# manifests.
 _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
@@ -61,7 +62,7 @@ class Iceberg:
         self._table: IcebergTable | None = None
 
     def look(self) -> None:
-        """Take the table as it is now."""
+        """Load the present version of the table."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -70,7 +71,7 @@ class Iceberg:
             self._table = None
 
     def position(self, sink: str) -> EventPosition:
-        """Return how far it had got with a sink when it was looked at."""
+        """Return how far the table had got with a sink at the last look."""
         text = None if self._table is None else self._table.properties.get(_PROPERTY + sink)
         if text is None:
             return EventPosition()
@@ -84,7 +85,7 @@ class Iceberg:
         return EventPosition(int(match[1]), match[2])
 
     def add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
-        """Add files, and note the position behind them, in one step. Raises `Overtaken`, `Unfit`."""
+        """Add files, and note the position after them, in one step. Raises `Overtaken`, `Unfit`."""
         from pyiceberg.exceptions import CommitFailedException
 
         try:
@@ -105,7 +106,7 @@ class Iceberg:
             raise Overtaken(str(error)) from error
 
     def _once(self, files: Sequence[TableFile]) -> IcebergTable:
-        """Return the table, made if it is not there, as one whose commits are tried once."""
+        """Return the table, made if it is not there, in a form whose commits are tried only once."""
         from pyiceberg.table import Table
 
         if self._table is None:
@@ -133,7 +134,7 @@ class Iceberg:
         self.look()
 
     def _widen(self, transaction: Transaction, files: Sequence[TableFile]) -> None:
-        """Add the columns that the files have and the table has not, and partitions for those of their directories."""
+        """Add the columns of the files that the table lacks, and partitions for the columns of their directories."""
         for _, file in sorted({str(_columns(file)): file for file in files}.items()):
             _widen(transaction, file)
         names = dict.fromkeys(name for file in files for name in file.partition)
@@ -145,22 +146,25 @@ class Iceberg:
 
     @property
     def version(self) -> str | None:
-        """Return the snapshot of the table, when it was looked at."""
+        """Return the snapshot of the table at the last look."""
         snapshot = None if self._table is None else self._table.current_snapshot()
         return None if snapshot is None else str(snapshot.snapshot_id)
 
 
 def _made(make: Callable[[], object], is_there: Callable[[], bool]) -> None:
-    """Make a thing of a catalogue, unless another follower is faster, which each catalogue says in its own words: so look."""
+    """Make something in a catalogue.
+
+    After an error, checks whether it is there: another follower may be faster, and catalogues report that in different ways.
+    """
     try:
         make()
-    except Exception:  # whatever the library of a catalogue raises
+    except Exception:  # the library of a catalogue may raise anything
         if not is_there():
             raise
 
 
 def _widen(transaction: Transaction, file: TableFile) -> None:
-    """Add the columns of a file. Raises `Unfit` for one of another type."""
+    """Add the columns of a file. Raises `Unfit` for a column of another type."""
     import pyarrow as pa
     from pyiceberg.exceptions import ResolveError, ValidationError
     from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
@@ -169,7 +173,7 @@ def _widen(transaction: Transaction, file: TableFile) -> None:
     mapping = transaction.table_metadata.name_mapping() or known.name_mapping
     required = {
         field.name for field in known.fields if field.required
-    }  # the library would take null in them from now on
+    }  # without this the library would make them nullable
     columns = [
         field.with_nullable(field.nullable and field.name not in required)
         for field in _as_called_now(_columns(file), mapping.root, known)
@@ -182,7 +186,7 @@ def _widen(transaction: Transaction, file: TableFile) -> None:
 
 
 def _as_called_now(fields: Iterable[pa.Field], mapped: Sequence[MappedField], schema: Schema) -> list[pa.Field]:
-    """Return fields by the names that the table has for them now, without those that were dropped from it."""
+    """Return fields with their present names in the table, without those that were dropped from it."""
     import pyarrow as pa
 
     known = {name: field for field in mapped for name in field.names}
@@ -198,7 +202,7 @@ def _as_called_now(fields: Iterable[pa.Field], mapped: Sequence[MappedField], sc
 
 
 def _with_names_of_now(kind: pa.DataType, mapped: Sequence[MappedField], schema: Schema) -> pa.DataType:
-    """Return a type whose fields are called as in the table, in lists and maps, too."""
+    """Return a type whose fields have their present names in the table, also within lists and maps."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -240,7 +244,7 @@ def _data_file(transaction: Transaction, file: TableFile) -> DataFile:
     plans = [compute_statistics_plan(known, metadata.properties) for known in (in_file, schema)]
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=file.footer,
-        stats_columns=plans[0] | plans[1],  # of what was dropped, too
+        stats_columns=plans[0] | plans[1],  # dropped columns, too
         parquet_column_mapping=parquet_path_to_id_mapping(in_file),
     )
     try:
@@ -263,9 +267,9 @@ def _data_file(transaction: Transaction, file: TableFile) -> DataFile:
 
 
 def opened(named: Any, storage: Storage, root: str) -> Catalog:  # noqa: ANN401 - what a user gave
-    """Return the catalogue that a user means: one that is given as it is, one of pyiceberg's configuration, or a SQLite file.
+    """Return the user's catalogue: the given object, a name in pyiceberg's configuration, or an SQLite file.
 
-    Without any it is the one that pyiceberg has configured as its own default, else `_iceberg/catalog.db` below the output.
+    The default is pyiceberg's configured default, else `_iceberg/catalog.db` below the output.
     """
     from pyiceberg.catalog import Catalog, load_catalog
 
@@ -302,7 +306,7 @@ def _local(storage: Storage, root: str) -> str:
 
 
 def _sqlite(path: str) -> Catalog:
-    """Return the catalogue of a SQLite file, made if it is not there, with the tables beside it."""
+    """Return the catalogue of an SQLite file, made if it is not there; its tables lie beside the file."""
     from pyiceberg.catalog.sql import SqlCatalog
     from sqlalchemy import URL
     from sqlalchemy.exc import OperationalError
@@ -320,7 +324,7 @@ def _sqlite(path: str) -> Catalog:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a table; `OptionError` unless it is one."""
+    """Return the name of a table; `OptionError` if it is not valid."""
     if not re.fullmatch(r"[^.\s/]+(\.[^.\s/]+)+", name):
         msg = f"iceberg={name!r}: expected a namespace and a table, such as logs.events"
         raise OptionError(msg)

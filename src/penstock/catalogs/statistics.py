@@ -1,7 +1,7 @@
-"""Statistics of a file as Delta has them in its log, out of its footer. Readers of the table skip files by them.
+"""Makes the statistics of a file for Delta's log from its footer. Readers of the table skip files by them.
 
-A bound that is not there costs a reader time, a bound that is wrong costs rows. So only what Parquet's own bounds say exactly is
-taken: of whole numbers, days, short texts and instants, whose milliseconds are rounded outwards. Floats are left out: NaN is in no bound.
+A missing bound costs a reader time; a wrong bound costs rows. So only exact bounds of Parquet are used: those of whole numbers,
+days, short texts and instants, which are rounded outwards to milliseconds. Floats are left out, because bounds do not cover NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MILLISECOND_US = 1000
 
 
 def column_statistics(footer: Any, schema: pa.Schema) -> dict[str, Any]:  # noqa: ANN401 - pyarrow's FileMetaData
-    """Return `numRecords`, and of the columns whose bounds are known `minValues`, `maxValues`, `nullCount`."""
+    """Return `numRecords`; and `minValues`, `maxValues` and `nullCount` of the columns for which they are known."""
     nulls: dict[str, int] = {}
     bounds: dict[str, tuple[Any, Any]] = {}
     for name, chunks in _counted_columns(footer, schema):
@@ -35,7 +35,7 @@ def column_statistics(footer: Any, schema: pa.Schema) -> dict[str, Any]:  # noqa
 
 
 def _bounds(chunks: list[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of chunks of a column, as Delta writes them; `None` if they are not told."""
+    """Return the least and the greatest value of a column's chunks in Delta's form; `None` if they are unknown."""
     filled = [chunk for chunk in chunks if chunk.num_values]
     if not filled or not all(chunk.has_min_max for chunk in filled):
         return None
@@ -45,7 +45,7 @@ def _bounds(chunks: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _counted_columns(footer: Any, schema: pa.Schema) -> Iterator[tuple[str, list[Any]]]:  # noqa: ANN401 - pyarrow's FileMetaData
-    """Yield the columns that are no lists, maps or structs, with the statistics of their chunks, where those count nulls."""
+    """Yield the columns that are not nested, with the statistics of their chunks, if these count nulls."""
     import pyarrow as pa
 
     flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
@@ -58,7 +58,7 @@ def _counted_columns(footer: Any, schema: pa.Schema) -> Iterator[tuple[str, list
 
 
 def _bound(value: object, *, up: bool) -> Any:  # noqa: ANN401 - what JSON takes
-    """Return a bound as Delta writes it; `None` for one that is not told."""
+    """Return a bound in Delta's form; `None` if it is left out."""
     if isinstance(value, datetime):
         rest = timedelta(microseconds=value.microsecond % _MILLISECOND_US)
         try:

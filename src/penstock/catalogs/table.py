@@ -1,4 +1,4 @@
-"""What the follower needs of a table, of whatever kind."""
+"""The interface of a table of any kind for the follower."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Overtaken(Exception):
-    """Somebody else has changed the table since it was looked at; nothing of the commit is in it, or all of it."""
+    """Another writer has changed the table since the last look; the commit is in it completely or not at all."""
 
 
 class Unfit(Exception):
-    """A file that cannot be in the table, for its columns or directories; nothing of its commit is in it."""
+    """A file cannot be in the table because of its columns or directories; nothing of its commit is in the table."""
 
     def __init__(self, file: TableFile, why: str) -> None:
         super().__init__(f"{file.place!r} {why}")
@@ -24,38 +24,41 @@ class Unfit(Exception):
 
 
 class Table(Protocol):
-    """A table that holds how far it has got with each sink."""
+    """A table that notes how far it has got with each sink."""
 
     kind: ClassVar[str]
     name: str
 
     def look(self) -> None:
-        """Take the table as it is now, also if it is not there."""
+        """Load the present version of the table; no error if it is not there."""
 
     def position(self, sink: str) -> EventPosition:
-        """Return how far it had got with a sink when it was looked at; the begin where it is not there, or has nothing of it."""
+        """Return how far the table had got with a sink at the last look.
+
+        The beginning if the table is not there, or has nothing of the sink.
+        """
 
     def add(self, sink: str, start: EventPosition, end: EventPosition, files: Sequence[TableFile]) -> None:
-        """Add files, at least one, and note `end` in place of `start`, in one step that fails if anybody else has noted a position.
+        """Add files, at least one, and note `end` instead of `start`, in one step that fails if anybody else has noted a position.
 
-        The table is made if it is not there, and gets the columns that it lacks: steps that may be repeated, and behind which rivals may
-        have been faster. So the position is compared once more in the very version that the commit is made from. Raises
-        `Overtaken`, `Unfit`, and what the library raises, of which nobody knows whether it was done: look.
+        The table is made if it is not there, and gets the columns that it lacks. These steps may be repeated, and after them
+        rivals may have been faster. So the position is compared once more in the version from which the commit is made. Raises
+        `Overtaken`, `Unfit`, and errors of the library, after which it is unknown whether the commit was done: look.
         """
 
     @property
     def version(self) -> str | None:
-        """Return the version, or snapshot, of the table when it was looked at; `None` if it is not there."""
+        """Return the version, or snapshot, of the table at the last look; `None` if it is not there."""
 
 
 def check_required(file: TableFile, name: str, in_file: str | None) -> None:
-    """Raise `Unfit` where a file has null in a column that the table must not have null in; `in_file` is its name there, if it is there."""
+    """Raise `Unfit` if a file lacks, or has null in, a column that must not be null; `in_file` is the column's name in the file, if any."""
     if in_file is None or file.nulls.get(in_file):
         raise Unfit(file, f"has null in the column {name!r}, in which the table takes none")
 
 
 def check_start(table: Table, sink: str, start: EventPosition) -> None:
-    """Raise `Overtaken` unless a table, as it was last looked at, has got as far with a sink as its follower saw."""
+    """Raise `Overtaken` unless a table, at its last look, is at the position of a sink that its follower saw."""
     if table.position(sink) != start:
-        msg = f"the files of {sink!r} behind event {start.number} were brought in by another follower"
+        msg = f"the files of {sink!r} after event {start.number} were brought in by another follower"
         raise Overtaken(msg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,7 @@ from penstock.cli.process import load_told, load_transform, session, status_of, 
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
 from penstock.errors import OptionError
+from penstock.ingestion.call import IngestCall
 from penstock.options.formats import COLUMNS, DEFAULT, READ, WRITTEN
 from penstock.options.topics import is_topics
 from penstock.storage import locate
@@ -47,16 +48,8 @@ _BY_OTHER_MEANS = {
 }
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(IngestCall):
     """The request for an ingest, checked as far as that is possible without Spark."""
-
-    src: str
-    dst: str
-    source: dict[str, str]
-    sink: dict[str, str]
-    transform: str | Sql | None
-    checkpoint: str | None
 
     @staticmethod
     def of(
@@ -90,15 +83,13 @@ class Request:
         """Return how far the ingest is, if it has nothing to do; `None` if it has work, or only Spark can tell."""
         from penstock.ingestion.ingest import idle
 
-        sides = {"source": self.source, "sink": self.sink}
-        return idle(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+        return idle(self)
 
     def here(self) -> IngestRun | None:
         """Return a run of the ingest that needs no Spark; `None` if the ingest needs Spark."""
         from penstock.ingestion.ingest import here
 
-        sides = {"source": self.source, "sink": self.sink}
-        return here(self.src, self.dst, **sides, transform=self.transform, checkpoint=self.checkpoint)
+        return here(self)
 
     def check(self, *, dry: bool) -> None:
         """Raise whatever can be known to be wrong before Spark runs; at the end, unless `dry`, create the directories."""
@@ -114,8 +105,7 @@ class Request:
         load_told(self.sink)
         if dry:
             return
-        sides: dict[str, Any] = {"source": self.source, "sink": self.sink, "transform": self.transform}
-        check(self.src, self.dst, **sides, checkpoint=self.checkpoint)
+        check(self)
 
     def ingest(self, spark: SparkSession, *, watch: bool | str, progress: Callable[[Ingested], None]) -> Ingested:
         """Run it, as `penstock.ingest` does."""

@@ -1,9 +1,9 @@
-"""What an ingest would do, without doing any of it: which bytes it would read, in which batches, and what would come out.
+"""Dry runs: what an ingest would do, without doing it: which bytes it would read, in which batches, and what would come out.
 
-The plan is that of the ingest itself: its planner, from its checkpoint, which is only read. So what is told is what the
-next start takes, as long as the input stays as it is. Nothing is written anywhere, not even a probe; and neither Spark nor Java runs.
-What comes out is told from a sample: the beginnings of a few files all over the plan, read, transformed and bucketed as a
-task would. A transform that makes calls is not called.
+The plan comes from the ingest's own planner and its checkpoint, which is only read. So the report says what the next start takes,
+as long as the input does not change. Nothing is written, not even a probe; and neither Spark nor Java runs. The output is
+estimated from a sample: the beginnings of a few files from all over the plan, read, transformed and bucketed as a task would do
+it. A transform that makes calls is not called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.source.plan import NotReadYet
     from penstock.storage import Storage
 
-_EXAMPLES = 20  # paths of a kind that are named
+_EXAMPLES = 20  # how many paths of each kind are named
 _SAMPLED_FILES = 8
 _SAMPLED_BYTES = 1 << 20  # of each of them
 _SAMPLED_ROWS = 20_000
@@ -45,9 +45,9 @@ _SAMPLED_ROWS = 20_000
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """A batch that would be read; `again`: it was planned by an earlier run, and not committed. `first` and `last` are paths.
+    """A batch that would be read; `again`: an earlier run has planned it, and it was not committed. `first` and `last` are paths.
 
-    Of topics it has `offsets` instead of files, and they are partitions.
+    For topics, `offsets` counts offsets and `files` is 0; `first` and `last` name partitions.
     """
 
     number: int
@@ -61,7 +61,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Files, or names, that would not be read: how many, their bytes where those are known, and the first paths."""
+    """Files, or names, that would not be read: how many, their bytes if known, and the first paths."""
 
     files: int = 0
     bytes: int = 0
@@ -70,9 +70,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a part of the plan would become: rows by bucket (`""` without `bucketBy`), of so many files and bytes, or offsets of topics.
+    """The result of a sample of the plan: rows by bucket (`""` without `bucketBy`), from so many files and bytes, or offsets of topics.
 
-    `columns` are the names and types of what would be written; a type is told as Spark does. `set_aside`: records and files that would be.
+    `columns` are the names of the columns that would be written, with Spark's names of their types. `set_aside` counts the
+    records and files that would be set aside.
     """
 
     columns: Mapping[str, str]
@@ -88,9 +89,9 @@ class Sample:
 class DryRun:
     """What an ingest would do.
 
-    `left_out` has what would not be read, by the word for why: `held` (changed too recently), `future`, `late`, `unsure`, `read` (before,
-    or older than `startingFrom`), `hidden`, `name` (`pattern`, `pathGlobFilter`), `directory` (not entered), `link`, `no file`.
-    `problem` is what the ingest would fail with, as far as that is known, or `None`.
+    `left_out` has what would not be read, by a word for the reason: `held` (changed too recently), `future`, `late`, `unsure`,
+    `read` (before, or older than `startingFrom`), `hidden`, `name` (`pattern`, `pathGlobFilter`), `directory` (not entered),
+    `link`, `no file`. `problem` is the error with which the ingest would fail, as far as it is known, or `None`.
     """
 
     batches: tuple[PlannedBatch, ...]
@@ -101,7 +102,7 @@ class DryRun:
 
     @property
     def files(self) -> int:
-        """Return how many files would be read; one that is cut over batches counts in each of them."""
+        """Return how many files would be read; a file that is cut over batches counts in each of them."""
         return sum(batch.files for batch in self.batches)
 
     @property
@@ -117,9 +118,9 @@ class DryRun:
 
 @dataclass
 class Preview:
-    """A dry run of an ingest: of its input (`source` are the options, with its path), stage, sink and checkpoint.
+    """A dry run of an ingest, with its input (`source` are the options, with the path), stage, sink and checkpoint.
 
-    `input` is the storage of its files, `None` where it has none.
+    `input` is the storage of the input's files, `None` if it has none.
     """
 
     input: Storage | None
@@ -132,10 +133,10 @@ class Preview:
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> DryRun:
-        """Look. Raises what is wrong with the call; what is wrong with the input is the `problem` of the answer."""
+        """Return the dry run. Raises errors in the call; an error in the input is the `problem` of the result."""
         self.earlier().check()
         check_follows(self.checkpoint, self.sink_of)
-        # Else the plan ends with the first one.
+        # With tooLate=fail the plan would end at the first late file.
         given = {name: text for name, text in self.source.items() if name != "tooLate"}
         options = parse(LIVE_SOURCE, {**given, **self.carried}, what="source")
         planner = configured.planner(options, self.stage.reading, dry=True)
@@ -150,7 +151,7 @@ class Preview:
             standing = planner.standing()
             left_out = _left_out(standing, {split.file.path for split in splits})
             if standing.scan.selected and not standing.scan.has_files():
-                self.notes.append("no file is one that SRC names: what comes to be one is read from then on")
+                self.notes.append("SRC names no file that is there: such files are read once they come")
             self._check_late(standing)
         except PenstockError as error:
             self.problem = error
@@ -164,8 +165,8 @@ class Preview:
     def is_idle(self) -> bool:
         """Tell whether the ingest has nothing to do: what was planned is committed and visible, and nothing has come.
 
-        Only looks, as `run` does. False also where that is for a driver to say: what was read is to be taken away, files are
-        followed, some are there that are too new to be read, or a function may still have to be told what was published.
+        Only looks, as `run` does. Also returns False if only a driver can decide: read files are to be cleaned, files are
+        followed, some files are too new to be read, or a user's function may still have to be called with what was published.
         """
         options = parse(LIVE_SOURCE, {**self.source, **self.carried}, what="source")
         numbers = self.checkpoint.numbers("offsets")
@@ -182,16 +183,16 @@ class Preview:
         return not (standing.held or standing.future)
 
     def earlier(self) -> Earlier:
-        """Return what knows the ingests before."""
+        """Return the object that knows earlier ingests."""
         return Earlier(self.input, self.source, self.sink.storage, self.sink.root, self.checkpoint)
 
     def is_settled(self, number: int) -> bool:
-        """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote is visible."""
+        """Tell whether batch `number`, the last planned one, is committed, and everything that it wrote is visible."""
         query = self.checkpoint.query_id()
         return query is not None and is_settled(self.checkpoint, self.sink_of(query), number)
 
     def _check_late(self, standing: NotReadYet) -> None:
-        """Have late files that no offset tells of be the problem, where the option says so."""
+        """Make late files that are in no offset yet the `problem`, if `tooLate` is `fail`."""
         numbers = self.checkpoint.numbers("offsets")
         known = LateFiles.recalled(self.offset(numbers[-1]) if numbers else {}, self._beside)
         new = [entry.file.path for entry in standing.late if entry.file not in known]
@@ -204,7 +205,7 @@ class Preview:
         return SideRecords(locate(self.carried["stateLocation"], name="checkpoint"), writes=False).load(items)
 
     def _plans(self, planner: Planner) -> Iterator[tuple[int, list[Split], bool]]:
-        """Yield the batches that have something to read: number, plan, and whether it was planned before."""
+        """Yield the batches that have something to read: number, plan, and whether an earlier run has planned it."""
         number, start = self._start(planner)
         flight = in_flight(self.checkpoint)
         if flight is not None and flight == number and (plan := planner.splits(start)):
@@ -216,7 +217,7 @@ class Preview:
                 yield number, plan, False
 
     def _start(self, planner: Planner) -> tuple[int, dict[str, Any]]:
-        """Return the batch behind which is planned, and its offset: the last planned one, unless it would be planned anew."""
+        """Return the batch after which planning continues, and its offset: the last planned batch, unless it would be planned again."""
         numbers = self.checkpoint.numbers("offsets")
         flight, query = in_flight(self.checkpoint), self.checkpoint.query_id()
         if flight is not None and query is not None:
@@ -232,12 +233,12 @@ class Preview:
         return numbers[-1], self.offset(numbers[-1])
 
     def sink_of(self, query: str) -> Sink:
-        """Return the sink as the query would name it."""
+        """Return the sink with the id that it has in the query."""
         named = self.sink.options["sinkId"] or query
         return type(self.sink)(self.sink.storage, self.sink.root, self.sink.options, named)
 
     def offset(self, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch that was planned."""
+        """Return the offset at the end of a planned batch."""
         offsets = [offset for offset in self.checkpoint.offsets(number) if offset is not None]
         if len(offsets) != 1:
             msg = f"the checkpoint {self.checkpoint.location!r} is none of an ingest: batch {number} has no offset of this source"
@@ -247,7 +248,7 @@ class Preview:
     # -- the sample ----------------------------------------------------------------------------------------------
 
     def _sampled(self, planner: Planner, splits: list[Split], empty: Sample) -> Sample:
-        """Return what a few beginnings become; what cannot be read of them is the problem of the run."""
+        """Return what the beginnings of a few splits become; one that cannot be read is the problem of the run."""
         if self.stage.transform is not None and not callable(self.stage.transform):
             self.notes.append("the transform makes calls: no sample was read, and no service was called")
             return empty
@@ -270,7 +271,7 @@ class Preview:
         )
 
     def buckets(self, carried: Carried, aside: Aside) -> Counter[str]:
-        """Return how many rows each bucket gets of what is carried to a task, or of the beginning of that."""
+        """Return how many rows each bucket gets from what is carried to a task, or from the beginning of that."""
         template = self.sink.layout.bucket_by(self.stage.schema)
         now_ns = self.sink.storage.now_ns()
         counts: Counter[str] = Counter()
@@ -285,7 +286,7 @@ class Preview:
 
 
 def is_settled(checkpoint: Checkpoint, sink: Sink, number: int) -> bool:
-    """Tell whether batch `number`, the last that was planned, is committed, and all that it wrote to `sink` is visible."""
+    """Tell whether batch `number`, the last planned one, is committed, and everything that it wrote to `sink` is visible."""
     if in_flight(checkpoint) is not None:
         return False
     look = sink.ledger.look()
@@ -299,7 +300,7 @@ def _batch(number: int, plan: list[Split], *, again: bool) -> PlannedBatch:
 
 
 def _left_out(standing: NotReadYet, planned: set[str]) -> dict[str, LeftOut]:
-    """Return what the plan leaves out, by why."""
+    """Return what the plan leaves out, by reason."""
     groups: dict[str, list[FileVersion]] = {
         "held": list(standing.held),
         "future": list(standing.future),

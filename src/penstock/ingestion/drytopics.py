@@ -1,6 +1,7 @@
-"""What an ingest of topics would do, without doing any of it; see `ingestion.dry`.
+"""Dry runs of an ingest of topics; see `ingestion.dry`.
 
-The plan is that of the ingest itself, asked of the brokers from where the checkpoint is; a sample is the beginnings of a few ranges.
+The plan comes from the ingest's own planner, which asks the brokers from the checkpoint's position on. A sample is the beginnings
+of a few ranges.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TopicPreview(Preview):
     topics: Topics = field(kw_only=True)
 
     def run(self) -> DryRun:
-        """Look. Raises what is wrong with the call; what is wrong with the topics is the `problem` of the answer."""
+        """Return the dry run. Raises errors in the call; an error with the topics is the `problem` of the result."""
         self.earlier().check()
         batches: list[PlannedBatch] = []
         planned: list[Range] = []
@@ -61,11 +62,11 @@ class TopicPreview(Preview):
         return self.topics.planner(1).latest(start) == start
 
     def offset(self, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch that was planned."""
+        """Return the offset at the end of a planned batch."""
         return topic_offset(self.checkpoint, number)
 
     def _topic_plans(self) -> Iterator[tuple[int, list[Range], bool]]:
-        """Yield the batches that have something to read: number, ranges, and whether it was planned before."""
+        """Yield the batches that have something to read: number, ranges, and whether an earlier run has planned it."""
         planner, numbers = self.topics.planner(1), self.checkpoint.numbers("offsets")
         number = numbers[-1] if numbers else -1
         start: dict[str, Any] = self.offset(number) if numbers else planner.initial()
@@ -80,7 +81,7 @@ class TopicPreview(Preview):
             start = end
 
     def _sampled_ranges(self, planned: list[Range], empty: Sample) -> Sample:
-        """Return what a few beginnings become; what cannot be read of them is the problem of the run."""
+        """Return what the beginnings of a few ranges become; one that cannot be read is the problem of the run."""
         if self.stage.transform is not None and not callable(self.stage.transform):
             self.notes.append("the transform makes calls: no sample was read, and no service was called")
             return empty

@@ -1,14 +1,14 @@
-"""What earlier ingests have given to an output, and whether an input may be ingested into it beside that.
+"""Checks, by what earlier ingests have written to an output, whether an input may be ingested into it.
 
-A new checkpoint would have rows twice that DST has of files that are still there. One of another input that is still there,
-and so was not just renamed, would have files of this input taken for those that were read.
+With a new checkpoint, DST would get rows again from files that were already ingested and are still there. With the checkpoint of
+another input that is still there, and so was not just renamed, files of this input would be taken for files that were read.
 
-Failure: *an output that lost what nothing new comes behind.*
-  1. An output is put back from an older copy, or its state is removed; its checkpoint stays.
-  2. The ingest is run again. All that SRC has was read by its checkpoint, so there is no batch, and only a batch asks the ledger
-     where it stands.
-  3. It ends well, as often as it is run, and what it says it has done is not there. The first new file tells, perhaps weeks on.
-  Rule: where no batch is in flight, the one that would come next is compared with the ledger before anything else.
+Failure: *an output that has lost rows, and an input without new files.*
+  1. An output is restored from an older copy, or its state is removed; its checkpoint stays.
+  2. The ingest is run again. By its checkpoint everything in SRC was read, so there is no batch, and only a batch compares itself
+     with the ledger.
+  3. Every run ends well, and the rows that it reports are not there. The first new file shows the error, perhaps weeks later.
+  Rule: if no batch is in flight, the batch that would come next is compared with the ledger before anything else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.source.where import Where
     from penstock.storage import Storage
 
-# What two ingests have to have in common to read the same files.
+# The options that two ingests have in common if they read the same files.
 _SELECTING = (
     "path",
     "paths",
@@ -53,12 +53,12 @@ _SELECTING = (
 
 
 def check_follows(checkpoint: Checkpoint, sink_of: Callable[[str], Sink]) -> None:
-    """Raise `CheckpointMismatch` where the ledger has not what the checkpoint says is committed; `sink_of` makes the sink of a query.
+    """Raise `CheckpointMismatch` if the ledger lacks what the checkpoint says is committed; `sink_of` makes the sink of a query.
 
-    Of a batch in flight that is said when it is run.
+    If a batch is in flight, it is compared when it is run.
     """
     query = checkpoint.query_id()
-    # Before the ledger is read: a driver that works beside this one puts a batch there first.
+    # Read this before the ledger: a driver that works beside this one puts a batch into the ledger first.
     committed = checkpoint.numbers("commits")
     if query is not None and committed and in_flight(checkpoint) is None:
         sink = sink_of(query)
@@ -67,9 +67,9 @@ def check_follows(checkpoint: Checkpoint, sink_of: Callable[[str], Sink]) -> Non
 
 @dataclass(frozen=True)
 class Earlier:
-    """An input (`source` are its options, with its path) that is to be ingested into `dst` under a checkpoint.
+    """An input (`source` are its options, with its path) that is to be ingested into `dst` with a checkpoint.
 
-    `input` is the storage of its files, `None` where it is of topics.
+    `input` is the storage of the input's files, `None` for topics.
     """
 
     input: Storage | None
@@ -79,7 +79,7 @@ class Earlier:
     checkpoint: Checkpoint
 
     def check(self) -> None:
-        """Raise `CheckpointMismatch` where the checkpoint would have one input taken for another, `OptionError` where SRC is of DST."""
+        """Raise `CheckpointMismatch` if the checkpoint belongs to another input, `OptionError` if SRC was made from DST."""
         self._check_order()
         query = self.checkpoint.query_id()
         for sink, source, head in _ingests(self.output, self.dst):
@@ -89,19 +89,19 @@ class Earlier:
                 self._check_same(source)
 
     def _check_order(self) -> None:
-        """Raise if SRC has what was ingested from DST, as where the two are exchanged: each record would come round."""
+        """Raise if SRC has what was ingested from DST, for example because the two are exchanged: each record would go round."""
         if self.input is None:
             return
         place = where(parse(SOURCE, self.source, what="source"))
         if self._was_made_of_dst(place):
             msg = (
-                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would come round, and be read there again; "
-                "name first what is read, and then what is written, or choose another DST"
+                f"SRC={place.root!r} has what was ingested from DST={self.dst!r}: its records would be read there again; "
+                "name the input first and the output second, or choose another DST"
             )
             raise OptionError(msg)
 
     def _was_made_of_dst(self, output: Where) -> bool:
-        """Tell whether an input is an output, and one of DST; not where it cannot be known, which whoever reads it says."""
+        """Tell whether an input is an output of an ingest from DST; False if that is unknown, and the reader reports the reason."""
         target = output.storage.resolve(self.output.addressed_as(output.storage, self.dst))
         with suppress(PenstockError):
             for _, source, _ in _ingests(output.storage, output.root):
@@ -113,7 +113,7 @@ class Earlier:
         return False
 
     def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
-        """Raise if what `sink` was given would be read again, under a checkpoint that is new."""
+        """Raise if a new checkpoint would read again what `sink` was given."""
         path = self.source["path"]
         if self._is_same(source) and self._were_read(sink, head.time_ns):
             msg = (
@@ -124,32 +124,34 @@ class Earlier:
             raise CheckpointMismatch(msg)
 
     def _is_same(self, source: Mapping[str, str]) -> bool:
-        """Tell whether an earlier ingest has read what this one would: of topics any of them, at any of the brokers."""
+        """Tell whether an earlier ingest has read what this one would read; for topics, any common topic at any common broker."""
         if self.input is not None or not is_topics(source["path"]):
             return all(source.get(name) == self.source.get(name) for name in _SELECTING)
         return _share_topics(source, self.source)
 
     def _check_same(self, source: Mapping[str, str]) -> None:
-        """Raise if the checkpoint is that of another input."""
+        """Raise if the checkpoint belongs to another input."""
         path = self.source["path"]
         if is_topics(source["path"]) != (self.input is None):
             msg = (
-                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, and {path!r} is of another "
-                "kind: give it a checkpoint of its own, --checkpoint DIR, or another DST"
+                f"the checkpoint {self.checkpoint.location!r} belongs to an ingest from {source['path']!r}, and {path!r} is of another "
+                "kind: give it a separate checkpoint, --checkpoint DIR, or another DST"
             )
             raise CheckpointMismatch(msg)
         if self.input is not None and self._is_other(self.input, source):
             msg = (
-                f"the checkpoint {self.checkpoint.location!r} is that of an ingest from {source['path']!r}, which is still "
-                f"there: files of {path!r} could be taken for files of it that were read; give this input a checkpoint of "
-                "its own, or another DST"
+                f"the checkpoint {self.checkpoint.location!r} belongs to an ingest from {source['path']!r}, which is still "
+                f"there: files of {path!r} could be mistaken for files of it that were read; give this input a separate "
+                "checkpoint, or another DST"
             )
             raise CheckpointMismatch(msg)
 
     def _were_read(self, sink: Sink, committed_ns: int) -> bool:
-        """Tell whether there are files that `sink` was given; where its checkpoint is lost, files from before its last commit.
+        """Tell whether there are files that `sink` was given.
 
-        Of topics: whether this ingest begins where that one may have read.
+        If its checkpoint is lost, whether there are files from before its last commit.
+
+        For topics: whether this ingest begins where that one may have read.
         """
         if self.input is None:
             return self.source.get("startingOffsets", "earliest").lower() == "earliest"
@@ -157,17 +159,17 @@ class Earlier:
         if options["startingFrom"] == "latest":
             return False
         if options["files"] is not None:
-            return bool(options["files"] != ROWS)  # whether a DataFrame is the one of before, nobody can tell
+            return bool(options["files"] != ROWS)  # nobody can tell whether a DataFrame is the earlier one
         root = where(options).root
         if not options["strictMode"] and entry_at(self.input, root) is None:
-            return False  # it is waited for
+            return False  # the ingest waits for it
         files = Scan.of(self.input, root, options).refresh().came
         before = Checkpoint(sink.options["checkpointLocation"] or self.checkpoint.location)
         cursor = _last_cursor(before) or Cursor((committed_ns, b""))
         return any(cursor.passed(file) or file == cursor.cut for file, _ in files)
 
     def _is_other(self, storage: Storage, source: Mapping[str, str]) -> bool:
-        """Tell whether what was ingested before is there, and is not what is ingested now under another name."""
+        """Tell whether the earlier input is still there, and is another one than the present input."""
         before, after = (where(parse(SOURCE, options, what="source")) for options in (source, self.source))
         try:
             then, now = before.storage.stat(before.root), storage.stat(after.root)
@@ -178,9 +180,9 @@ class Earlier:
 
 
 def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
-    """Yield the sinks of an output that ingests have given rows to, with their source's options and last record.
+    """Yield the sinks of an output that ingests have written rows to, with their source's options and last record.
 
-    Without those whose state is damaged: that is said by whoever needs it.
+    Skips sinks with damaged state: the command that needs such a sink reports it.
     """
     names: list[str] = []
     with suppress(NotThere):
@@ -194,7 +196,7 @@ def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str
 
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Tell whether two ingests of topics name a topic both, at a broker that both name; or all by one pattern."""
+    """Tell whether two ingests of topics have a topic and a broker in common, or the same pattern."""
     addresses = [of_address(options["path"]) for options in (source, other)]
     if not set.intersection(*(set(address[SERVERS].split(",")) for address in addresses)):
         return False
@@ -204,7 +206,7 @@ def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def _last_cursor(checkpoint: Checkpoint) -> Cursor | None:
-    """Return the cursor behind the last batch that Spark has noted as committed, if there is one."""
+    """Return the cursor after the last batch that Spark has noted as committed, if there is one."""
     numbers = checkpoint.numbers("commits")
     offsets = list(filter(None, checkpoint.offsets(numbers[-1]))) if numbers else []
     if offsets and "follow" in offsets[0]:

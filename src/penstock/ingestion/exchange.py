@@ -1,7 +1,8 @@
-"""Rows that name files become splits, on the tasks that look at them, and are dealt out to those that read: for `read_files` and ingests.
+"""Turns rows that name files into splits, and distributes these to the tasks that read: for `read_files` and ingests.
 
-The exchange between the two is of what is small, so that one row that names a large file keeps all tasks busy. No row comes to the
-driver. It deals rows out by what they hold, so that a task that is tried again has the same ones.
+The tasks that look at the files make the splits. Only the small splits are exchanged, so one row that names a large file keeps
+all tasks busy. No row goes to the driver. The exchange distributes rows by their contents, so a task that is tried again gets the
+same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-# What a column must be of that says something of a file, by what it says; and in words.
+# The types that a column about files may have, by what it says about a file; and these types in words.
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "path": ((StringType,), "string"),
     "start": ((IntegralType,), "bigint"),
@@ -48,13 +49,13 @@ _IF_THERE = ("size", "modified", "identity")
 
 
 def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bool, tasks: int) -> DataFrame:
-    """Return the splits of what the rows of `df` name, dealt out to so many tasks, beside the columns of the rows if they are to be kept.
+    """Return the splits of the files that the rows of `df` name, distributed to `tasks` tasks; with `keep`, beside the columns of the rows.
 
-    `place` is the directory for notes of what was found, `None` where none are needed.
+    `place` is the directory for notes of what was found, `None` if none are needed.
     """
-    # To `mapInArrow` the name `a.b` is a part of `a`, and a name that is there twice is nothing.
+    # `mapInArrow` takes `a.b` for a member of `a`, and does not allow a name twice.
     placed = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    if not keep:  # what else is there may be large, or of a type that passes to no Python
+    if not keep:  # other columns may be large, or of a type that cannot be passed to Python
         chosen = sorted({place for place in files.columns if place is not None})
         placed = placed.select(*(f"c{number}" for number in chosen))
         places = {name: chosen.index(place) for name, place in files.columns._asdict().items() if place is not None}
@@ -70,7 +71,7 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
 
 
 def naming_frame(df: DataFrame) -> tuple[DataFrame, NameColumns]:
-    """Return the columns of a stream that say something of a file, and what each says. Raises `OptionError`."""
+    """Return the columns of a stream that say something about files, and what each says. Raises `OptionError`."""
     asked = {name: name if name in df.columns or name == "path" else None for name in NamingColumns._fields}
     given = naming_columns(df, asked, "ingest: files")
     if not df.isStreaming:
@@ -87,9 +88,9 @@ def naming_frame(df: DataFrame) -> tuple[DataFrame, NameColumns]:
 
 
 def naming_columns(df: DataFrame, asked: Mapping[str, str | None], caller: str) -> NamingColumns:
-    """Return the places of the columns that say something of a file; `OptionError` for one that is not there, or of another type.
+    """Return the places of the columns that say something about files; `OptionError` if one is missing or has another type.
 
-    `asked` are the columns by what they say, `caller` is the function that they are asked of.
+    `asked` are the names of the columns, by what they say. `caller` is the user's function, for messages.
     """
     places: dict[str, int] = {}
     for parameter, column in asked.items():
@@ -100,7 +101,7 @@ def naming_columns(df: DataFrame, asked: Mapping[str, str | None], caller: str) 
             raise OptionError(msg)
         count = df.columns.count(column)
         if not count and parameter in _IF_THERE and column == parameter:
-            continue  # the default, and rows do not say
+            continue  # the default name, and the rows have no such column
         if count != 1:
             shown = "is no column" if not count else f"are {count} columns"
             msg = f"{caller}: {parameter}={column!r}: there {shown} of that name; expected one of {', '.join(df.columns) or '(none)'}"
@@ -111,7 +112,7 @@ def naming_columns(df: DataFrame, asked: Mapping[str, str | None], caller: str) 
 
 
 def check_kept(df: DataFrame) -> None:
-    """Raise `OptionError` for a column that cannot stand beside records, as Spark hands no worker in Python what it holds."""
+    """Raise `OptionError` for a column that cannot be kept beside records, because Spark passes no values of its type to Python workers."""
     for field in df.schema.fields:
         if (kind := _held_back(field.dataType)) is not None:
             msg = (
@@ -122,7 +123,7 @@ def check_kept(df: DataFrame) -> None:
 
 
 def _held_back(kind: DataType) -> DataType | None:
-    """Return what of a type Spark hands to no worker in Python, if there is such."""
+    """Return the part of a type that Spark does not pass to Python workers, if there is one."""
     if isinstance(kind, (YearMonthIntervalType, CalendarIntervalType)):
         return kind
     parts: list[DataType] = []
@@ -146,7 +147,7 @@ def _check_type(df: DataFrame, parameter: str, place: int, caller: str) -> None:
 
 
 def _made(column: str, kind: DataType, wanted: type) -> str:
-    """Return in SQL what a column of another type may hold that is meant."""
+    """Return an SQL expression that makes the wanted type from a column of another type."""
     quoted = f"`{column.replace('`', '``')}`"
     if isinstance(kind, StructType):
         names = [field.name for field in kind.fields if isinstance(field.dataType, wanted)] or ["member"]

@@ -1,4 +1,4 @@
-"""What an error of Spark means to an ingest, whose checkpoint is all that Spark itself writes."""
+"""Finds out what an error of Spark means for an ingest, in which Spark itself writes nothing but the checkpoint."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.session.local import has_ended
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What Spark says where two drivers write one checkpoint: in the same batch, in the first one, in one application.
+# What Spark says if two drivers write one checkpoint: in the same batch, in the first one, in one application.
 _ANOTHER_DRIVER = ("CONCURRENT_STREAM_LOG_UPDATE", "concurrently using", "CONCURRENT_QUERY")
 _DAMAGED = re.compile(r"Checksum error: \S+|Failed to read log file \S+|batch \d+ doesn't exist")
-# What an HDFS has refused Spark's JVM, at the start and later; of all that an ingest has it writes the checkpoint alone.
+# A refusal of HDFS to Spark's JVM, at the start and later. The JVM writes only the checkpoint of an ingest.
 _REFUSED = re.compile(r"(?:\n: [\w.$()]+|terminated with exception): (.+)(?:\n.*){0,2}?\n\s+at org\.apache\.hadoop\.")
-# What Spark says where a Python that it starts to work for it ends at once, writes something else first, or is not heard of.
+# What Spark says if a Python worker that it starts ends at once, writes something else first, or does not answer.
 _NO_WORKER = re.compile(
     r"Python worker failed to connect back|\w+ occurred while reading the port number from \S+ stdout[^\n]*?(?=\.*\n|\.*$)"
     r"|Bad data in \S+ standard output|Cannot run program \"[^\"\n]*\"",
     re.MULTILINE,
 )
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
-_STATE_OF_QUERY = "\n=== Streaming Query ==="  # offsets and plans of Spark, pages long
+_STATE_OF_QUERY = "\n=== Streaming Query ==="  # Spark's offsets and plans follow, pages long
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
     "same call goes on from there in a new session"
@@ -34,9 +34,9 @@ _JVM_ENDED = (
 
 
 def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.PenstockError:
-    """Return what an error of Spark means: our own error is in its text, or in that of what caused it.
+    """Return what an error of Spark means; one of our own errors may be in its text, or in the text of a cause.
 
-    `checkpoint` is the location of that of the query which has ended with it.
+    `checkpoint` is the location of the checkpoint of the query that has failed.
     """
     ours = errors.of(error)
     if ours is not None:
@@ -49,7 +49,7 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
 
 
 def _unknown(error: Exception) -> str:
-    """Return what Spark says of what we do not know: without the state of the query behind it, and with what was at the bottom of it."""
+    """Return the words of an unknown error of Spark, without the state of the query that follows them, and with the first cause."""
     words = str(error).partition(_STATE_OF_QUERY)[0].rstrip()
     cause: BaseException = error
     while (deeper := getattr(cause, "_cause", None)) is not None:
@@ -59,7 +59,7 @@ def _unknown(error: Exception) -> str:
 
 
 def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
-    """Return what the text of an error says of the checkpoint, None if it is about something else."""
+    """Return the error for a text about the checkpoint, None if the text is about something else."""
     if any(condition in text for condition in _ANOTHER_DRIVER):
         return errors.Fenced(
             f"another driver uses the checkpoint {checkpoint!r} of this ingest; this one has changed nothing "
@@ -85,7 +85,7 @@ def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
 
 
 def _of_workers(text: str) -> errors.PenstockError | None:
-    """Return what the text of an error says of Spark's Python workers, None if it is about something else."""
+    """Return the error for a text about Spark's Python workers, None if the text is about something else."""
     absent = _NO_WORKER.search(text)
     if absent is None:
         return None
@@ -98,7 +98,7 @@ def _of_workers(text: str) -> errors.PenstockError | None:
 
 
 def _with_causes(error: BaseException | None) -> str:
-    """Return what an error of Spark says, and each that caused it: where an abort fails, too, the first says nothing of why."""
+    """Return the text of an error of Spark and of all its causes. If an abort fails, too, only a cause gives the reason."""
     texts = []
     while error is not None:
         texts.append(str(error))

@@ -1,12 +1,12 @@
-"""The finished files of an output as a batch of splits: `sink.snapshot` says which files they are, and the source reads them.
+"""The finished files of an output as a batch of splits: `sink.snapshot` lists the files, and the source reads them.
 
-There is one difference to other input: what the files are is known. The names of the files and the notes of the sinks say their format,
-and the notes say the dialect of CSV. No stranger's file is among them, and each is compared with its length in the ledger before a task
-is made of it.
+Unlike other input, the files are known. Their names and the notes of the sinks give the format, and the notes give the dialect of
+CSV. No file of another program is among them, and each file is compared with its length in the ledger before a task is made of
+it.
 
-A source is asked for its schema before it is told whether a batch or a stream is read. `penstock.register` has readers of batches say
-so. Without it the schema of an output of tables, which are no text to anybody, is that of its files; one whose lines could be read as
-text, too, is asked for its format.
+Spark asks a source for its schema before it says whether a batch or a stream is read. `penstock.register` makes readers of
+batches say so. Without it, the schema of an output of tables, which cannot be read as text, is that of its files. For an output
+whose lines could also be read as text, the format must be given.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class AsLoaded:
-    """What `load` has found of an output, where the user gave no schema: it travels with the source to whatever is read.
+    """What `load` has found out about an output, if the user gave no schema; travels with the source to the reader.
 
-    `schema`: that of the files; `None` where a stream of their lines may be meant, which has its own. `positions`: up to where the
-    ledgers are read.
+    `schema` is the schema of the files; `None` if a stream of their lines may be meant, which has its own schema. The ledgers are
+    read up to `positions`.
     """
 
     format: str
@@ -57,16 +57,16 @@ class AsLoaded:
 
 
 def loaded(given: Mapping[str, str]) -> AsLoaded | None:
-    """Return what an output holds, for a user who gave no schema; `None` where a stream is meant, or there is no output.
+    """Return what an output holds, for a user who gave no schema; `None` if a stream is meant, or there is no output.
 
-    Raises `OptionError`, and what the ledgers and files do.
+    Raises `OptionError`, and the errors of reading ledgers and files.
     """
     names = {name.lower() for name in given}
     batch: FinishedFiles | None = None
     if not names & FOR_BATCHES:
         try:
             batch = FinishedFiles.of(given)
-        except PenstockError:  # a stream may be meant, which has other options; a batch is told when it is read
+        except PenstockError:  # a stream may be meant, which has other options; a batch gets the error when it is read
             return None
         if batch.format in VALUES:
             return None
@@ -78,9 +78,9 @@ def loaded(given: Mapping[str, str]) -> AsLoaded | None:
 
 @dataclass(frozen=True)
 class FinishedFiles:
-    """The finished files of one snapshot, and how they are read. `options` are those of `FINISHED`, `source` those of the source.
+    """The finished files of one snapshot, and how to read them. `options` are those of `FINISHED`, `source` those of the source.
 
-    `kept` are columns, in lower case, that the files have though directories name them.
+    `kept` are columns, in lower case, that the files have although directories name them, too.
     """
 
     storage: Storage
@@ -93,7 +93,7 @@ class FinishedFiles:
 
     @staticmethod
     def of(given: Mapping[str, str], positions: Positions | None = None) -> FinishedFiles:
-        """Return those that the options ask for, up to the `positions` if they are known.
+        """Return the finished files that the options ask for, up to the `positions` if these are known.
 
         Raises `OptionError`, `EventsLost`, `DamagedState`.
         """
@@ -118,7 +118,7 @@ class FinishedFiles:
 
     @property
     def format(self) -> str:
-        """What the files hold."""
+        """The format of the files."""
         return str(self.source["format"])
 
     def schema(self) -> str:
@@ -136,7 +136,7 @@ class FinishedFiles:
         return isinstance(format_named(self.format), TableFormat)
 
     def versions(self) -> list[FileVersion]:
-        """Return the files as they are there, in the order of the ledgers. `FileChanged` if one is not what the ledger says."""
+        """Return the present versions of the files, in the order of the ledgers. `FileChanged` if one is missing or has another size."""
         sizes, present = self.snapshot.sizes, self._present()
         missing = [path for path in sizes if path not in present]
         if missing and not self.options["ignoreMissingFiles"]:
@@ -167,7 +167,7 @@ class FinishedFiles:
         return size >= self.snapshot.lengths.get(path, size + 1)
 
     def _present(self) -> dict[str, Entry]:
-        """Return what is in the directories of the files, by paths below the output."""
+        """Return the files that are in the directories, by paths below the output."""
         folders = sorted({path.rpartition("/")[0] for path in self.snapshot.sizes})
         present: dict[str, Entry] = {}
         with self.storage.workers(_LISTERS) as pool:
@@ -181,18 +181,18 @@ class FinishedFiles:
         return list(self.storage.list(place)) if names_at(self.storage, place) else []
 
     def reading(self, schema: str) -> Reading:
-        """Return how the files are read into rows of this schema, Spark's JSON. Raises `OptionError`."""
+        """Return how to read the files into rows of this schema, Spark's JSON. Raises `OptionError`."""
         return replace(configured.reading(self.source, schema), again=advice.AGAIN_FINISHED, kept=self.kept)
 
     def tasks(self, how: Reading) -> list[tuple[Split, ...]]:
-        """Return the splits of each task: small files together, large ones cut where nothing has to be read for that."""
+        """Return the splits of each task: small files together, large files cut if that needs no reading."""
         splits = [self._split(how, version) for version in self.versions()]
         divisible: Callable[[str], bool] = _never if how.form.anchored or self.snapshot.lengths else how.divisible
         dividing = Dividing(divisible, None)
         return [tuple(task) for task in dividing.tasks(filter(None, splits), self.source["splitSize"])]
 
     def _split(self, how: Reading, version: FileVersion) -> Split | None:
-        """Return all of a file; of one that grows what the ledger has of it, whatever comes behind that."""
+        """Return the split for a whole file, or for the part of a growing file that the ledger has, whatever comes after it."""
         for_nothing = not version.size and not self._is_table
         if for_nothing:
             return None
@@ -215,7 +215,7 @@ def _some(paths: Sequence[str]) -> str:
 
 
 def _chosen(snapshot: OutputSnapshot, glob: str | None) -> OutputSnapshot:
-    """Return what of a snapshot has names that match."""
+    """Return the files of a snapshot whose names match."""
     if glob is None:
         return snapshot
     name = NameGlob(glob)
@@ -228,7 +228,7 @@ def _chosen(snapshot: OutputSnapshot, glob: str | None) -> OutputSnapshot:
 
 
 def _format(snapshot: OutputSnapshot, noted: Mapping[str, Mapping[str, str]], root: str) -> str:
-    """Return the format of the files, as their names say it, or as the sinks were told; `OptionError` if there are several."""
+    """Return the format of the files, by their names or the sinks' options; `OptionError` if there are several."""
     written = {options.get("format", DEFAULT).lower() for options in noted.values()}
     unsaid = next(iter(written)) if len(written) == 1 else None
     examples: dict[str | None, str] = {}
@@ -248,7 +248,7 @@ def _format(snapshot: OutputSnapshot, noted: Mapping[str, Mapping[str, str]], ro
 
 
 def _kept(noted: Mapping[str, Mapping[str, str]], root: str) -> frozenset[str]:
-    """Return the columns of `bucketBy` that were left in the data; `OptionError` if another sink has left one of them out."""
+    """Return the columns of `bucketBy` that stayed in the data; `OptionError` if another sink has left one of them out."""
     named = {sink: columns_in(options.get("bucketBy", "")) for sink, options in noted.items()}
     drops = {sink for sink, options in noted.items() if options.get("dropBucketColumns", "false").lower() == "true"}
     kept = frozenset[str]().union(*(columns for sink, columns in named.items() if sink not in drops))
@@ -261,7 +261,7 @@ def _kept(noted: Mapping[str, Mapping[str, str]], root: str) -> frozenset[str]:
 
 
 def _dialect(form: str, noted: Mapping[str, Mapping[str, str]], root: str) -> dict[str, str]:
-    """Return what the sinks were told about their dialect, as a source is told; `OptionError` if they were told different things."""
+    """Return the sinks' options of the dialect, as options of a source; `OptionError` if the sinks have different ones."""
     own = format_named(form).write_options & format_named(form).read_options - {"comment"}
     dialects = {
         sink: {name: text for name, text in options.items() if name in own}

@@ -1,9 +1,9 @@
-"""The query of an ingest without Spark: plans, writes and commits what is there, batch by batch, and ends.
+"""Runs the query of an ingest without Spark: plans, writes and commits what is there, batch by batch, and ends.
 
-Spark's start is most of what a small ingest costs, and of Spark an ingest needs an order of steps, a checkpoint and processes. Where files
-are on this host, no function of the user's is called and nothing is watched, these are to be had here. The planner, the stage, the
-sink and the order in which they are asked are those of a query of Spark's; the entries of the checkpoint are Spark's, too, so that
-either goes on from what the other has committed:
+Spark's start is most of the cost of a small ingest. What an ingest needs from Spark is an order of steps, a checkpoint and
+processes. If the files are on this host, no function of the user is called and nothing is watched, this module provides these.
+The planner, the stage, the sink and the order of their calls are the same as in a query of Spark. The entries of the checkpoint
+have Spark's form, too, so each of the two can continue from what the other has committed:
 
     offsets/n      put, durable: from now on batch n is this plan
     begin          the sink: head of the ledger, owner, epoch
@@ -11,18 +11,21 @@ either goes on from what the other has committed:
     commit         the record of the ledger: the batch counts, and what it finished becomes visible
     commits/n      put: the batch is done
 
-What a driver leaves that dies between two steps is what Spark's would have left, and either repeats the batch in flight.
+A driver that dies between two steps leaves the same state as Spark's driver would, and either of them repeats the batch in
+flight.
 
 Failure: *two drivers of one checkpoint.*
-  1. Two ingests start at the same time, each plans batch 0.
-  2. The one writes its plan and commits, then the other: two plans, one number.
-  Rule: the entry of a batch is put where none is, so one of them has it. The other is `Fenced`, and has written nothing.
+  1. Two ingests start at the same time, and each plans batch 0.
+  2. One writes its plan and commits, then the other: two plans with one number.
+  Rule: the entry of a batch is put only if there is none, so one driver has it. The other is `Fenced`, and has written nothing.
 
-Failure: *a plan that was made anew by another driver.*
-  1. A plans a batch, and stands still before it begins it in the sink, whose ledger so names no driver that lives.
-  2. A file of the plan changes. B has the batch planned anew, as after a crash.
-  3. A goes on, takes the entry that it finds for its own, and commits the rows of its plan as those of B's. What that has more is lost.
-  Rule: the entry is compared with the plan, behind its fingerprint being taken. From then on the sink refuses another one's.
+Failure: *a plan that another driver has replaced.*
+  1. A plans a batch, and stalls before it begins the batch in the sink. So the ledger names no living driver.
+  2. A file of the plan changes. B plans the batch again, as after a crash.
+  3. A continues, takes the entry that it finds for its own, and commits the rows of its plan as those of B's plan. Additional
+     rows of B's plan are lost.
+  Rule: after the fingerprint of the entry is taken, the entry is compared with the plan. From then on the sink refuses any other
+  entry.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.ingestion.writing import open_ingest
 from penstock.query import driver as drivers
 from penstock.query.batch import Task
 from penstock.query.entries import Entries
@@ -59,7 +63,7 @@ if TYPE_CHECKING:
 class QueryHere:
     """One run of a query over what is there now.
 
-    `sink_id` is what the user calls the sink, if he does.
+    `sink_id` is the user's name for the sink, if there is one.
     """
 
     checkpoint: Checkpoint
@@ -68,25 +72,25 @@ class QueryHere:
     sink_id: str | None
 
     def named(self) -> tuple[str, str]:
-        """Return the id of the query, which has one from now on, and what names it with this process, its driver."""
+        """Return the id of the query, made now if it had none, and the name of its driver, which is this process."""
         query = Entries(self.checkpoint).begin(str(UUID(unique.token())))
         return query, drivers.owner(query, None)
 
     def run(self, query: str, driver: str, ending: threading.Event) -> None:
-        """Take all that is there; end early, behind a batch or in it, when it is asked to.
+        """Ingest everything that is there; end early, after a batch or in one, when `ending` is set.
 
-        Raises what planning, reading, writing and committing raise; `Fenced` where another driver goes on from the same checkpoint.
+        Raises what planning, reading, writing and committing raise; `Fenced` if another driver uses the same checkpoint.
         """
         try:
-            with Workers(cores(), ending) as workers:
+            with Workers(cores(), ending, open_ingest.__module__) as workers:
                 self._take(workers, query, driver)
         except WorkersEnded as ended:
-            # Where it was asked to end, a batch in flight stays planned, and the next run repeats it.
+            # If the run was asked to end, a batch in flight stays planned, and the next run repeats it.
             if ended.killed:
                 raise _killed() from None
 
     def _take(self, workers: Workers, query: str, driver: str) -> None:
-        """Take all that is there. Raises `WorkersEnded`, as well as what `run` does."""
+        """Ingest everything that is there. Raises `WorkersEnded`, and what `run` raises."""
         workers.here(self.planner.prepare_available_now)
         number, again = max(self.checkpoint.numbers("offsets"), default=-1), in_flight(self.checkpoint)
         start = workers.here(self._offset, number)
@@ -103,12 +107,12 @@ class QueryHere:
             start = end
 
     def _next(self, workers: Workers, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset at the end of the next batch; processes that it needs begin while it is planned."""
+        """Return the offset at the end of the next batch; starts the processes that the batch needs while it is planned."""
         workers.expect(workers.here(self.planner.foreseen, start))
         return workers.here(self.planner.latest, start)
 
     def _offset(self, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch; in front of the first one, like Spark, what its planner begins with now."""
+        """Return the offset at the end of a batch; for -1, as in Spark, the offset with which the planner begins now."""
         return self.planner.initial() if number < 0 else self.planner.offset(self.checkpoint, number)
 
     def _plan(self, number: int, end: dict[str, Any]) -> None:
@@ -125,15 +129,18 @@ class QueryHere:
         return Fenced(msg)
 
     def _planned(self, query: str, number: int, end: dict[str, Any]) -> Batch:
-        """Return the batch as its entry has it. Raises `Fenced` where that is not the plan of this driver any more."""
+        """Return the batch from its entry. Raises `Fenced` if the entry is no longer the plan of this driver."""
         batch = self.checkpoint.batch(query, number)
-        with suppress(DamagedState):  # it is gone
+        with suppress(DamagedState):  # the entry is gone
             if self.planner.offset(self.checkpoint, number) == json.loads(json.dumps(end)):
                 return batch
         raise self._overtaken()
 
     def _batch(self, workers: Workers, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
-        """Write and commit one batch that is planned, for the first time or again. Raises `WorkersEnded`, as well as what it meets."""
+        """Write and commit one planned batch, for the first time or again.
+
+        Raises `WorkersEnded`, and the errors of the tasks and the commit.
+        """
         bound = Bound(self.sink_id or batch.query, driver, batch)
         started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end, batch)
         reports: list[TaskReport[Any]] = []
@@ -141,7 +148,7 @@ class QueryHere:
         try:
             reports = workers.each(_written, calls, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
-        except Exception:  # whatever a task or the commit has met, the sink cleans up and it is raised
+        except Exception:  # after any error of a task or the commit, the sink cleans up
             self.writing.abort(reports)
             raise
         failpoints.hit("ingest.here.committed")
@@ -149,7 +156,7 @@ class QueryHere:
 
 
 def _written(started: Started[Any, Any], task: Task, carried: Sequence[pa.RecordBatch]) -> TaskReport[Any]:
-    """Write the rows of one task; called in the process that is to do it."""
+    """Write the rows of one task; called in the process of the task."""
     return started.write(task, iter(carried))
 
 

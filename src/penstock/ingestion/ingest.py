@@ -1,8 +1,8 @@
-"""`penstock.ingest` and what asks without Spark: whether it could start, whether it has something to do, what it would read.
+"""`penstock.ingest`, and its checks without Spark: whether an ingest could start, whether it has work, what it would read.
 
-An ingest is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What it adds is
-what a user would have to think of: where the checkpoint is, how many tasks, that the output does not lie in the input, that
-the last parts are published, and a report of how far it is.
+An ingest is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. It also does what a
+user would have to think of: it chooses the checkpoint's place and the number of tasks, checks that the output is not in the
+input, publishes the last parts, and reports progress.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from penstock.ingestion.call import IngestCall
     from penstock.ingestion.dry import DryRun
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.run import IngestRun
@@ -55,25 +56,26 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     watch: bool | str = False,
     progress: Callable[[Ingested], None] | None = None,
 ) -> Ingested:
-    """Take every record below `src` into finished files below `dst`, exactly once, and return what was done.
+    """Write every record below `src` into finished files below `dst`, exactly once, and return what was done.
 
     The same call again takes only what is new.
 
-    - `src`: a path, a glob, or a list of these; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's columns,
-      or the columns of their values by the source's `format`.
-    - `source`, `sink`: options of the two tables. Here `schema` (DDL or StructType) is an option of the source. With the option `files`,
-      rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path of lists.
+    - `src`: a path, a glob, or a list of these; or topics, "kafka://broker:9092/orders,payments", whose records have Kafka's
+      columns, or, with the source's `format`, the columns of their values.
+    - `source`, `sink`: options of source and sink. Here `schema` (DDL or StructType) is an option of the source. With the option
+      `files`, rows name the files below `src` that are read: a streaming DataFrame with a column `path`, "published", or the path
+      of lists.
     - `transform`: a function that takes and returns a `pyarrow.RecordBatch`, or a polars DataFrame if it is annotated so; or
       "module:function"; or an `AsyncMap`.
     - `sql`: instead of a transform, a select over the table `input`, answered row by row as Spark would:
       "select id, upper(name) as name from input where id > 0".
     - `checkpoint`: by default `DST/_penstock/checkpoint`.
-    - `watch`: go on until interrupted, and look for new files every second, or as often as it says ("10s").
-    - `progress`: called a few times a second, and a last time when all is done.
+    - `watch`: run until interrupted, and look for new files every second, or at the given interval ("10s").
+    - `progress`: called a few times a second, and a last time at the end.
 
-    Raises what went wrong as a `PenstockError`. Then nothing of the batch in flight is visible, and the same call goes on
-    from there. What interrupts the call, or what `progress` raises, is raised as it is. However the call ends, by then its query
-    has stopped and what was committed is published; `progress` is told of that even after a `KeyboardInterrupt`.
+    Raises any failure as a `PenstockError`. Then nothing of the batch in flight is visible, and the same call continues from
+    there. An interrupt, and an error of `progress`, are raised unchanged. However the call ends, its query has stopped by then,
+    and what was committed is published; `progress` is called with that state even after a `KeyboardInterrupt`.
     """
     require_pyspark()
     require_session(spark, "ingest")
@@ -97,12 +99,12 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
 
 
 def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> Ingested:
-    """Run it and return what was done, as `ingest` promises it."""
+    """Run an ingest and return what was done, with the promises of `ingest`."""
     try:
         run.follow(progress)
-    except BaseException as error:  # whatever leaves this scope, nothing of it is left behind
+    except BaseException as error:  # however this scope is left, no query stays running
         run.end()
-        with suppress(errors.PenstockError):  # what is raised says more
+        with suppress(errors.PenstockError):  # the error that is raised says more
             run.publish()
             if progress is not None and isinstance(error, KeyboardInterrupt):
                 progress(run.state())
@@ -114,28 +116,20 @@ def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> 
     return done
 
 
-def here(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> IngestRun | None:
-    """Return a run of this ingest, which takes what is there and ends, without Spark; `None`: it needs Spark.
+def here(call: IngestCall) -> IngestRun | None:
+    """Return a run of this ingest without Spark, which reads what is there and ends; `None` if the ingest needs Spark.
 
-    Raises what is wrong with the call, as `ingest` would.
+    Raises errors in the call, as `ingest` would.
     """
-    if not is_known(source.get("schema")):
+    if not is_known(call.source.get("schema")):
         return None
-    job = JobHere(src, dst, {"sessionTimeZone": ZONE} | dict(source), dict(sink), checkpoint)
-    job.describe(transform, tasks=cores())
+    job = JobHere(call.src, call.dst, {"sessionTimeZone": ZONE} | dict(call.source), dict(call.sink), call.checkpoint)
+    job.describe(call.transform, tasks=cores())
     return RunHere(job) if job.may_run() else None
 
 
 def one_transform(transform: Transform | str | None, sql: str | None) -> Transform | str | None:
-    """Return what happens to rows, which is said in one of two ways; `OptionError` for both."""
+    """Return the transform, which is given either as such or as SQL; `OptionError` if both are given."""
     if sql is None:
         return transform
     if transform is not None:
@@ -145,7 +139,7 @@ def one_transform(transform: Transform | str | None, sql: str | None) -> Transfo
 
 
 def _sources(src: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, dict[str, str]]:
-    """Return the first path, and the option that has the others. Raises `OptionError` for none."""
+    """Return the first path, and the option with the other paths. Raises `OptionError` if there is no path."""
     if isinstance(src, (str, os.PathLike)):
         return os.fspath(src), {}
     _check_list(src)
@@ -167,7 +161,7 @@ def _check_list(src: object) -> None:
 
 
 def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the user gave
-    """Return after how many seconds to look for new files again; None: what is there is taken, and no more."""
+    """Return the interval in seconds between two looks for new files; None: read what is there, and end."""
     given: object = watch
     if not isinstance(given, (bool, str)):
         msg = f"watch={watch!r}; expected True or False, or how often to look for new files, such as watch='10s'"
@@ -175,49 +169,36 @@ def _interval(watch: bool | str) -> float | None:  # noqa: FBT001 - what the use
     return parse_duration(_WATCHING if watch is True else watch, name="watch") if watch else None
 
 
-def check(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-    make: bool = True,
-) -> None:
-    """Raise what `ingest` would, as far as that can be known without Spark; `make` the directories of output and checkpoint."""
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
-    if is_known(source.get("schema")):
-        job.describe(transform, tasks=1)
+def check(call: IngestCall, *, make: bool = True) -> None:
+    """Raise what `ingest` would raise, as far as it is known without Spark; `make`: make the directories of output and checkpoint."""
+    job = _job(call)
+    if is_known(call.source.get("schema")):
+        job.describe(call.transform, tasks=1)
     job.prepare(make=make)
 
 
-def idle(
-    src: str,
-    dst: str,
-    *,
-    source: Mapping[str, Any],
-    sink: Mapping[str, Any],
-    transform: Transform | str | None = None,
-    checkpoint: str | None = None,
-) -> Ingested | None:
-    """Return how far an ingest is that has nothing to do, without Spark; `None`: it has, or only Spark can tell.
+def idle(call: IngestCall) -> Ingested | None:
+    """Return the state of an ingest that has nothing to do, without Spark; `None` if it has work, or if only Spark can tell.
 
-    Most of the runs of a schedule are of this kind, and the start of Spark is nearly all that they cost. For a first run
-    nothing is looked at: it has something to do. Raises `BrokerError`, for which a run would wait as long again.
+    Most runs of a schedule have nothing to do, and the start of Spark is nearly all of their cost. A first run always has work,
+    so nothing is looked at. Raises `BrokerError`, because a run would wait for the brokers as long again.
     """
-    if not is_known(source.get("schema")) or any(name.lower() == "files" for name in source):
+    if not is_known(call.source.get("schema")) or any(name.lower() == "files" for name in call.source):
         return None
-    job = Job(src, dst, dict(source), dict(sink), checkpoint)
+    job = _job(call)
     try:
         if job.state().batch < 0:
             return None
-        job.describe(transform, tasks=1)
+        job.describe(call.transform, tasks=1)
         return job.state() if job.preview().is_idle() else None
-    except errors.BrokerError:  # the run would wait for the brokers again, behind the start of Spark
+    except errors.BrokerError:  # the run would wait for the brokers again, after the start of Spark
         raise
-    except errors.PenstockError:  # the run itself says so, in its own words
+    except errors.PenstockError:  # the run itself reports the error
         return None
+
+
+def _job(call: IngestCall) -> Job:
+    return Job(call.src, call.dst, dict(call.source), dict(call.sink), call.checkpoint)
 
 
 @named
@@ -233,8 +214,8 @@ def dry_run(
 ) -> DryRun:
     """Return what `ingest` with the same parameters would read, and what would come out of a sample of it; write nothing.
 
-    It needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample.
-    Raises what is wrong with the call, as `ingest` would.
+    Needs neither Spark nor Java, unless the schema is DDL that only Spark can read. A transform is called with the sample. Raises
+    errors in the call, as `ingest` would.
     """
     where = None if checkpoint is None else arguments.path(checkpoint, name="checkpoint")
     places = arguments.path(src, name="src"), arguments.path(dst, name="dst")

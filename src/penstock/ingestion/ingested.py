@@ -1,4 +1,4 @@
-"""What an ingest has done, as its caller, the pages and the metrics are told."""
+"""The report of what an ingest has done, for its caller, the pages and the metrics."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ class Ingested:
     """What an ingest has done: input since the checkpoint began, output since the sink began.
 
     - `batch`: the last batch. `query`: the id by which Spark knows the query, once it has one.
-    - `input_*`: what was planned. `left_*`: what is there and was not planned yet; `oldest_left_ns` is the modification time of the
-      oldest such file, 0 if there is none.
-    - `rows`, `output_*`: what was written. `open_parts` are not finished yet; `open_since_ns` is when the oldest of them was opened, 0 if
-      there is none.
-    - `waiting`: a watching ingest has taken all that is there, and waits for more.
-    - Files that were not read (see `penstock.late`): `late_files` came too late; `accepted_files` did, too, and wait for the next batch;
-      `held_files` changed too recently; `future_files` have a time that has not come.
-    - `lost_files`: followed files that went, or were cut, before they were read to their end, with at least `lost_bytes`.
+    - `input_*`: what was planned. `left_*`: input that is there and was not planned yet; `oldest_left_ns` is the modification
+      time of the oldest such file, 0 if there is none.
+    - `rows`, `output_*`: what was written. `open_parts` are not finished yet; `open_since_ns` is when the oldest of them was
+      opened, 0 if there is none.
+    - `waiting`: a watching ingest has read everything that is there, and waits for more.
+    - Files that were not read (see `penstock.late`): `late_files` came too late; `accepted_files` came too late, were accepted,
+      and wait for the next batch; `held_files` changed too recently; `future_files` have a time in the future.
+    - `lost_files`: followed files that were removed or cut before they were read to their end; at least `lost_bytes` are lost.
     - `aside_*`: what was set aside since the sink began: bad records, bad files, and files that changed before they were read.
-    - Topics: `input_offsets` were planned and `left_offsets` were not; `left_by_partition` has at most a hundred partitions ("orders-0"),
-      those with most of them.
+    - Topics: `input_offsets` were planned, `left_offsets` were not; `left_by_partition` has at most a hundred partitions
+      ("orders-0"), those with the most offsets left.
 
-    Of what this call has read: `null_columns` were null in every row; `unknown_fields` counts names of the data that no column has, at
-    most a hundred names; `rescued` counts the records of which something was rescued; `notes` say all this to people.
+    About the rows that this call has read: `null_columns` were null in every row; `unknown_fields` counts names in the data that
+    no column has, at most a hundred names; `rescued` counts the records from which something was rescued; `notes` say all this in
+    words.
     """
 
     batch: int
@@ -69,7 +70,7 @@ class Ingested:
 
 
 def standing(sink: Sink, head: State, *, query: str, batch: int, offset: Mapping[str, Any]) -> Ingested:
-    """Return how far a query is, by its offset of `batch` and the last record of its sink; without what one call has met."""
+    """Return the report of a query, from its offset of `batch` and the last record of its sink; without what only one call knows."""
     files, size = offset.get("read", (0, 0))
     left_files, left_size = offset.get("left", (0, 0))
     grown = sink.lengths.known(head)

@@ -1,7 +1,7 @@
-"""What an ingest reads: files below a directory, files that rows name, or topics of Kafka.
+"""The kinds of input of an ingest: files below a directory, files that rows name, and topics of Kafka.
 
-The job, the sink and the ledger are those of every ingest. What they ask of an input is `Input`, and each kind is a class here; another
-kind is a class more, and a line in `input_of`.
+The job, the sink and the ledger are the same for every ingest. `Input` is what they need from an input, and each kind is a class
+here; a new kind needs another class, and a line in `input_of`.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from penstock.source.where import Where
     from penstock.storage import Storage
 
-# Plans of an ingest have a place beside the offset, so batches need not be small.
+# Long plans of an ingest lie beside the offset, so batches need not be small.
 _FILES_A_BATCH = "100000"
 
 
 class Input(Protocol):
-    """What an ingest asks of its input. `options` are the user's, by the names of the tables, checked."""
+    """What an ingest needs from its input. `options` are the user's checked options, by the names of the tables."""
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What the stage on the executors is told of the input."""
+        """The options of the input for the stage on the executors."""
 
     @property
     def place(self) -> Where | None:
-        """Where it is in a storage; `None`: in no storage."""
+        """The place of the input in a storage; `None` if it is in none."""
 
     @property
     def storage(self) -> Storage | None:
@@ -64,34 +64,34 @@ class Input(Protocol):
 
     @property
     def columns(self) -> NameColumns | None:
-        """The columns of the rows that name what is read; `None`: the plan names it."""
+        """The columns of the rows that name what is read; `None` if the plan names it."""
 
     def read_schema(self, schema: Any, notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, or a StructType
-        """Return what is read, by the user's word, by what is noted, or by a look. Raises `OptionError` and `SchemaChanged`."""
+        """Return the schema as the user gave it, as it was noted, or as it is inferred. Raises `OptionError` and `SchemaChanged`."""
 
     def preview(self, stage: Stage, sink: Sink, checkpoint: Checkpoint, notes: list[str]) -> Preview:
-        """Return what looks at what would be read, without Spark. `OptionError` where that cannot be known."""
+        """Return a preview of what would be read, without Spark. `OptionError` if that cannot be known."""
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
-        """Return what is carried to `tasks` tasks, a row a part of the input; `location` is the checkpoint's."""
+        """Return what is carried to `tasks` tasks, one row for each part of the input; `location` is the checkpoint's."""
 
     def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
-        """Return what plans `tasks` tasks a batch in this process; `None` where that is for a process of Spark's.
+        """Return the planner of `tasks` tasks for each batch in this process; `None` if a process of Spark must plan.
 
         Raises `OptionError` and `DependencyError`.
         """
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch, which counts what was read; empty where it counts nothing. Raises `DamagedState`."""
+        """Return the offset at the end of a batch, which counts what was read; empty if it counts nothing. Raises `DamagedState`."""
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:
-        """Return how many parts of a batch that was planned are no longer what was planned."""
+        """Return how many parts of a planned batch have changed since."""
 
 
 def input_of(src: str, source: dict[str, Any], dst: str, checkpoint: str | None) -> Input:
-    """Return the input that SRC and the options of `source` say; output and checkpoint may not lie in it.
+    """Return the input for SRC and the options of `source`; output and checkpoint must not lie in it.
 
-    `source` has no schema any more, and is taken apart. Raises `OptionError`; asks no broker and reads no file.
+    `source` no longer has a schema, and is changed here. Raises `OptionError`; calls no broker and reads no file.
     """
     names = names_taken(source)
     if is_topics(src):
@@ -109,7 +109,7 @@ def input_of(src: str, source: dict[str, Any], dst: str, checkpoint: str | None)
 
 
 def place_of(src: str, source: Mapping[str, Any]) -> Where | None:
-    """Return where an ingest with these options lists files; `None` where it lists none: topics, and files that rows name."""
+    """Return where an ingest with these options lists files; `None` if it lists none, for topics and for files that rows name."""
     given = dict(source)
     names = names_taken(given)
     if is_topics(src) or not (names is None or names.is_published):
@@ -119,14 +119,14 @@ def place_of(src: str, source: Mapping[str, Any]) -> Where | None:
 
 @dataclass(frozen=True)
 class FileInput:
-    """Files below a directory, or below several: planned by Spark's driver, and carried as splits."""
+    """Files below one or several directories: Spark's driver plans them, and they are carried as splits."""
 
     place: Where
     options: Mapping[str, str]
 
     @property
     def storage(self) -> Storage:
-        """The storage that has them."""
+        """The storage of the files."""
         return self.place.storage
 
     @property
@@ -139,7 +139,7 @@ class FileInput:
         return ReadSchema.of(schema, self.options, notes, committed)
 
     def preview(self, stage: Stage, sink: Sink, checkpoint: Checkpoint, notes: list[str]) -> Preview:
-        """Return what lists the input and plans as Spark's driver would."""
+        """Return a preview that lists the input and plans as Spark's driver would."""
         return Preview(self.storage, self.options, stage, sink, checkpoint, _carried(checkpoint.location), notes=notes)
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:  # noqa: ARG002 - one of `Input`
@@ -148,7 +148,7 @@ class FileInput:
         return spark.readStream.format("penstock").options(**carried).load()
 
     def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
-        """Return the planner of files that do not grow and stay where they are, on this host."""
+        """Return the planner, if the files are on this host, do not grow, and are not cleaned."""
         options = parse(LIVE_SOURCE, dict(self.options) | _carried(location) | {"tasks": str(tasks)}, what="source")
         if not self.storage.of_this_host or options["follow"] or options["cleanSource"] != "off":
             return None
@@ -157,11 +157,11 @@ class FileInput:
         return FilePlanning(planner, packed=isinstance(stage.reading.form, TableFormat))
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return the cursor behind the last file."""
+        """Return the offset with the cursor after the last file."""
         return checkpoint.only_offset(number)
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:
-        """Return how many splits of a plan are of files that are not as they were."""
+        """Return how many splits of a plan belong to files that have changed."""
         options = parse(LIVE_SOURCE, dict(self.options) | _carried(checkpoint.location), what="source")
         reading = stage.reading
         splits = configured.planner(options, reading).splits(self.offset(checkpoint, number))
@@ -170,13 +170,13 @@ class FileInput:
 
 @dataclass(frozen=True)
 class NamedInput(FileInput):
-    """Files that rows name: what was read is known to the rows' own stream, so an offset counts no file."""
+    """Files that rows name. Only the stream of these rows knows what was read, so an offset counts no file."""
 
     names: Names
 
     @property
     def columns(self) -> NameColumns | None:
-        """The columns that have names, sizes and ranges."""
+        """The columns with names, sizes and ranges."""
         return self.names.columns
 
     def preview(self, stage: Stage, sink: Sink, checkpoint: Checkpoint, notes: list[str]) -> Preview:
@@ -186,22 +186,22 @@ class NamedInput(FileInput):
         raise OptionError(msg)
 
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:
-        """Return the splits of what is named."""
+        """Return the splits of the named files."""
         return self.names.splits(spark, self.options, stage, _notes_of_names(location), tasks)
 
     def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
-        """Return the planner of lists and of what an output publishes, which names files on this host; rows of a DataFrame are Spark's."""
+        """Return the planner of lists, or of an output's events, that name files on this host; `None` for rows of a DataFrame."""
         if not self.storage.of_this_host:
             return None
         packed = isinstance(stage.reading.form, TableFormat)
         return self.names.planner_here(self.options, stage, _notes_of_names(location), tasks, packed=packed)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:  # noqa: ARG002 - one of `Input`
-        """Return nothing: it is that of the rows."""
+        """Return nothing: the offset belongs to the stream of rows."""
         return {}
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:  # noqa: ARG002 - one of `Input`
-        """Return how many splits of lists are not as they were; a file that is named and changed is found by the task that reads it."""
+        """Return how many splits of lists have changed; a changed file that a list names is found by the task that reads it."""
         return self.names.changed(self.options, checkpoint, number)
 
 
@@ -216,15 +216,15 @@ class TopicInput:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What was given, the address as `path`."""
+        """The options that were given, with the address as `path`."""
         return self.topics.given
 
     def read_schema(self, schema: Any, notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, or a StructType
-        """Return the schema of values, or of Kafka's own rows."""
+        """Return the schema of the values, or of Kafka's own rows."""
         return self.topics.read_schema(schema, notes, committed)
 
     def preview(self, stage: Stage, sink: Sink, checkpoint: Checkpoint, notes: list[str]) -> Preview:
-        """Return what asks the brokers how far the topics are."""
+        """Return a preview that asks the brokers for the ends of the topics."""
         carried = _carried(checkpoint.location)
         return TopicPreview(None, self.options, stage, sink, checkpoint, carried, notes=notes, topics=self.topics)
 
@@ -233,7 +233,7 @@ class TopicInput:
         return self.topics.frame(spark, tasks)
 
     def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning:  # noqa: ARG002 - one of `Input`
-        """Return the planner of topics: what a broker that goes for a while needs is the client's patience, not Spark's."""
+        """Return the planner of topics. If a broker is away for a while, the client waits for it, so Spark is not needed."""
         return TopicPlanning(self.topics.planner(tasks), self.topics.options["minPartitions"] or tasks)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class TopicInput:
         return topic_offset(checkpoint, number)
 
     def changed(self, stage: Stage, checkpoint: Checkpoint, number: int) -> int:  # noqa: ARG002 - one of `Input`
-        """Return 0: records of a topic do not change, and what retention has taken is found by the task that reads it."""
+        """Return 0: records of a topic do not change, and the task that reads them finds out what retention has removed."""
         return 0
 
 
@@ -250,18 +250,18 @@ def _notes_of_names(location: str) -> str:
 
 
 def _carried(location: str) -> dict[str, str]:
-    """Return the source options that make splits of the plan."""
+    """Return the source options that make it emit splits."""
     return {"emit": SPLITS, "stateLocation": f"{location}/penstock"}
 
 
 def _is_strict(source: Mapping[str, Any]) -> bool:
-    """Tell whether SRC has to be there; what the option may be is checked with all others."""
+    """Tell whether SRC has to exist; the value of the option is checked later, with all others."""
     given = next((value for name, value in source.items() if name.lower() == "strictmode"), True)
     return text("strictMode", given).lower() != "false"
 
 
 def _absolute(source: dict[str, Any]) -> tuple[str, ...]:
-    """Return the further paths of a source; from now on they, and what they lie in, are absolute: other processes read them."""
+    """Return the further paths of a source. Makes them, and `basePath`, absolute in `source`, because other processes read them."""
     by_name = {name.lower(): name for name in source}
     if (name := by_name.get("basepath")) is not None:
         source["basePath"] = locate(source.pop(name), name="basePath")[1]

@@ -1,4 +1,4 @@
-"""One call of an ingest: its options, checked together, and the query that they start."""
+"""One call of an ingest: checks its options together, and starts its query."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from penstock.ingestion.stage import Transform
 
 _log = logging.getLogger("penstock.ingest")
-# Tasks are as many as cores: their parts are well sized unless the input is small.
+# There are as many tasks as cores, so parts have a proper size unless the input is small.
 _MERGE_BELOW = "4m"
 
 
 class Job:
-    """One call of `ingest`: its options, checked, and what they start. Needs Spark only from `start` on."""
+    """One call of `ingest`: its checked options, and the query that it starts. Needs Spark only from `start` on."""
 
     _spark: SparkSession
     _waiting = False
-    _accounted = Account()  # before this call
+    _accounted = Account()  # the account before this call
     _schema = ReadSchema("")
 
     def __init__(
@@ -85,7 +85,7 @@ class Job:
         self.sink("check")
 
     def describe(self, transform: Transform | str | None, tasks: int) -> None:
-        """Say what happens between source and sink, in `tasks` tasks; `OptionError` if that cannot be written."""
+        """Set what happens between source and sink, in `tasks` tasks; `OptionError` if the result cannot be written."""
         self._schema = self._input.read_schema(self._given_schema, self._notes(), self._committed())
         self._described = transform, tasks
         self._stage = Stage.describe(self._input.options, self._schema.json, transform, tasks, self._input.columns)
@@ -97,18 +97,18 @@ class Job:
             self._accounted = self.sink(name).ledger.head().account
 
     def _notes(self) -> SchemaNotes:
-        """Return where the schema is noted."""
+        """Return the notes of the schema."""
         storage, path = locate(self._checkpoint.location)
         return SchemaNotes(storage, f"{path}/penstock")
 
     def _committed(self) -> int:
-        """Return the last batch that was committed, -1 for none."""
+        """Return the last committed batch, -1 if there is none."""
         query = self._checkpoint.query_id()
         decided = -1 if query is None else self.sink(query).ledger.head().last_batch(query)
         return max([decided, *self._checkpoint.numbers("commits")])
 
     def _note_schema(self) -> None:
-        """Note what is read, before anything is; where another driver has noted what it has inferred, that counts."""
+        """Note the schema before anything is read. If another driver has noted the schema that it inferred, that one is used."""
         schema = self._schema.noted(self._notes(), self._committed())
         if schema.json != self._schema.json:
             self.describe(*self._described)
@@ -116,7 +116,7 @@ class Job:
             self._schema = schema
 
     def prepare(self, *, make: bool = True) -> None:
-        """Look at what is there, and `make` what is not; a file that cannot be written is told now, not by a task or in Java."""
+        """Check what is there, and with `make` make missing directories. An error in writing shows here, not in a task or in Java."""
         Earlier(self._input.storage, self._input.options, self._output, self._dst, self._checkpoint).check()
         check_follows(self._checkpoint, self.sink)
         if not make:
@@ -133,15 +133,15 @@ class Job:
             quarantine.claim(self._output, aside, self._dst)
 
     def preview(self) -> Preview:
-        """Return what looks at what this would do."""
+        """Return the preview of this job."""
         return self._input.preview(
             Stage.of(self._stage), self.sink("preview"), self._checkpoint, list(self._schema.told)
         )
 
     def start(self, spark: SparkSession, *, every: float | None) -> StreamingQuery:
-        """Start the query: one that looks for new files so many seconds after it last has, or takes what is there.
+        """Start the query: with `every`, one that looks for new files at this interval in seconds; else one that reads what is there.
 
-        Whatever the thread, its session is the job's: Spark finds formats by the active one.
+        Makes the job's session the active one of this thread, because Spark finds formats by the active session.
         """
         self._spark = spark
         if not is_remote(spark) and (jvm := spark.sparkContext._jvm) is not None:  # noqa: SLF001 - the only way to make it the active one
@@ -160,11 +160,11 @@ class Job:
         return writer.start()
 
     def _abandon_changed_plan(self) -> None:
-        """Have a batch planned anew that was planned but never decided, if files of its plan have changed since.
+        """Have a batch planned again that was planned but never decided, if files of its plan have changed.
 
-        That is what happens when a bad file is mended: the plan names the version before. Nothing of such a batch is
-        visible, so taking its entry out of Spark's offset log loses nothing. A batch that the ledger has is left alone,
-        and so is one whose driver still lives.
+        That happens when a bad file is mended: the plan names the earlier version. Nothing of such a batch is visible, so
+        removing its entry from Spark's offset log loses nothing. A batch that the ledger has stays as it is, and so does a batch
+        whose driver still lives.
         """
         number, query = in_flight(self._checkpoint), self._checkpoint.query_id()
         if number is None or query is None:
@@ -180,14 +180,14 @@ class Job:
             self._checkpoint.abandon(number)
 
     def _runs(self, query: str, driver: str) -> bool:
-        """Tell whether the query runs, in this application or in another one on this host."""
+        """Tell whether the query runs in this application or in another one on this host."""
         if driver == self._owner(query) and any(str(active.id) == query for active in self._spark.streams.active):
             return True
-        # A server of Connect may run it for another session, of which this one hears nothing.
+        # A Connect server may run the query for another session, which this session does not see.
         return (is_remote(self._spark) or driver != self._owner(query)) and drivers.lives(driver)
 
     def _owner(self, query: str) -> str:
-        if is_remote(self._spark):  # whose driver is not here, and has noted itself
+        if is_remote(self._spark):  # the driver is not in this process, but the ledger names it
             owner = self.sink(query).ledger.head().owner
             return owner if owner and drivers.query_of(owner) == query else ""
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001 - the only way to its process id
@@ -196,11 +196,11 @@ class Job:
 
     @property
     def checkpoint(self) -> str:
-        """Return where the checkpoint is."""
+        """Return the location of the checkpoint."""
         return self._checkpoint.location
 
     def named(self, query: StreamingQuery) -> tuple[str, str]:
-        """Return the id of the query, and what names it with its driver in the ledger."""
+        """Return the id of the query, and the name of its driver in the ledger."""
         number = str(query.id)
         if is_remote(self._spark):
             _check_seen_alike(self._checkpoint, number)
@@ -208,7 +208,7 @@ class Job:
         return number, self._owner(number)
 
     def finish(self, query: str, driver: str) -> None:
-        """Publish what the query left open, as the driver it was, and end its keeper."""
+        """Publish what the query left open, in the name of its driver, and end its keeper."""
         if owner := driver or self._owner(query):
             keeper.finish(self.sink(query), owner)
 
@@ -218,9 +218,9 @@ class Job:
         return Sink(self._output, self._dst, options, options["sinkId"] or query)
 
     def state(self, *, waiting: bool = False) -> Ingested:
-        """Return how far it is, from the checkpoint and the ledger.
+        """Return the report of the ingest, from the checkpoint and the ledger.
 
-        `waiting` says that it was, up to a second ago: a batch that Spark has planned since is seen here.
+        `waiting` says that it was waiting up to a second ago; a batch that Spark has planned since then is seen here.
         """
         batch = max(self._checkpoint.numbers("commits"), default=-1)
         offset = self._input.offset(self._checkpoint, batch) if batch >= 0 else {}
@@ -238,7 +238,7 @@ class Job:
         )
 
     def waits(self, query: StreamingQuery) -> bool:
-        """Tell whether the query has found nothing to do: not while it looks for the first time, and on while it looks again."""
+        """Tell whether the query has found nothing to do: False during its first look, and unchanged while it looks again."""
         status = query.status
         if status["isDataAvailable"]:
             self._waiting = False
@@ -248,7 +248,7 @@ class Job:
 
 
 def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
-    """Raise `OptionError` unless the checkpoint of a query that a server elsewhere runs is the one that is seen here."""
+    """Raise `OptionError` unless the checkpoint that a remote server writes is the one that this process sees."""
     if checkpoint.query_id() != query:
         msg = (
             f"the Spark Connect server does not write the checkpoint {checkpoint.location!r} that this process sees: SRC, DST and "
@@ -258,7 +258,7 @@ def _check_seen_alike(checkpoint: Checkpoint, query: str) -> None:
 
 
 def _aside_of(source: Mapping[str, str], sink: Mapping[str, str], located: Callable[[str], str]) -> dict[str, str]:
-    """Return what the sink is told of where to set aside: the option is one of the source, and it is the sink that writes."""
+    """Return the sink's option for the place of what is set aside: users give it to the source, but the sink writes there."""
     if "quarantineLocation" in sink:
         msg = "quarantineLocation is an option of the source, as badRecords is: give it there"
         raise OptionError(msg)

@@ -1,4 +1,4 @@
-"""An ingest that runs in this process, where it needs nothing of Spark's; its query is `here.QueryHere`."""
+"""An ingest that runs in this process, if it does not need Spark; its query is `here.QueryHere`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class JobHere(Job):
-    """A job that can be done without Spark, if it `may_run` so."""
+    """A job that can be done without Spark if `may_run` says so."""
 
     def may_run(self) -> bool:
-        """Tell whether this ingest needs nothing of Spark's, as it stands: see `here`. Described before; looks, and changes nothing."""
+        """Tell whether this ingest can do without Spark now (see `here`). Called after `describe`; changes nothing."""
         places = self._output, locate(self._checkpoint.location)[0]
         if not all(storage.of_this_host for storage in places) or self._sink_options()["onPublish"]:
             return False
@@ -38,7 +38,7 @@ class JobHere(Job):
         return not self._runs(query, self.sink(query).ledger.head().owner)
 
     def begin(self) -> QueryHere:
-        """Prepare all that `start` prepares, and return the query that runs in this process. After `may_run`."""
+        """Prepare everything that `start` prepares, and return the query that runs in this process. Called after `may_run`."""
         self.prepare()
         self._note_schema()
         self._abandon_changed_plan()
@@ -52,13 +52,13 @@ class JobHere(Job):
         return QueryHere(self._checkpoint, planner, writing, options["sinkId"])
 
     def _runs(self, query: str, driver: str) -> bool:
-        """Tell whether the driver of a batch in flight is another process of this host that lives."""
+        """Tell whether the driver of a batch in flight is another living process of this host."""
         return driver != drivers.owner(query, None) and drivers.lives(driver)
 
     def _planner(self) -> Planning | None:
         return self._input.planner_here(Stage.of(self._stage), self._checkpoint.location, self._tasks)
 
     def _sink_options(self) -> Options:
-        """Return the sink's options as Spark would hand them to its processes."""
+        """Return the sink's options as Spark would give them to its processes."""
         given = {**self._sink, STAGE: self._stage.text, "checkpointLocation": self._checkpoint.location}
         return parse(LIVE_SINK, given, what="sink")

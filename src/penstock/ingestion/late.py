@@ -1,18 +1,18 @@
-"""Files that a query has not read, and taking those in that came too late: `penstock late`.
+"""`penstock late`: lists the files that a query has not read, and accepts files that came too late.
 
-What is late is in the offset (`source.late`); what came since is found as the next start of the query would find it. A file is
-accepted by an entry in Spark's offset log: the next batch of the query, without rows, whose offset is the last one with
-the file among what waits. The failures, and the rules:
+Late files are in the offset (`source.late`); files that came since are found as the next start of the query would find them. A
+file is accepted by an entry in Spark's offset log: the next batch of the query, without rows, whose offset is the last offset
+with the file added to those that wait. The failures, and the rules:
 
-1. The command dies. Rule: the entry is one put under a number that is free: it is there, whole, or it is not. A list that
-   lies beside the offset is put before it, under a name that follows from its text; alone it means nothing.
-2. The query runs, and has an offset of its own for that batch in mind. One of both puts would fail: no row is lost or
-   doubled, but the query ends. Rule: refused by name while its driver lives, and where that cannot be told here.
-3. A batch is planned and not committed. Its offset cannot change any more, and the one behind it may not be there yet. Rule:
-   refused; the query is started first. If that batch is an acceptance, and of these very files, there is nothing left to do.
-4. A file changes between the listing and the plan. Rule: what is accepted is a version. Another one is a new file, which comes
-   late again or does not.
-5. The same files are accepted twice. Rule: in `source.late`, by the entries: it is one acceptance.
+1. The command dies. Rule: the entry is one put under a free number, so it is completely there or not at all. A list that lies
+   beside the offset is put before it, under a name that follows from its text; alone the list means nothing.
+2. The query runs, and is about to put its own offset for that batch. One of the two puts would fail: no row is lost or doubled,
+   but the query ends. Rule: the command is refused while the query's driver lives, or if that is unknown here.
+3. A batch is planned and not committed. Its offset can no longer change, and the next offset must not be there yet. Rule: the
+   command is refused; the query must be started first. If that batch accepts exactly these files, there is nothing left to do.
+4. A file changes between the listing and the plan. Rule: a version of a file is accepted. Another version is a new file, which is
+   late again or is not.
+5. The same files are accepted twice. Rule: the entries make it one acceptance (`source.late`).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 HELD = "held"  # changed more recently than `settle`
-FUTURE = "future"  # its time has not come
+FUTURE = "future"  # its modification time is in the future
 
 
 @dataclass(frozen=True)
 class NotRead:
-    """A file that a query has not read, and why: `late`, `unsure` (late, or read and away since), `accepted`, `held` or `future`.
+    """A file that a query has not read, and why: `late`, `unsure` (late, or read and then away), `accepted`, `held` or `future`.
 
-    `since_ns` is when it came, as far as that is known, otherwise when it was seen; for a file that is held or lies in the future, its
+    `since_ns` is when the file came if that is known, otherwise when it was first seen; for `held` and `future`, it is the
     modification time.
     """
 
@@ -71,7 +71,7 @@ class NotRead:
 
 @dataclass(frozen=True)
 class Late:
-    """What `late` found, and did: the files that are not read, and the paths that this call accepted or dismissed."""
+    """The result of `late`: the files that are not read, and the paths that this call has accepted or dismissed."""
 
     files: tuple[NotRead, ...]
     accepted: tuple[str, ...] = ()
@@ -92,13 +92,14 @@ def late(
 ) -> Late:
     """Return the files below `src` that the query which writes `dst` has not read: too late, held back, in the future.
 
-    `accept` has late files read by the next start of the query, each once: all of them (True), or those of paths or globs relative to
-    `src`. `dismiss` takes them off the list for good. Neither touches a file. `checkpoint` and `source` (options) are needed for a
-    query that was no ingest and keeps its checkpoint elsewhere, or has options that select files. `query_ended` is the user's
-    word that the query does not run, where only its session lives or nobody can tell here. Needs neither Spark nor Java.
+    `accept`: the next start of the query reads late files, each once: all of them (True), or those that match paths or globs
+    relative to `src`. `dismiss` takes them off the list for good. Neither touches a file. `checkpoint` and `source` (options) are
+    needed for a query that is not an ingest and has its checkpoint elsewhere, or that has options that select files. With
+    `query_ended` the user confirms that the query does not run, if only its session lives or nobody can tell here. Needs neither
+    Spark nor Java.
 
-    Raises `OptionError` if no query of `dst` has read `src`, or nothing late fits; `Locked` if it runs; `UsageError` while a
-    batch is planned and not committed.
+    Raises `OptionError` if no query of `dst` has read `src`, or no late file matches; `Locked` if the query runs; `UsageError`
+    while a batch is planned and not committed.
     """
     wanted, unwanted = _patterns(accept, "accept"), _patterns(dismiss, "dismiss")
     if wanted and unwanted:
@@ -111,9 +112,9 @@ def late(
 
 
 def told(sink: Sink, head: State) -> dict[str, int]:
-    """Return how many files the query of a sink has not read, by its last offset: late, accepted, held, future; none if that is unknown.
+    """Return how many files the query of a sink has not read, by its last offset: late, accepted, held, future; empty if unknown.
 
-    Never raises for a checkpoint that is not there, or not to be read.
+    Never raises for a checkpoint that is missing or cannot be read.
     """
     plan = last_plan(sink, head)
     return counts(plan.offset) if plan is not None else {}
@@ -121,7 +122,7 @@ def told(sink: Sink, head: State) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class LastPlan:
-    """What the query of a sink has planned last: the batch, and the offset that it has of our source."""
+    """The last plan of a sink's query: the batch, and its offset of our source."""
 
     checkpoint: Checkpoint
     query: str
@@ -130,22 +131,22 @@ class LastPlan:
 
     @property
     def amount(self) -> tuple[int, int | None]:
-        """Return how many splits the batch reads, and their bytes; `None` of a plan that lies beside its offset."""
+        """Return how many splits the batch reads, and their bytes, `None` if the plan lies beside its offset."""
         plan = self.offset.get("plan", [])
         if isinstance(plan, dict):
             return plan["splits"], None
         return len(plan), sum(end - start for _, start, end, *_ in plan)
 
     def late_files(self) -> list[LateFile]:
-        """Return the files that came too late, by the offset: some may be gone since. `DamagedState`, `StorageError`."""
+        """Return the files that came too late, by the offset; some may be gone by now. `DamagedState`, `StorageError`."""
         beside = SideRecords(locate(f"{self.checkpoint.location}/penstock", name="checkpoint"))
         return LateFiles.recalled(self.offset, beside.load).entries(lambda _: True)
 
 
 def last_plan(sink: Sink, head: State) -> LastPlan | None:
-    """Return what the query of a sink has planned last, `None` if that is not known here.
+    """Return the last plan of a sink's query, `None` if it is unknown here.
 
-    Never raises for a checkpoint that is not there, or not to be read.
+    Never raises for a checkpoint that is missing or cannot be read.
     """
     for place in _places(sink.root, sink):
         with suppress(DamagedState, StorageError):
@@ -159,7 +160,7 @@ def last_plan(sink: Sink, head: State) -> LastPlan | None:
 
 
 def counts(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return what an offset counts of files that are not read, or of followed ones not to the end that they once had."""
+    """Return an offset's counts of files that are not read, and of followed files that were lost before they were read to their end."""
     late_files, held = offset.get("late", {}), offset.get("held", [0, 0])
     return {
         "late_files": late_files.get("count", [0, 0])[0],
@@ -180,12 +181,12 @@ def _patterns(given: bool | str | Sequence[str], name: str) -> tuple[str, ...]: 
 
 
 def _places(root: str, sink: Sink) -> Iterable[str]:
-    """Return where the checkpoint of a sink's query may be: where it was, and where an ingest has it, if DST was moved."""
+    """Return where the checkpoint of a sink's query may be: its noted place, and the default place in DST, in case DST was moved."""
     return dict.fromkeys(filter(None, [sink.options["checkpointLocation"], f"{root}/{STATE_DIRECTORY}/checkpoint"]))
 
 
 def _last_offset(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
-    """Return the last batch that is planned, and the offset that it has of our source, if one source is ours."""
+    """Return the last planned batch, and its offset of our source, `None` unless exactly one source is ours."""
     numbers = checkpoint.numbers("offsets")
     if not numbers:
         return -1, None
@@ -195,7 +196,7 @@ def _last_offset(checkpoint: Checkpoint) -> tuple[int, dict[str, Any] | None]:
 
 @dataclass(frozen=True)
 class ReadingQuery:
-    """A query that has read a source, by its checkpoint; `sinks` are those of DST that it writes, with their heads."""
+    """A query that has read a source, found by its checkpoint; `sinks` are the sinks of DST that it writes, with their heads."""
 
     storage: Storage
     root: str
@@ -229,7 +230,7 @@ class ReadingQuery:
         raise OptionError(msg)
 
     def report(self, accepted: tuple[str, ...] = (), dismissed: tuple[str, ...] = ()) -> Late:
-        """Return what is not read by now."""
+        """Return the files that are not read now."""
         offset = self._offset()[1]
         standing = self._standing(offset)
         files = [NotRead(e.file.path, e.file.size, e.file.modified_ns, e.why, e.since_ns) for e in standing.late]
@@ -238,7 +239,7 @@ class ReadingQuery:
         return Late(tuple(files), accepted, dismissed, offset.get("late", {}).get("dropped", 0))
 
     def decided(self, patterns: tuple[str, ...], *, accepts: bool, query_ended: bool) -> Late:
-        """Have the late files of these paths or globs read by the next start, or taken off the list."""
+        """Accept the late files that match these paths or globs for the next start, or take them off the list."""
         self._check_ended(query_ended=query_ended)
         number, offset = self._offset()
         entries = self._standing(offset).late
@@ -254,15 +255,15 @@ class ReadingQuery:
         return self.report(*((paths, ()) if accepts else ((), paths)))
 
     def last_offset(self) -> dict[str, Any]:
-        """Return where the query is."""
+        """Return the last offset of the query."""
         return self._offset()[1]
 
     def standing(self) -> NotReadYet:
-        """Return what the query has not read by now, of a source that does not follow files."""
+        """Return what the query has not read now; only for a source that does not follow files."""
         return self._standing(self._offset()[1])
 
     def put_next(self, form: dict[str, Any], *, query_ended: bool) -> int:
-        """Put a batch without rows that ends at this offset, and return its number. Raises what `late` does."""
+        """Put a batch without rows that ends at this offset, and return its number. Raises what `late` raises."""
         self._check_ended(query_ended=query_ended)
         number, _ = self._offset()
         self._check_committed(number)
@@ -270,19 +271,19 @@ class ReadingQuery:
         return number + 1
 
     def _check_ended(self, *, query_ended: bool) -> None:
-        """Raise unless the query has ended, as far as that can be told here, or by the user's word."""
+        """Raise unless the query has ended, as far as it is known here, or as the user confirms."""
         if not query_ended:
             for sink, head in self.sinks:
                 check_ended(sink, head.owner, "--query-ended")
 
     def _put(self, number: int, offset: dict[str, Any], entries: LateFiles) -> None:
-        """Put the batch behind the last one: without rows, and with these entries."""
+        """Put the next batch, without rows and with these entries."""
         form = {name: value for name, value in offset.items() if name not in {"late", "last", "unkept", "sum"}}
         form |= entries.to_json(lambda _: True, 0, lambda items: self._side.store(items, LATE)) | {"plan": []}
         self._put_offset(number, form)
 
     def _put_offset(self, number: int, form: dict[str, Any]) -> None:
-        """Put the batch behind the last one, which ends there."""
+        """Put the next batch, which ends at this offset."""
         head, lines = self.checkpoint.entry(number)
         ours = iter(self.checkpoint.offsets(number))
         ends = [line if line == b"-" or next(ours) is None else _line(form) for line in lines]
@@ -322,7 +323,7 @@ class ReadingQuery:
 
 
 def _heads(output: Storage, out: str) -> list[tuple[Sink, State]]:
-    """Return the sinks of an output with the last record of each; `OptionError` where there is no output of Penstock's."""
+    """Return the sinks of an output with the last record of each; `UsageError` if it is not an output of Penstock."""
     try:
         sinks = [Sink.existing(output, out, name) for name in sink_ids(output, f"{out}/{STATE_DIRECTORY}")]
     except NotThere as error:
@@ -344,9 +345,9 @@ def _reading(
 
 
 def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
-    """Tell whether the last offset of a checkpoint is of this source; older ones do not say.
+    """Tell whether the last offset of a checkpoint belongs to this source; offsets of older versions do not say.
 
-    `DamagedState` where there is none of a source of files, and an ingest, which has no other, writes these sinks.
+    `DamagedState` if there is no offset of a source of files although an ingest, which has no other source, writes these sinks.
     """
     number, offset = _last_offset(checkpoint)
     if (
@@ -359,13 +360,13 @@ def _is_of(checkpoint: Checkpoint, options: Options, sinks: list[Sink]) -> bool:
 
 
 def _options(root: str, sinks: list[Sink], source: Mapping[str, Any] | None) -> Options:
-    """Return the options of the source: those that an ingest noted, under those that are given."""
+    """Return the options of the source: those that an ingest noted, overridden by those that are given."""
     noted = next((sink.note.stage.source for sink in sinks if sink.note.stage is not None), {})
     if "files" in noted:
         msg = f"rows name the files that are read below {root!r}: none of them is late or held back, and their stream is not set back here"
         raise OptionError(msg)
     given = {name: str(value) for name, value in (source or {}).items()}
-    # What was given is told by its name in any case; what was noted is one of the table's.
+    # Given names may be in any case; noted names are those of the table.
     fixed = {name.lower() for name in given} | {"path", "toolate", "schema"}
     options = {name: value for name, value in noted.items() if name.lower() not in fixed}
     return parse(SOURCE, {**options, **given, "path": root, "tooLate": "report"}, what="source")
@@ -380,7 +381,7 @@ def _fits(file: FileVersion, patterns: tuple[str, ...]) -> bool:
 
 
 def _check_fit(patterns: tuple[str, ...], entries: tuple[LateFile, ...], root: str) -> None:
-    """Raise `OptionError` for a path or glob that fits no late file; all of none is none."""
+    """Raise `OptionError` for a path or glob that matches no late file; `*` may match none."""
     for pattern in patterns:
         if pattern != "*" and not any(_fits(entry.file, (pattern,)) for entry in entries):
             names = ", ".join(repr(entry.file.path) for entry in entries[:3]) or "none"

@@ -1,8 +1,8 @@
-"""The look at what rows name (`source.looking`) as a task of Spark has it, with its notes.
+"""Looks up the files that rows name (`source.looking`) in a task of Spark, with notes of what was found.
 
-It is in one of two places. What the rows of somebody's DataFrame name is looked at by a map over these. Names that our own source reads,
-in lists or in the ledger of an output, are looked at where they are read: to hand them to a map, through the JVM and to a process more,
-took a third of the processor time of an ingest of 150 MB.
+The look is in one of two places. For the rows of a user's DataFrame it is a map over them. Names that our own source reads, from
+lists or from the ledger of an output, are looked up where they are read: passing them to a map, through the JVM and to another
+process, took a third of the processor time of an ingest of 150 MB.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from penstock.query.batch import Task
     from penstock.source.named import NamedFiles
 
-_NAMES = 10_000  # that are looked at together, as many as Spark would hand to a map
+_NAMES = 10_000  # names that are looked up together, as many as Spark would pass to a map
 
 
 @dataclass(frozen=True)
 class NameLook:
-    """A look at what rows name. Picklable, travels to tasks.
+    """Looks up the files that rows name. Picklable, travels to tasks.
 
-    `place` is the directory for notes of what was found, `None` where none are needed; `run` names the driver. `replays`: rows may
+    `place` is the directory for notes of what was found, `None` if none are needed; `run` names the driver. `replays`: rows may
     come again.
     """
 
@@ -50,21 +50,22 @@ class NameLook:
     def splits(
         self, batches: Iterable[pa.RecordBatch], *, keep: bool, task: Task | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the splits of what rows name; see `looking.splits`. Called in a task, of Spark's unless it is said."""
+        """Yield the splits of the named files; see `looking.splits`. Called in a task: the given one, or Spark's."""
         return looking.splits(self.files, batches, self._notes(task), keep=keep, replays=self.replays)
 
     def _notes(self, task: Task | None) -> Pins | None:
         query, batch, partition = task_place() if task is None else (task.query, task.batch, task.partition)
         if self.place is None or query is None or batch is None:
             return None
-        # The run of a query is its job group, which a program may have set; one of another driver is another run all the same.
+        # The run of a query is its job group, which a program may have set. So the driver is part of the name, too:
+        # another driver is another run.
         name = xxhash.xxh3_64_hexdigest(f"{self.run} {task_run() if task is None else ''}".encode())
         return pins(locate(self.place, name="stateLocation"), Moment(query, batch, partition, name))
 
 
 @dataclass(frozen=True)
 class LookWhereRead:
-    """The look at what our own source reads, as the text that travels in its options (`options.internal`)."""
+    """The look for our own source, as the text that travels in its options (`options.internal`)."""
 
     text: str
 
@@ -72,12 +73,12 @@ class LookWhereRead:
     def of(
         source: Mapping[str, str], schema: str, columns: NameColumns, *, place: str | None, run: str
     ) -> LookWhereRead:
-        """Return that at files which `source` and `schema`, Spark's JSON, say how to read; the rest is as in `NameLook`."""
+        """Return the look at files that are read with `source` and `schema`, Spark's JSON; the other parameters are as in `NameLook`."""
         form = {"source": dict(source), "schema": schema, "names": columns.to_json(), "notes": place, "run": run}
         return LookWhereRead(json.dumps(form))
 
     def splits(self, batches: Iterable[pa.RecordBatch], task: Task | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the splits of what was read: lines of lists, or events of an output. Called in a task, of Spark's unless it is said."""
+        """Yield the splits for lines of lists, or for events of an output. Called in a task: the given one, or Spark's."""
         form = json.loads(self.text)
         options = parse(SOURCE, form["source"], what="source")
         files = NameColumns.from_json(form["names"]).files(options, configured.reading(options, form["schema"]))
@@ -86,7 +87,7 @@ class LookWhereRead:
 
 
 def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that name files: a column of paths, and what else is known of them."""
+    """Yield the rows that name files: a column of paths, and of sizes if they are known."""
     for batch in _told(batches):
         if "event" in batch.schema.names:
             named = batch.filter(pc.equal(batch.column("event"), EMIT)).select(["path", "size"])
@@ -97,7 +98,7 @@ def _names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what was read. Of a list that is none the reader tells which option says what it is, and that is about what is named."""
+    """Yield what was read. For a malformed list, replaces the reader's advice: the options in it are about the named files."""
     try:
         yield from batches
     except BadRecord as error:

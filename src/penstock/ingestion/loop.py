@@ -1,14 +1,14 @@
-"""A query that reads what it writes: its output lies where its source looks, and each row would come round for ever.
+"""Refuses a query that reads what it writes: its output is where its source looks, and each row would go round for ever.
 
-An ingest knows both directories before it starts. Of a query of Spark's own the source does not know where the rows go, nor the sink
-where they come from. But the plan of the batch in flight is in the checkpoint, which the sink knows, with the hash of the source's path, or
-of the directory that its paths lie in: if the output is that directory, or lies below it, and the plan has one of the sink's own files, the
-batch is refused before any of its rows is written. Files of others in the same directory are input like any: `pathGlobFilter` may tell them
-from the sink's. A plan that lies beside the offset (`stateLocation`) is read where the offset says that it is; one that cannot be read from
-there is the source's to tell of.
+An ingest knows both directories before it starts. In a query of Spark, the source does not know where the rows go, and the sink
+does not know where they come from. But the sink knows the checkpoint, which has the plan of the batch in flight and the hash of
+the source's path, or of the directory that contains its paths. If the output is that directory, or is below it, and the plan has
+one of the sink's own files, the batch is refused before any of its rows is written. Other files in the same directory are normal
+input; `pathGlobFilter` may separate them from the sink's. A plan beside the offset (`stateLocation`) is read from the place that
+the offset names; if it cannot be read there, the source reports that.
 
-What a query is told of published files (`emit=published`) has the sinks by their names, and a digest of their ledgers: if these are the
-sink's own, the query is told of what it has written.
+The offsets of a query of published files (`emit=published`) name the sinks, and have a mark of their events. If these are the
+sink's own, the query reads the events of what it has written.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 
 
 class QueryBatches(FileBatches):
-    """A `Sink` for the rows of a query whose source is not known."""
+    """A `Sink` for the rows of a query whose source is unknown."""
 
     def begin(self, driver: str, batch: Batch | None) -> Begun:
-        """Begin a batch; `OptionError` for one that would read what the sink has written."""
+        """Begin a batch; `OptionError` if it would read what the sink has written."""
         if batch is not None:
             check_no_loop(self.sink, batch)
         return super().begin(driver, batch)
 
 
 def check_no_loop(sink: Sink, batch: Batch) -> None:
-    """Raise `OptionError` if a batch of the sink's query reads a file of the sink's own."""
+    """Raise `OptionError` if a batch of the sink's query reads one of the sink's own files."""
     if own_event := next(_published(sink, batch), None):
         _refuse(
             sink,
-            f"{sink.root + '/' + own_event!r} is of this query, which is about to be told that it is published: it reads the events of its "
-            "own output, so each row would come round for ever; begin anew with another output, and a new checkpoint; or have the source "
-            "option sinkId name the sink whose events are meant",
+            f"{sink.root + '/' + own_event!r} belongs to this query, which is about to read the event of it: the query reads the events of "
+            "its own output, so each row would be read and written for ever; begin anew with another output, and a new checkpoint; or "
+            "name the sink whose events you want with the source option sinkId",
         )
     planned = set(_planned_below(sink, batch))
     if not planned:
@@ -62,8 +62,8 @@ def check_no_loop(sink: Sink, batch: Batch) -> None:
         _refuse(
             sink,
             f"{sink.root + '/' + min(own)!r} was written by this query, which is about to read it: the output lies where the source looks, "
-            "so each row would come round for ever; begin anew with an output outside of the source's path, and a new checkpoint; or have "
-            "pathGlobFilter or pattern leave its files out",
+            "so each row would be read and written for ever; begin anew with an output outside of the source's path, and a new checkpoint; "
+            "or exclude its files by pathGlobFilter or pattern",
         )
 
 
@@ -74,19 +74,19 @@ def _refuse(sink: Sink, reason: str) -> NoReturn:
 
 
 def _published(sink: Sink, batch: Batch) -> Iterator[str]:
-    """Yield the sink's own files, or buckets of time, that a batch is told of."""
+    """Yield the sink's own files, or buckets of time, whose events a batch reads."""
     log = EventLog(sink.ledger, sink.sink_id, "the ledger")
     for offset in batch.plans:
         start, end = (
             EventPosition(*offset.get(which, {}).get(sink.sink_id, (0, ""))) for which in ("before", "published")
         )
         if start.number < end.number:
-            with suppress(EventsLost):  # it is one of another output, whose sink has this name
+            with suppress(EventsLost):  # the offset is about another output, with a sink of this name
                 yield from (event.path or event.bucket for event in log.between(start, end) if event.is_shown)
 
 
 def _planned_below(sink: Sink, batch: Batch) -> Iterator[str]:
-    """Yield what of the sink's directory a batch is about to read, by paths below it."""
+    """Yield the files in the sink's directory that a batch is about to read, as paths below it."""
     for offset in batch.plans:
         way = _way(sink, offset.get("base", offset.get("root")))
         if way is not None:
@@ -94,7 +94,7 @@ def _planned_below(sink: Sink, batch: Batch) -> Iterator[str]:
 
 
 def _plan(offset: Mapping[str, Any]) -> list[Any]:
-    """Return the splits that an offset plans; none where nobody can tell here."""
+    """Return the splits that an offset plans; none if they cannot be read here."""
     plan = offset.get("plan", [])
     if isinstance(plan, list):
         return plan
@@ -104,7 +104,7 @@ def _plan(offset: Mapping[str, Any]) -> list[Any]:
 
 
 def _way(sink: Sink, mark: str | None) -> str | None:
-    """Return what leads from the directory of a source, of which there is the hash, to the output; `None` if that is not below it."""
+    """Return the relative path from the source's directory, given by its hash, to the output; `None` if the output is not below it."""
     for root in (sink.root, sink.storage.resolve(sink.root)):
         names = root.split("/")
         for depth in range(len(names), 1, -1):

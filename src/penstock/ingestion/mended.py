@@ -1,8 +1,8 @@
-"""Records that were set aside, read again: what they are by now, with what the ingest noted of how it reads.
+"""Reads records again that were set aside and may be mended by now, in the way that the ingest noted.
 
-They are read where they were, as files of their own that hold nothing else, in memory: so directories name columns, a transform
-is applied and a dialect is followed as ever. What the header of their file says is on their lines. A record is text in UTF-8,
-whatever the encoding of its file: it was mended by hand.
+They are read under the paths of their files, from files in memory that hold nothing else. So directories name columns, a
+transform is applied and a dialect is used as always. The columns of the file's header are on the records' lines in the
+quarantine. A record is text in UTF-8, whatever the encoding of its file, because it was mended by hand.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from penstock.ingestion.stage import Stage
     from penstock.source.read import Reading
 
-Version: TypeAlias = "tuple[bytes, int]"  # of a file: its path, and its time
+Version: TypeAlias = "tuple[bytes, int]"  # a version of a file: its path and its time
 Header: TypeAlias = "tuple[str, ...]"
 Files: TypeAlias = "Mapping[str, list[Key]]"
 _NO_HEADER = "the order of its columns, which is in the header of its file and not on this line; put it into a file of its own in SRC"
 
 
 class Key(NamedTuple):
-    """Which record it is: the file's path, as bytes, the time of its version, and where in it the record begins."""
+    """The key of a record: the file's path, as bytes, the time of the file's version, and the offset at which the record begins."""
 
     path: bytes
     modified_ns: int
@@ -44,9 +44,9 @@ class Key(NamedTuple):
 
 
 class Mended:
-    """Records by their keys, as an ingest reads them; `headers` are the columns of the files, by path and time of the version.
+    """Records by their keys, as an ingest reads them; `headers` are the columns in the files' headers, by path and time of the version.
 
-    Raises `OptionError` where records mean nothing without their file.
+    Raises `OptionError` if a record cannot be read without its file.
     """
 
     def __init__(self, stage: Stage, records: Mapping[Key, bytes], headers: Mapping[Version, Header]) -> None:
@@ -101,7 +101,7 @@ class Mended:
             yield about_records(text, offsets, data, reasons, modified_ns=modified_ns, code=RETRIED, columns=header)
 
     def _name(self, key: Key) -> str:
-        """Return a path below the source for the records of a file: one that says nothing of a compression."""
+        """Return a path below the source for the records of a file, without a compression's ending."""
         path = key.path.decode("utf-8", "surrogateescape").removeprefix(f"{self._stage.reading.root}/")
         return f"{path}.mended" if codec_of(path) or is_encrypted(path) else path
 
@@ -122,7 +122,7 @@ class Mended:
 
 
 def header_of(line: Mapping[str, Any]) -> dict[Version, Header]:
-    """Return what a line says of the header of its file, by the version of the file; nothing if it says nothing."""
+    """Return the header that a line has of its file, by the version of the file; empty if it has none."""
     columns = line.get("columns")
     return {} if columns is None else {(path_of(line), line["modified_ns"] or 0): tuple(columns)}
 

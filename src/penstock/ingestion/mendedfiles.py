@@ -1,9 +1,9 @@
-"""Files that were set aside, read again: as they are by now, or as a mended copy that somebody has put elsewhere.
+"""Reads files again that were set aside: as they are now, or from mended copies in another directory.
 
-A file is read under its own name, whatever is read in its place: so directories name columns, its name says how it is compressed,
-and the column of metadata has its path. Of a version that is there as it was set aside, ranges that had changed are read
-as they were planned; of a copy all is read. Another version at its place in the source is not read here: it is a new file to
-the ingest, which takes it in.
+A file is read under its own name, even if a copy is read instead. So directories name columns, the name shows the compression,
+and the metadata column has the file's path. If the version that was set aside is still there, its planned ranges are read; a copy
+is read as a whole. Another version at the same place in the source is not read here: it is a new file for the ingest, which reads
+it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GONE = "it is not there any more; give a directory with a mended copy: --mended
 
 
 class FileKey(NamedTuple):
-    """What was set aside: a version of a file by its path, as bytes, and time, and `size` bytes of it from `offset` on."""
+    """The key of what was set aside: a version of a file, by its path (as bytes) and time, and `size` bytes of it from `offset` on."""
 
     path: bytes
     modified_ns: int
@@ -42,18 +42,18 @@ class FileKey(NamedTuple):
 
     @staticmethod
     def of(line: Mapping[str, Any]) -> FileKey:
-        """Return what a line is about."""
+        """Return the key of a line in the quarantine."""
         return FileKey(path_of(line), line["modified_ns"] or 0, line["offset"], line["size"])
 
     @property
     def name(self) -> str:
-        """Return the path as the file system has it."""
+        """Return the path as text, in the form for the file system."""
         return self.path.decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What is read in the place of a file: a file of a storage, and its version. `told`: on a line; `None` for the file itself."""
+    """The file that is read for one that was set aside: the file itself or a copy, and its version."""
 
     storage: Storage
     path: str
@@ -61,18 +61,18 @@ class Replacement:
     is_copy: bool
 
     def open(self, _: str) -> ReadHandle:
-        """Open it, whatever the path that it is read by."""
+        """Open the replacement, whatever path is given."""
         return self.storage.open(self.path)
 
     @property
     def told(self) -> dict[str, Any] | None:
-        """Return what a receipt says of a copy."""
+        """Return what a receipt says about a copy; `None` for the file itself."""
         return copied(self.path, self.entry.size, self.entry.modified_ns) if self.is_copy else None
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What was set aside and can be looked at, what is at whose place another version is, and why which others wait."""
+    """The result of a search: files that can be read (`ready`), how many have another version by now, and the reasons why others wait."""
 
     ready: dict[FileKey, Replacement]
     replaced: int
@@ -80,9 +80,9 @@ class Searched:
 
 
 def searched(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage, str] | None) -> Searched:
-    """Look for what was set aside, by its keys with their codes, in the source, or in a directory of mended copies.
+    """Look for what was set aside, given by keys and codes, in the source, or in a directory of mended copies.
 
-    In a directory files have the paths that they have in the source, and what has none there is passed over.
+    Copies have the same relative paths as the files in the source. With a directory, files without a copy are skipped.
     """
     ready: dict[FileKey, Replacement] = {}
     reasons: dict[FileKey, str] = {}
@@ -107,7 +107,7 @@ def searched(stage: Stage, pending: Mapping[FileKey, str], copies: tuple[Storage
 
 
 def _planned_ends(pending: Mapping[FileKey, str]) -> dict[tuple[bytes, int], int]:
-    """Return the sizes of versions: where what was set aside of them ends at last, since behind a change all is."""
+    """Return the sizes of versions: the largest end of what was set aside, because after a change everything to the end is set aside."""
     ends: dict[tuple[bytes, int], int] = {}
     for key in pending:
         ends[key.path, key.modified_ns] = max(ends.get((key.path, key.modified_ns), 0), key.offset + key.size)
@@ -115,7 +115,7 @@ def _planned_ends(pending: Mapping[FileKey, str]) -> dict[tuple[bytes, int], int
 
 
 def copy_of(stage: Stage, key: FileKey, copies: tuple[Storage, str] | None) -> Replacement | None:
-    """Return the copy of a file that a directory has; `None` if it has none."""
+    """Return the copy of a file in a directory; `None` if there is none."""
     if copies is None:
         return None
     storage, directory = copies
@@ -130,14 +130,14 @@ def _relative(stage: Stage, key: FileKey) -> str:
 
 
 class MendedFiles:
-    """Files by their keys, as an ingest reads what is in their places."""
+    """Files by their keys, as an ingest reads their replacements."""
 
     def __init__(self, stage: Stage, files: Mapping[FileKey, Replacement]) -> None:
         self._stage = stage
         self._files = files
 
     def bad(self) -> dict[FileKey, str]:
-        """Return which of them still cannot be read to their end, and why."""
+        """Return the files that still cannot be read to their end, and why."""
         reasons: dict[FileKey, str] = {}
         for key in self._files:
             try:
@@ -148,12 +148,12 @@ class MendedFiles:
         return reasons
 
     def rows(self, aside: Aside, account: Account | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that the ingest makes of them; bad records of theirs are set aside where the ingest does that."""
+        """Yield the rows that the ingest makes of the files; bad records are set aside if the ingest does that."""
         for key in self._files:
             yield from self._rows_of(key, aside, account)
 
     def receipts(self) -> Iterator[pa.RecordBatch]:
-        """Yield the lines that say that they are taken in."""
+        """Yield the lines that say that the files are taken in."""
         for key, file in self._files.items():
             numbers = {"offset": key.offset, "size": key.size, "modified_ns": key.modified_ns}
             yield about_file(key.name, **numbers, reason="taken in", code=RETRIED, copy=file.told)

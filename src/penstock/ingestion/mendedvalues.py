@@ -1,6 +1,7 @@
-"""Values of topics that were set aside, read again: as they are on their lines of the quarantine, or mended there.
+"""Reads values of topics again that were set aside: as they are on their lines in the quarantine, perhaps mended there.
 
-A line has the value of a record, and no key, headers or time. Where rows have these, in a metadata column, none can be made of it.
+A line has the value of a record, but not its key, headers or time. If rows have these in a metadata column, no row can be made of
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def mended_records(stage: Stage, records: Mapping[Key, bytes], headers: Mapping[Version, Header]) -> Mended:
-    """Return records by their keys, as an ingest reads them, of files or of topics. `OptionError` where they mean nothing by themselves."""
+    """Return records of files or topics by their keys, as an ingest reads them. `OptionError` if they cannot be read by themselves."""
     if isinstance(stage.carrier, TopicRows):
         return MendedValues(stage, stage.carrier, records)
     return Mended(stage, records, headers)
@@ -62,7 +63,7 @@ class MendedValues(Mended):
 
 @dataclass(frozen=True)
 class _HeldValues:
-    """Values in memory, in the place of ranges of a topic."""
+    """Values in memory, which are read instead of ranges of a topic."""
 
     format: ReadFormat
     schema: pa.Schema
@@ -79,7 +80,7 @@ class _HeldValues:
         account: Account,
         aside: Aside | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the values; the others go to `aside`, by their number."""
+        """Yield the rows of the values; bad values go to `aside`, with their number as offset."""
         reader = ValueReader(replace(self.format, errors="fail"), Policy(records=True, text=True), account, aside)
         numbers = pa.array(np.arange(len(self.values)))
         records = pa.RecordBatch.from_arrays([pa.array(self.values, pa.binary()), numbers], names=["value", "offset"])

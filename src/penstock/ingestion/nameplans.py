@@ -1,4 +1,4 @@
-"""The planners of what names the files of an ingest, where no Spark asks them: those of its sources, and the rows that these would give."""
+"""Planners, without Spark, of the lists and events that name the files of an ingest, and the rows that their sources would give."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from penstock.query.checkpoint import Checkpoint
     from penstock.source.read import Reading
 
-_TASK_EVENTS = 10_000  # that are made rows of at a time
+_TASK_EVENTS = 10_000  # events that become rows at a time
 
 
 @dataclass(frozen=True)
 class ListPlanner:
-    """Plans lists of names as any files are planned."""
+    """Plans lists of names as other files are planned."""
 
     options: Options
     reading: Reading
@@ -34,7 +34,7 @@ class ListPlanner:
 
     @staticmethod
     def of(source: Mapping[str, str]) -> ListPlanner | None:
-        """Return it for the options of the source that reads lists; `None` for lists that grow, or are not on this host."""
+        """Return the planner for the options of the source that reads lists; `None` for lists that grow or are not on this host."""
         options = parse(SOURCE, source, what="source")
         reading = configured.reading(options, LINES)
         if options["follow"] or not reading.storage.of_this_host:
@@ -44,23 +44,23 @@ class ListPlanner:
         return ListPlanner(options, reading, planner)
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset in front of the first list."""
+        """Return the offset before the first list."""
         return self.planner.initial()
 
     def prepare_available_now(self) -> None:
-        """Take the lists that are there now as all there are."""
+        """Plan no lists but those that are there now."""
         self.planner.prepare_available_now()
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset behind the next part of the lists."""
+        """Return the offset after the next part of the lists."""
         return self.planner.latest(start)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch that was planned."""
+        """Return the offset at the end of a planned batch."""
         return checkpoint.only_offset(number)
 
     def rows(self, start: Mapping[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - one of `NamePlans`
-        """Yield the lines that are planned. Raises what `Reading.batches` does."""
+        """Yield the planned lines. Raises what `Reading.batches` raises."""
         splits = tuple(split for task in self.planner.tasks(end) for split in task)
         return configured.told(self.options, self.reading, splits)
 
@@ -79,15 +79,15 @@ class EventPlanner:
         return self._published.begin(self._options["startingFrom"])
 
     def prepare_available_now(self) -> None:
-        """Take what is published now for all there is."""
+        """Plan no events but those that are published now."""
         self._until = self._published.ends()
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Return the offset behind the next events."""
+        """Return the offset after the next events."""
         return self._published.plan(start, self._options["maxFilesPerTrigger"], self._until)
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch that was planned."""
+        """Return the offset at the end of a planned batch."""
         return checkpoint.sole_offset(number, "published files", Published.place)
 
     def rows(self, start: Mapping[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -1,14 +1,14 @@
-"""What names the files of an ingest that are named by rows: the option `files` of its source.
+"""The option `files` of an ingest's source: rows name the files that are read.
 
-SRC is then the directory that names lead to, as with `rsync --files-from`, and what has them is one of
+SRC is then the directory that the names are relative to, as with `rsync --files-from`. The names come from one of
 
-- a streaming DataFrame, with a column `path` and, where it has them, `start`, `end`, `size`, `modified` and `identity`, as
+- a streaming DataFrame, with a column `path` and, if it has them, `start`, `end`, `size`, `modified` and `identity`, as
   `read_files` takes them: a topic, a table that can be read as a stream, the rows of `emit=files`;
 - `published`: SRC is an output of Penstock, and the files are those that it finishes, in the order of its ledger;
-- the path of lists, files of text with a name a line: read as any input is, so each line of them once.
+- the path of lists, text files with one name on each line: read like any input, so each line once.
 
-A stream has a checkpoint, which says how far it was read; a DataFrame that is none has not, so that the next run would
-read it all again: it is refused.
+A stream has a checkpoint, which says how far it was read. A DataFrame that is not a stream has none, so the next run would read
+it all again; therefore it is refused.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from penstock.ingestion.stage import Stage
     from penstock.query.checkpoint import Checkpoint
 
-ROWS = "rows"  # what is noted of a DataFrame
+ROWS = "rows"  # the kind that is noted for a DataFrame
 _OPTION = "files"
-# Beside those that say how a file is read.
+# Options that are allowed in addition to those that say how a file is read.
 _OF_INGESTS = {"path", "files", "schema", "sessiontimezone", "quarantinelocation", "maxbadrecords", "maxbadfraction"}
-_LIST_BYTES_A_BATCH = "8m"  # unless it is said: some 100,000 names, as many as a batch has files of a directory
+_LIST_BYTES_A_BATCH = "8m"  # the default: some 100,000 names, as many as a batch has files of a directory
 _OF_STREAMS = {"maxfilespertrigger", "startingfrom"}
 _OF_LISTS = {
     "maxbytespertrigger",
@@ -62,7 +62,7 @@ _NOT_HERE = {"basepath", "badrecordcolumn", "statelocation", "tasks"}
 
 @dataclass(frozen=True)
 class Names:
-    """What names the files: `kind` is `ROWS`, of which `frame` has them, `published`, or the path of lists."""
+    """The origin of the names: `kind` is `ROWS` (then `frame` has the rows), `published`, or the path of lists."""
 
     kind: str
     frame: DataFrame | None
@@ -70,7 +70,7 @@ class Names:
 
     @staticmethod
     def of(given: Any) -> Names:  # noqa: ANN401 - what the user gave
-        """Return what the option says. Raises `OptionError`."""
+        """Return the names for the value of the option. Raises `OptionError`."""
         if is_dataframe(given):
             from penstock.ingestion.exchange import naming_frame
 
@@ -87,7 +87,7 @@ class Names:
         return Names(locate(given, name=_OPTION)[1], None, NameColumns(NamingColumns(path=0)))
 
     def check_options(self, source: Mapping[str, Any]) -> None:
-        """Raise `OptionError` for options that say which files are read: rows say that."""
+        """Raise `OptionError` for options that say which files are read, because rows say that."""
         known = {
             name.lower() for option in OPTIONS for name in (option.name, *option.aliases)
         } - _NOT_HERE | _OF_INGESTS
@@ -100,7 +100,7 @@ class Names:
 
     @property
     def is_published(self) -> bool:
-        """Whether names come from SRC itself, an output of Penstock."""
+        """Whether the names come from SRC itself, an output of Penstock."""
         return self.kind == EMIT
 
     @property
@@ -108,7 +108,7 @@ class Names:
         return "a DataFrame" if self.kind == ROWS else repr(self.kind)
 
     def check(self, source: Mapping[str, str]) -> None:
-        """Raise `OptionError` unless SRC is one directory and, where names are published there, or in lists, there they are."""
+        """Raise `OptionError` unless SRC is one directory, and its options as an output, or the lists, are valid and there."""
         options = parse(SOURCE, dict(source), what="source")
         place = where(options)
         entry = entry_at(place.storage, place.root)
@@ -124,7 +124,10 @@ class Names:
                 raise OptionError(msg)
 
     def splits(self, spark: SparkSession, source: Mapping[str, str], stage: Stage, notes: str, tasks: int) -> DataFrame:
-        """Return the splits of what is named, in `tasks` tasks; `stage` reads them, `notes` is where it is noted what was found."""
+        """Return the splits of the named files, in `tasks` tasks.
+
+        `stage` reads them, `notes` is the directory for notes of what was found.
+        """
         named = stage.carrier
         assert isinstance(named, NamedFiles)  # noqa: S101 - it was described with these names
         place = notes if named.needs_notes else None
@@ -142,7 +145,7 @@ class Names:
     def planner_here(
         self, source: Mapping[str, str], stage: Stage, notes: str, tasks: int, *, packed: bool
     ) -> NamePlanning | None:
-        """Return what plans what names files, in this process; `None` where that is for Spark. `notes` and `tasks` are as in `splits`."""
+        """Return the planner of lists or events in this process; `None` if Spark must plan. `notes` and `tasks` are as in `splits`."""
         named = stage.carrier
         assert isinstance(named, NamedFiles)  # noqa: S101 - it was described with these names
         if self.kind == EMIT:
@@ -156,7 +159,7 @@ class Names:
         return NamePlanning(planner, look, tasks, packed)
 
     def changed(self, source: Mapping[str, str], checkpoint: Checkpoint, number: int) -> int:
-        """Return how many splits of lists that a batch is planned to read are not as they were."""
+        """Return how many splits of lists in a planned batch have changed."""
         if self.kind in {ROWS, EMIT}:
             return 0
         options = parse(SOURCE, self._lists(source), what="source")
@@ -177,9 +180,9 @@ class Names:
 
 
 def names_taken(source: dict[str, Any]) -> Names | None:
-    """Return what the option `files` says, and put in its place what is noted of it; `None` where it is not given.
+    """Return the value of the option `files`, and replace it in `source` by the kind that is noted; `None` if it is not given.
 
-    Raises `OptionError`; looks at no storage.
+    Raises `OptionError`; touches no storage.
     """
     name = next((name for name in source if name.lower() == _OPTION), None)
     if name is None:

@@ -1,9 +1,9 @@
-"""Whether an ingest surely has something to do, by a first look: for whoever can begin what only an ingest with work needs.
+"""A quick first look whether an ingest certainly has work, so that a caller can early begin what only an ingest with work needs.
 
-The look is a hint and nothing else. It sees the names of a directory on this host, and asks for some files, those with the greatest
-names, until one is newer than all that was planned; a directory that rests is not listed. It needs no Arrow and no Spark, so its answer
-comes before either is imported. "No" stands for "nobody knows": then `ingest.idle` looks, which this costs next to nothing. After a
-"yes" Spark looks for itself, as ever: where the file went meanwhile, that run finds nothing, and ends.
+The look is only a hint. It sees the names of a directory on this host, and looks at some files, those with the greatest names,
+until one is newer than everything that was planned. A directory that has not changed is not listed. The look needs neither Arrow
+nor Spark, so its answer comes before either is imported. "No" means "unknown": then `ingest.idle` looks, and this look has cost
+next to nothing. After a "yes" Spark still looks for itself: if the file is gone by then, that run finds nothing, and ends.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from penstock.storage import Entry
 
 
-_ASKED = 500  # so many are in front that are likely
-_COARSE_NS = 2 * SECOND_NS  # time stamps of file systems
+_ASKED = 500  # how many likely files are looked at
+_COARSE_NS = 2 * SECOND_NS  # how coarse the time stamps of file systems may be
 
 
 class _EnoughError(Exception):
-    """None of the files that are likely to be newer is."""
+    """None of the files that are likely to be newer is newer."""
 
 
 def has_newer(
     src: Sequence[str], dst: str, *, source: Mapping[str, str], checkpoint: str | None, watch: bool = False
 ) -> bool:
-    """Tell whether an ingest that has planned before will certainly have work; a `watch` always has. Raises nothing of its own."""
+    """Tell whether an ingest that has planned before will certainly have work; with `watch` it always has. Raises no error of ours."""
     if src[1:] or {"files", "follow", "paths", "basepath"} & {name.lower() for name in source}:
         return False
     with suppress(errors.PenstockError, OSError, _EnoughError):
@@ -66,7 +66,7 @@ def _has_newer(src: str, dst: str, source: Mapping[str, str], checkpoint: str | 
 
 
 def _shows_newer(options: Options, offset: Mapping[str, Any]) -> bool:
-    """Tell whether a file is newer than all that was planned up to an offset, of those in which that is likely."""
+    """Tell whether one of the likely files is newer than everything that was planned up to an offset."""
     at = where(options)
     if _rests(at.storage.stat(at.root), offset["listed"]):
         return False
@@ -82,6 +82,6 @@ def _shows_newer(options: Options, offset: Mapping[str, Any]) -> bool:
 
 
 def _rests(directory: Entry, listed_ns: int) -> bool:
-    """Tell whether no name has come to a directory since that time, by what the directory says."""
+    """Tell whether no name has come to a directory since that time, by the directory's own times."""
     changed_ns = max(directory.modified_ns, directory.arrived_ns or directory.modified_ns)
     return directory.is_directory and changed_ns < listed_ns - _COARSE_NS

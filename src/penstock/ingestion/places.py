@@ -1,4 +1,4 @@
-"""SRC, DST and the checkpoint of an ingest: none lies in another, and each answers."""
+"""Checks the places of an ingest: SRC, DST and the checkpoint do not lie in one another, and each can be reached."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def check_apart(
     src: str | Where, dst: str, checkpoint: str | None = None, *, strict: bool = True, lists: bool = True
 ) -> None:
-    """Raise `OptionError` unless SRC is there (if `strict`), DST is no file, and neither they nor the checkpoint lie in one another.
+    """Raise `OptionError` unless SRC exists (if `strict`), DST is not a file, and SRC, DST and the checkpoint do not lie in one another.
 
-    Where they really lie counts, whatever links lead there; what is in DST below its state is no input. Of a SRC that is several
-    paths only what these may lead to is input; of one that is not listed (`lists`), whose files rows name, nothing is by itself.
+    The real places count, after all links. If SRC is several paths, only what these can match is input. If SRC is not listed
+    (`lists` is False), because rows name its files, its directory as such is not input.
     """
     place = where_of((src,)) if isinstance(src, str) else src
     storage, source = place.storage, place.root
@@ -53,14 +53,14 @@ def check_apart(
 
 
 def check_directories(dst: str, checkpoint: str | None) -> None:
-    """Raise `OptionError` if DST or the checkpoint is a file; for an input that is no directory."""
+    """Raise `OptionError` if DST or the checkpoint is a file; for an input that is not a directory."""
     for name, address in (("DST", dst), ("checkpoint", checkpoint)):
         if address is not None:
             _check_no_file(*locate(address, name=name), name)
 
 
 def check_archive(archive: str | None, dst: str) -> None:
-    """Raise `OptionError` if files that were read would be archived among the output, or the output lies among them."""
+    """Raise `OptionError` if read files would be archived in the output, or the output is in the archive."""
     if archive is None:
         return
     storage, directory = locate(archive, name="sourceArchiveDir")
@@ -76,9 +76,9 @@ def check_archive(archive: str | None, dst: str) -> None:
 
 
 def checkpoint_place(storage: Storage, path: str, given: str | None) -> str:
-    """Return how Spark's JVM names the place of the checkpoint, which a user has `given`, or which lies in DST.
+    """Return the place of the checkpoint in the form for Spark's JVM; the user has `given` it, or it is in DST.
 
-    Raises `OptionError` if it cannot write there.
+    Raises `OptionError` if the JVM cannot write there.
     """
     place = storage.checkpoint_at(path, given)
     if place is not None:
@@ -92,9 +92,9 @@ def checkpoint_place(storage: Storage, path: str, given: str | None) -> str:
 
 
 def check_quarantine(location: str, place: Where | None, output: Storage, root: str) -> str:
-    """Return the directory `quarantineLocation` as the output's storage knows it.
+    """Return the directory `quarantineLocation` with the address of the output's storage.
 
-    Raises `OptionError` if it is on another storage than the output `root`, or files in it would pass for input or output.
+    Raises `OptionError` if it is on another storage than the output `root`, or files in it would be read as input or output.
     """
     own, directory = locate(location, name="quarantineLocation")
     directory = own.addressed_as(output, directory)
@@ -120,28 +120,28 @@ def check_quarantine(location: str, place: Where | None, output: Storage, root: 
 
 
 def _is_read(storage: Storage, directory: str, place: Where) -> bool:
-    """Tell whether what is put into a directory would be read."""
+    """Tell whether files in a directory would be read as input."""
     return _below(place, storage.addressed_as(place.storage, storage.resolve(directory))) is not None
 
 
 def lists(place: Where, directory: str) -> bool:
-    """Tell whether the files of a directory are input: a path leads there, and nothing on the way is hidden.
+    """Tell whether the files of a directory are input: a path of the source matches, and no name on the way is hidden.
 
-    The directory is given by its real path, without links.
+    `directory` is a real path, without links.
     """
     below = _below(place, directory)
     return below is not None and not any(map(hidden, below.split("/")))
 
 
 def _below(place: Where, target: str) -> str | None:
-    """Return what leads from an input to a directory that is read with it; `None` if it is not."""
+    """Return the relative path from an input to a directory that is read with it; `None` if the directory is not read."""
     source = place.storage.resolve(place.root)
     below = target[len(source) :].strip("/")
     return below if _lies_in(target, source) and Selection(place.rests, lambda _: True).below(below) else None
 
 
 def check_reached(*places: tuple[Storage, str]) -> None:
-    """Raise `StorageError` if a file system does not answer, or does not let us look; nothing need be there yet."""
+    """Raise `StorageError` if a file system does not answer or refuses access; the places need not exist yet."""
     for storage, path in places:
         with suppress(NotThere):
             storage.stat(path)
@@ -149,7 +149,7 @@ def check_reached(*places: tuple[Storage, str]) -> None:
 
 def _check_there(storage: Storage, source: str) -> None:
     try:
-        # A directory is there and may all the same not be listed by this user.
+        # This user may lack the right to list an existing directory.
         if storage.stat(source).is_directory:
             next(iter(storage.list(source)), None)
             if storage.lists_in_order:
@@ -160,15 +160,15 @@ def _check_there(storage: Storage, source: str) -> None:
 
 
 def _check_read(storage: Storage, source: str) -> None:
-    """Raise `AccessRefused` where objects may be listed and not read; of an empty input nobody can tell."""
+    """Raise `AccessRefused` if objects may be listed but not read; for an empty input that is unknown."""
     first = next(iter(storage.behind(source, "")), None)
     if first is not None:
-        with suppress(NotThere):  # it went meanwhile
+        with suppress(NotThere):  # it was removed meanwhile
             storage.stat(f"{source}/{first[0]}")
 
 
 def _lies_in(path: str, directory: str) -> bool:
-    """Tell whether a path is that directory or below it; a root ends with a slash of its own."""
+    """Tell whether a path is the directory or is below it. A root ends with a slash."""
     return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
 
 

@@ -1,7 +1,7 @@
-"""What plans the batches of an ingest without Spark: the planners of Spark's sources, asked in the order in which Spark asks them.
+"""Plans the batches of an ingest without Spark, by the planners of our sources for Spark, called in the order in which Spark calls them.
 
-What a task is given is the text that Spark would have carried to it, so the stage reads a batch alike, whoever planned it and whoever
-repeats it.
+A task gets the same text that Spark would have carried to it. So the stage reads a batch in the same way, whether Spark or this
+module has planned it or repeats it.
 """
 
 from __future__ import annotations
@@ -36,63 +36,64 @@ if TYPE_CHECKING:
     from penstock.source.plan import Planner
 
     class Plans(Protocol):
-        """What a planner is asked."""
+        """The calls of a planner."""
 
         def initial(self) -> dict[str, Any]:
-            """Return the offset in front of the first batch."""
+            """Return the offset before the first batch."""
 
         def prepare_available_now(self) -> None:
-            """Take what is there now as all there is."""
+            """Plan nothing but what is there now."""
 
         def latest(self, start: dict[str, Any]) -> dict[str, Any]:
             """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
 
     class NamePlans(Plans, Protocol):
-        """A planner of what names files."""
+        """A planner of lists or events that name files."""
 
         def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-            """Return the offset at the end of a batch that was planned. Raises `DamagedState`."""
+            """Return the offset at the end of a planned batch. Raises `DamagedState`."""
 
         def rows(self, start: Mapping[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
             """Yield the rows of a batch that name files, the same at each call."""
 
 
-# What is read in less time than processes take to begin, about; and what of a packed file counts for, which may be many times as much.
+# About as much as is read in the time that processes need to start; and the factor for packed files, which may hold
+# many times their size.
 _APART_WEIGHT = 16 << 20
 _PACKED = 16
 _APART_OFFSETS = 100_000
 
 
 class Tasks(NamedTuple):
-    """The rows that are carried to each task of a batch, and in how many processes of their own so much is worth to be read: 0 in none."""
+    """The rows that are carried to each task of a batch, and how many other processes it is worth to start for them; 0 for none."""
 
     carried: Sequence[Sequence[pa.RecordBatch]]
     processes: int
 
 
 def _processes(work: int, worth_one: int) -> int:
-    """Return how many processes some work is worth: none as long as one would begin for longer than it works."""
+    """Return how many processes it is worth to start for some work: none if one would take longer to start than to work."""
     return 0 if work <= worth_one else -(-work // worth_one)
 
 
 @dataclass(frozen=True)
 class Planning(ABC):
-    """Plans one batch after the other. Each offset is JSON, and a batch is what lies between two of them; raises what `planner` does."""
+    """Plans one batch after the other. Each offset is JSON, and a batch lies between two offsets; raises what `planner` raises."""
 
     planner: Plans
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset in front of the first batch."""
+        """Return the offset before the first batch."""
         return self.planner.initial()
 
     def prepare_available_now(self) -> None:
-        """Take what is there now as all there is."""
+        """Plan nothing but what is there now."""
         self.planner.prepare_available_now()
 
-    def foreseen(self, start: dict[str, Any]) -> int:  # noqa: ARG002 - where nobody knows before it is planned
-        """Return how many processes of their own the next batch is worth, about, as far as that is known before it is planned.
+    def foreseen(self, start: dict[str, Any]) -> int:  # noqa: ARG002 - unknown before the batch is planned
+        """Return about how many processes it is worth to start for the next batch, as far as that is known before it is planned.
 
-        Looks at what is there; `latest(start)`, called next, need not do so again.
+        Lists what is there; `latest(start)`, called next, need not list again.
         """
         return 0
 
@@ -100,34 +101,34 @@ class Planning(ABC):
         """Return the offset at the end of the next batch; `start` itself if there is nothing new."""
         return self.planner.latest(start)
 
-    def committed(self, end: dict[str, Any]) -> None:  # noqa: B027 - nothing, where an offset is all of its plan
-        """Forget what is needed for no batch up to this offset any more."""
+    def committed(self, end: dict[str, Any]) -> None:  # noqa: B027 - nothing, if an offset has its whole plan
+        """Delete what the batches up to this offset no longer need."""
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return the offset at the end of a batch that was planned. Raises `DamagedState`."""
+        """Return the offset at the end of a planned batch. Raises `DamagedState`."""
         return checkpoint.only_offset(number)
 
     @abstractmethod
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
-        """Return the tasks of a batch, from its offsets; one where little is to do: several would be several parts, for nothing."""
+        """Return the tasks of a batch, from its offsets. For little work that is one task: several would only make several parts."""
 
 
 @dataclass(frozen=True)
 class FilePlanning(Planning):
-    """Plans files, as ranges of bytes. `packed`: a file is packed, as a table is, also where its name does not say so."""
+    """Plans files, as ranges of bytes. `packed`: files are packed, as tables are, even if their names do not show it."""
 
     planner: Planner
     packed: bool
 
     def foreseen(self, start: dict[str, Any]) -> int:
-        """Return what the files that wait are worth, if none of them is packed."""
+        """Return how many processes the waiting files are worth if none of them is packed."""
         if not self.planner.look(start):
             return 0
         files, size = self.planner.waiting()
         return _processes(size + files * OPEN_COST, _APART_WEIGHT)
 
     def committed(self, end: dict[str, Any]) -> None:
-        """Delete plans beside offsets."""
+        """Delete plans that lie beside offsets."""
         self.planner.committed(end)
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:  # noqa: ARG002 - one of `Planning`
@@ -143,7 +144,9 @@ class FilePlanning(Planning):
 
 @dataclass(frozen=True)
 class NamePlanning(Planning):
-    """Plans what names files, which are looked at here, behind the plan: what was found is noted, and dealt out to `count` tasks.
+    """Plans lists or events that name files.
+
+    After the plan, looks up these files here, notes what was found, and gives it to `count` tasks.
 
     `packed` is as in `FilePlanning`.
     """
@@ -154,11 +157,14 @@ class NamePlanning(Planning):
     packed: bool
 
     def offset(self, checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-        """Return how far what names files was read."""
+        """Return how far the lists or events were read."""
         return self.planner.offset(checkpoint, number)
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
-        """Return the splits of what is named between two offsets, dealt out one by one. Raises what `looking.splits` does."""
+        """Return the splits of the files that are named between two offsets, distributed one by one.
+
+        Raises what `looking.splits` raises.
+        """
         at = Task(batch.query, batch.number, 0)
         looked = list(self.look.splits(self.planner.rows(start, end), at))
         splits = chain.from_iterable(map(splits_of, looked))
@@ -170,7 +176,7 @@ class NamePlanning(Planning):
 
 @dataclass(frozen=True)
 class TopicPlanning(Planning):
-    """Plans topics, as ranges of offsets, for `count` tasks where there is much."""
+    """Plans topics, as ranges of offsets, for `count` tasks if there is much to read."""
 
     planner: TopicPlanner
     count: int
@@ -187,7 +193,7 @@ class TopicPlanning(Planning):
 
 
 def _work(splits: Iterable[Split], tasks: int, *, packed: bool) -> int:
-    """Return the bytes that reading the splits is, about; of what is worth a process for each of so many tasks, no more than that."""
+    """Return about how many bytes it is to read the splits; stops counting at an amount that is worth a process for each of `tasks`."""
     work = 0
     for split in splits:
         in_packs = packed or codec_of(split.file.path) is not None

@@ -1,21 +1,21 @@
-"""Planning anew what was planned and never committed: an ingest does it by itself, for other queries it is a command.
+"""Plans a batch again that was planned and never committed: an ingest does it by itself, for other queries it is a command.
 
-A batch is its plan, and the plan names versions of files. That is what makes a replay exact, and what makes a bad file a
-dead end. The failures, and the rules:
+A batch is its plan, and the plan names versions of files. That makes a replay exact, but it also makes a bad file a dead end. The
+failures, and the rules:
 
-1. Batch 7 is planned; a record of it is bad, a file corrupt or gone. Mended, it is another version than the planned one,
-   and each start replays the plan. Rule: the entry of a batch that was never committed is taken out of Spark's offset log;
-   Spark then asks the source for another plan behind batch 6.
-2. Batch 7 is committed in the sink, and its driver died before Spark noted that. Without its entry other rows would be
-   batch 7: our sinks refuse them, a sink that passes over the batches it has would lose them, any other could have them
-   twice. Rule: the ledger of the output is asked, and where there is none that knows the query its user has to say that
-   nothing of the batch is written.
-3. The driver of batch 7 lives. Rule: it must have ended, as far as this host can tell; of another host the user has to
-   say so. (If it lives all the same and has our sink, it is fenced there.)
-4. The command dies half way, or was a mistake. Rule: the entry is kept beside the log before it goes.
-5. The file was cut over batches 5 to 8, and the part that batches 5 and 6 have read is not what it begins with now; or it
-   is gone. No plan behind batch 6 has a rest to read (`source.plan`, failure 10). Rule: only by the user's word the rest is
-   given up: batch 7 becomes one without rows, whose end has no file that is cut.
+1. Batch 7 is planned; it has a bad record, or a file that is corrupt or gone. The mended file is another version than the planned
+   one, and each start replays the plan. Rule: the entry of a batch that was never committed is removed from Spark's offset log;
+   Spark then asks the source for another plan after batch 6.
+2. Batch 7 is committed in the sink, and its driver died before Spark noted that. Without its entry, batch 7 would have other
+   rows: our sinks refuse them, a sink that skips batches that it has would lose them, and any other sink could have rows twice.
+   Rule: the ledger of the output must show that the batch is not committed. If no ledger knows the query, the user has to confirm
+   that nothing of the batch is written.
+3. The driver of batch 7 lives. Rule: it must have ended, as far as this host can tell; if it was on another host, the user has to
+   confirm that. (If it lives all the same and has our sink, it is fenced there.)
+4. The command dies half way, or was a mistake. Rule: the entry is kept beside the log before it is removed.
+5. The file was cut over batches 5 to 8, and its beginning is no longer what batches 5 and 6 have read; or the file is gone. So a
+   plan after batch 6 cannot read its rest (`source.plan`, failure 10). Rule: the rest is given up only if the user says so: batch
+   7 becomes a batch without rows, and no file is cut at its end.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import State
     from penstock.sink.sink import Sink
 
-_ENDING_SECONDS = 3.0  # what a JVM may take behind the end of its program
+_ENDING_SECONDS = 3.0  # how long a JVM may take to end after its program
 
 
 @dataclass(frozen=True)
 class Replanned:
-    """What was taken out of Spark's offset log: the batch (`None`: all were committed), its files, where they are kept.
+    """What was removed from Spark's offset log: the batch (`None`: all were committed), the number of its files, where the entry is kept.
 
-    `given_up` are the files, and from which byte on, whose rest is not read.
+    `given_up` are the files whose rest is not read, each with the byte from which on.
     """
 
     batch: int | None
@@ -63,11 +63,11 @@ def in_flight(checkpoint: Checkpoint) -> int | None:
 def replan(
     checkpoint: Checkpoint, sinks: Sequence[Sink] | None, *, nothing_written: bool = False, give_up_rest: bool = False
 ) -> Replanned:
-    """Have the batch in flight planned anew by the next start of its query.
+    """Have the next start of a query plan its batch in flight again.
 
-    `sinks` are those of its output, `None` if it is not known where that is. `nothing_written` is the user's word that nothing
-    of the batch is in the output and that the query does not run, for where neither can be told. Raises `UsageError` if the
-    batch is committed, `Locked` if the query's application runs, `OptionError` if the word is needed and not given.
+    `sinks` are those of its output, `None` if the output is unknown. With `nothing_written` the user confirms that nothing of the
+    batch is in the output and that the query does not run, in case neither can be found out here. Raises `UsageError` if the
+    batch is committed, `Locked` if the query's application runs, `OptionError` if the confirmation is needed and not given.
     """
     query, number = checkpoint.query_id(), in_flight(checkpoint)
     if query is None:
@@ -92,14 +92,14 @@ def _count(offset: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Flight:
-    """A batch that is planned, or the next one, of a query that Spark has not noted as committed."""
+    """A batch of a query that is planned but not noted by Spark as committed, or the query's next batch."""
 
     checkpoint: Checkpoint
     query: str
     number: int
 
     def check_undecided(self, sinks: Sequence[Sink] | None, *, nothing_written: bool) -> None:
-        """Raise unless nobody can have committed the batch, or will."""
+        """Raise unless it is certain that nobody has committed the batch or will commit it."""
         ours = [(sink, head) for sink, head in _heads(sinks or ()) if self._has_written(sink, head)]
         for sink, head in ours:
             self._check_not_committed(sink, head)
@@ -111,7 +111,7 @@ class _Flight:
             raise self._unknown_output(sinks)
 
     def _has_written(self, sink: Sink, head: State) -> bool:
-        """Tell whether the sink is, by its name, its batches or its driver, one that the query writes to."""
+        """Tell whether the query writes to the sink, by the sink's id, its batches or its driver."""
         return self.query in {*head.batches, sink.sink_id, drivers.query_of(head.owner)}
 
     def _check_not_committed(self, sink: Sink, head: State) -> None:
@@ -125,19 +125,19 @@ class _Flight:
     def _unknown_output(self, sinks: Sequence[Sink] | None) -> OptionError:
         place = "is not known" if sinks is None else f"is not {_named(sinks)}, which has had no batch of it"
         return OptionError(
-            f"where the query of the checkpoint {self.checkpoint.location!r} writes to {place}, so whether batch {self.number} is "
-            "written cannot be told: rows could then be there twice, or be passed over by a sink that takes the batch for done; "
+            f"where the query of the checkpoint {self.checkpoint.location!r} writes to {place}, so it is unknown whether batch "
+            f"{self.number} is written: rows could then be there twice, or a sink that takes the batch for done could skip them; "
             "name the output directory as DST if penstock writes it; else see that the query has ended and that nothing of "
             f"batch {self.number} is in its output, and say --nothing-written"
         )
 
     def abandoned(self, given_up: tuple[tuple[str, int], ...] = ()) -> Replanned:
-        """Take the batch's entry out of the offset log, and keep it beside."""
+        """Remove the batch's entry from the offset log, and keep it beside the log."""
         files = sum(_count(offset) for offset in self.checkpoint.offsets(self.number) if offset)
         return Replanned(self.number, files, self.checkpoint.abandon(self.number), given_up)
 
     def without_rest(self) -> Replanned:
-        """Let the batch be one without rows, behind which no file is cut. Raises `OptionError` if none was."""
+        """Replace the batch by one without rows, after which no file is cut. Raises `OptionError` if no file was cut."""
         head, lines = self.checkpoint.entry(self.number - 1)
         offsets = self.checkpoint.offsets(self.number - 1) if self.number else []
         cuts = _cuts(offsets)
@@ -158,9 +158,9 @@ def _heads(sinks: Sequence[Sink]) -> list[tuple[Sink, State]]:
 
 
 def check_ended(sink: Sink, driver: str, word: str = "--nothing-written") -> None:
-    """Raise `Locked` if the application that last wrote the sink runs, `OptionError` if that cannot be told here.
+    """Raise `Locked` if the application that last wrote the sink runs, `OptionError` if that is unknown here.
 
-    `word` is what the user says who knows better.
+    `word` is the option by which a user who knows better confirms that it has ended.
     """
     host, process = drivers.place(driver)
     if _goes_on(driver):
@@ -171,14 +171,14 @@ def check_ended(sink: Sink, driver: str, word: str = "--nothing-written") -> Non
         raise Locked(msg)
     if host not in {None, socket.gethostname()}:
         msg = (
-            f"the application that last wrote {sink.root!r} ran on the host {host!r}, and whether it has ended cannot be told "
-            f"here; run this there, or see that it has ended and say {word}"
+            f"the application that last wrote {sink.root!r} ran on the host {host!r}, and this host cannot find out whether it "
+            f"has ended; run this there, or see that it has ended and say {word}"
         )
         raise OptionError(msg)
 
 
 def _goes_on(driver: str) -> bool:
-    """Tell whether the driver's application runs, and is not just ending."""
+    """Tell whether the driver's application runs and is not just ending."""
     until = clock.monotonic() + _ENDING_SECONDS
     while lives := drivers.lives(driver):
         if clock.monotonic() >= until:
@@ -192,7 +192,7 @@ def _named(sinks: Sequence[Sink]) -> str:
 
 
 def _cuts(offsets: Sequence[dict[str, Any] | None]) -> tuple[tuple[str, int], ...]:
-    """Return the files that were cut, and from which byte on each is not read yet."""
+    """Return the files that were cut, each with the byte from which on it is not read yet."""
     return tuple((offset["cut"][0], offset["cut"][1]) for offset in offsets if offset and "cut" in offset)
 
 

@@ -1,19 +1,19 @@
-"""A query that reads its source from the beginning again, as if it had read nothing: `penstock reset`.
+"""`penstock reset`: sets a query back, so that it reads its source from the beginning again.
 
-The initial state is an offset, so a query is set back by an entry in Spark's offset log, as late files are accepted (`ingestion.late`,
-whose rules hold here, too): the next batch of the query, without rows, that ends where a query begins which has read nothing. Nothing
-that was committed is touched, and no number of a batch comes again: the output, its ledger and the checkpoint stay as they are, and
-what is read again is there twice. The failures, and the rules:
+The initial state is an offset. So a query is set back by an entry in Spark's offset log, in the same way as late files are
+accepted (`ingestion.late`, whose rules hold here, too): the next batch of the query has no rows, and ends where a new query
+begins. Nothing that was committed is touched, and no batch number is used again: the output, its ledger and the checkpoint stay
+as they are, and what is read again is in the output twice. The failures, and the rules:
 
-1. The user does not know what that means for what is there. Rule: what would be read again is told first, and nothing is done
-   without a word of his.
-2. The command dies. Rule: it is one put, under a number that is free: the query is set back, or it is not.
-3. It is run twice, and all is read three times. Rule: behind an entry that sets a query back, and of which it has read nothing, there is
-   nothing to be done.
-4. What was read and is not cleaned yet (`cleanSource`) is cleaned before it is read again: the start that replays the entry would do
-   that. Rule: behind an entry that sets it back the source cleans nothing, and says no more that it has read it; it says so under the
-   name that it had, or it would wait for itself as for another reader.
-5. The query runs, or a batch of it is planned and not committed. Rule: refused, as in `ingestion.late`.
+1. The user does not know what that means for the present output. Rule: the command first reports what would be read again, and
+   does nothing without a confirmation.
+2. The command dies. Rule: it makes one put, under a free number, so the query is either set back or not.
+3. The command is run twice, and everything is read three times. Rule: after an entry that sets a query back, there is nothing to
+   do until the query has read something.
+4. A file was read and is not cleaned yet (`cleanSource`); the start that replays the entry would clean it before it is read
+   again. Rule: after an entry that sets it back, the source cleans nothing, and no longer reports files as read. It keeps the
+   reader's name that it had; otherwise it would wait for itself as for another reader.
+5. The query runs, or a batch is planned and not committed. Rule: the command is refused, as in `ingestion.late`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ _EARLIEST = -(1 << 63)
 
 @dataclass(frozen=True)
 class Reset:
-    """What a reset does: the files (paths below `src`) that would be read again, and their bytes; `rows` that the output has, and keeps.
+    """What a reset does: the files (paths below `src`) that would be read again, and their bytes.
 
-    `batch` is the one that sets the query back, None where nothing was done: it was only asked for, or the query is at its beginning
-    (`at_beginning`). `late` are files that came too late, and would be read for the first time; `passed_over` those that are not read
-    yet, and never would be, since the query would begin behind them (`startingFrom`).
+    `rows` counts what the output has and keeps.
+
+    `batch` sets the query back; None if nothing was done, because the call only asked, or because the query is at its beginning
+    (`at_beginning`). `late` are files that came too late, and would be read for the first time. `passed_over` are files that are
+    not read yet, and never would be, because the query would begin after them (`startingFrom`).
     """
 
     files: tuple[str, ...]
@@ -66,14 +68,14 @@ def reset(
     source: Mapping[str, Any] | None = None,
     query_ended: bool = False,
 ) -> Reset:
-    """Return what the query that writes `dst` would read again of `src` if it were set back; with `confirmed` set it back.
+    """Return what the query that writes `dst` would read again from `src` if it were set back; with `confirmed` set it back.
 
-    The next start of the query then begins where a new one would, by `startingFrom`. What it has written stays, so what is read again is
-    there twice, unless the output is taken away or is a table with keys. `checkpoint`, `source` and `query_ended` are as in
-    `penstock.late`. Needs neither Spark nor Java.
+    The next start of the query then begins where a new query would, by `startingFrom`. What it has written stays, so rows that
+    are read again are there twice, unless the output is moved away or is a table with keys. `checkpoint`, `source` and
+    `query_ended` are as in `penstock.late`. Needs neither Spark nor Java.
 
-    Raises `OptionError` if no query of `dst` has read `src`; `Locked` if it runs; `UsageError` while a batch is planned and not
-    committed.
+    Raises `OptionError` if no query of `dst` has read `src`; `Locked` if the query runs; `UsageError` while a batch is planned
+    and not committed.
     """
     really = flag(confirmed, name="confirmed")
     reading = ReadingQuery.find(os.fspath(src), os.fspath(dst), checkpoint, source)
@@ -86,23 +88,23 @@ def reset(
         batch = reading.put_next(_initial(reading), query_ended=query_ended)
         cleaner, reader = _cleaning(reading)
         if cleaner is not None:
-            cleaner.forget(reader)  # for others who clean; the next start does it, too
+            cleaner.forget(reader)  # for other readers that clean; the next start does it, too
     return Reset(_paths(files), sum(file.size for file in files), rows, batch, _paths(late), _paths(passed_over))
 
 
 def _has_read(offset: Mapping[str, Any]) -> bool:
-    """Tell whether the query that is at this offset has read, or passed over, anything."""
+    """Tell whether a query at this offset has read, or passed over, anything."""
     return any(offset["read"]) or bool(offset.get("plan")) or offset["cursor"] is not None or bool(offset.get("late"))
 
 
 def _cleaning(reading: ReadingQuery) -> tuple[Cleaner | None, str]:
-    """Return what cleans the source, `None` if nothing does, and by which name."""
+    """Return the cleaner of the source, `None` if there is none, and the reader's name."""
     reader: str | None = reading.last_offset().get("reader")
     return (Cleaner.of(reading.storage, reading.root, reading.options) if reader else None), reader or ""
 
 
 def _initial(reading: ReadingQuery) -> dict[str, Any]:
-    """Return where a query begins that has read nothing."""
+    """Return the offset at which a new query would begin."""
     options = reading.options
     planner: Planner | FollowPlanner
     if options["follow"]:
@@ -114,7 +116,7 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
 
 
 def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:
-    """Return the files that were read, wholly or in part, and would be read again; late ones that would be read; and those passed over."""
+    """Return the files that were at least partly read and would be read again; late files that would be read; and files passed over."""
     scan, late, waiting, future = _unread(reading)
     floor = _floor(reading)
     never_read = {file.path for file in (*late, *waiting, *future)}
@@ -129,7 +131,7 @@ def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion
 
 
 def _unread(reading: ReadingQuery) -> tuple[Scan, list[FileVersion], list[FileVersion], list[FileVersion]]:
-    """Return the look at what is there; and of that what was not read: late files, those that wait, and those of the future."""
+    """Return the scan of the source, and the files that were not read: late files, files that wait, and files of the future."""
     if reading.options["follow"]:
         scan = Scan.of(reading.storage, reading.root, reading.options)
         scan.refresh()
@@ -140,7 +142,7 @@ def _unread(reading: ReadingQuery) -> tuple[Scan, list[FileVersion], list[FileVe
 
 
 def _floor(reading: ReadingQuery) -> int:
-    """Return the time from which on a query that begins now would read files."""
+    """Return the modification time from which on a new query would read files."""
     begins = reading.options["startingFrom"]
     floor: int = {"earliest": _EARLIEST, "latest": reading.storage.now_ns()}.get(begins, begins)
     return floor

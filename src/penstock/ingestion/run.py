@@ -1,19 +1,20 @@
-"""One run of an ingest's query, in a thread of its own, so that whoever waits for it can be interrupted.
+"""One run of an ingest's query, in a separate thread, so that the caller who waits for it can be interrupted.
 
-An ingest is a scope: however its call is left, its query has stopped, what was committed is published, and its keeper has
-ended. Two failures shaped how:
+An ingest is a scope: however its call is left, its query has stopped, what was committed is published, and its keeper has ended.
+Two failures determine how this is done:
 
 Failure: *an answer that is taken for another's.*
-  1. The caller waits for an answer of the JVM, and is interrupted: Ctrl-C, a time-out of its own, any signal that raises.
-  2. The answer comes, and nobody reads it. The next call on the connection takes it for its own, and so do all behind it.
-  3. What stops the query is such a call: it runs on; or the session is of no more use.
-  Rule: all calls into the JVM are made by a thread of the ingest, which nothing interrupts. The caller's thread waits
-  for it, reports, and asks it to end.
+  1. The caller waits for an answer of the JVM, and is interrupted: by Ctrl-C, a time-out of its own, any signal that raises.
+  2. The answer comes, and nobody reads it. The next call on the connection takes it for its own answer, and so do all later
+     calls.
+  3. The call that stops the query fails in this way: the query runs on, or the session is unusable.
+  Rule: a thread of the ingest, which nothing interrupts, makes all calls into the JVM. The caller's thread waits for it, reports,
+  and asks it to end.
 
 Failure: *a query without a handle.*
   1. The caller is interrupted while the query is started, which takes seconds.
-  2. It starts, and there is nobody who could stop it.
-  Rule: whoever starts it looks whether it should end, before anything else.
+  2. The query starts, and nobody can stop it.
+  Rule: the thread that starts it checks whether it should end, before anything else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from penstock import clock, errors
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.ingested import Ingested
+from penstock.processes import without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,32 +37,33 @@ if TYPE_CHECKING:
     from penstock.ingestion.jobhere import JobHere
 
 _POLL_SECONDS = 0.2
-_IDLE_POLL_SECONDS = 1.0  # while a watched query waits for input: each look asks the JVM, the checkpoint and the ledger
+# While a watching query waits for input, because each look asks the JVM, the checkpoint and the ledger.
+_IDLE_POLL_SECONDS = 1.0
 
 
 class IngestRun(ABC):
-    """One run of a query of an ingest, in a thread of its own; see the module. `describe` makes the job, in that thread."""
+    """One run of an ingest's query, in a separate thread; see the module. `describe` makes the job, in that thread."""
 
     def __init__(self, describe: Callable[[], Job]) -> None:
         self._describe = describe
         self._job: Job | None = None
-        self._query: tuple[str, str] | None = None  # once it is started: its id, and what names it and its driver
+        self._query: tuple[str, str] | None = None  # once it is started: its id and the name of its driver
         self._thread: threading.Thread | None = None
         self._waiting = False  # for input
-        self._ending = threading.Event()  # it should end
+        self._ending = threading.Event()  # set when the run should end
         self._over = threading.Event()
         self._error: BaseException | None = None
 
     @abstractmethod
     def _await(self, job: Job) -> None:
-        """Start the query of the job, note what names it, and return when it is over; it ends when `_ending` is set."""
+        """Start the query of the job, note its id and driver, and return when it is over; it ends when `_ending` is set."""
 
     def _target(self) -> Callable[[], object]:
-        """Return what the thread is to run."""
+        """Return the function that the thread runs."""
         return self._run
 
     def follow(self, progress: Callable[[Ingested], None] | None) -> None:
-        """Start it, report while it runs, and raise what it ended with."""
+        """Start the run, report while it runs, and raise the error with which it ended."""
         self._thread = threading.Thread(target=self._target(), name="penstock-ingest", daemon=True)
         self._thread.start()
         state, known_until = None, 0.0
@@ -76,7 +79,7 @@ class IngestRun(ABC):
             raise self._error
 
     def end(self) -> None:
-        """Have it end, and wait for that. Whoever is interrupted here does not wait; it ends all the same."""
+        """Have the run end, and wait for that. If the caller is interrupted here, the run ends all the same."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -87,7 +90,7 @@ class IngestRun(ABC):
             self._job.finish(*self._query)
 
     def state(self) -> Ingested:
-        """Return how far it is."""
+        """Return the report of the ingest."""
         return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state(waiting=self._waiting)
 
     def _run(self) -> None:
@@ -102,7 +105,7 @@ class IngestRun(ABC):
 
 
 class SparkRun(IngestRun):
-    """A run of a query of Spark's, which looks for new files so many seconds after it last has, or takes what is there."""
+    """A run of a query of Spark, which looks for new files at the interval `every` in seconds, or reads what is there."""
 
     def __init__(self, spark: SparkSession, describe: Callable[[], Job], *, every: float | None) -> None:
         super().__init__(describe)
@@ -110,14 +113,14 @@ class SparkRun(IngestRun):
         self._every = every
 
     def _target(self) -> Callable[[], object]:
-        """Return what runs with the caller's pool and tags."""
+        """Return the function with the caller's scheduler pool and tags."""
         from pyspark.util import inheritable_thread_target
 
         target: Callable[[], object] = inheritable_thread_target(self._spark)(self._run)
         return target
 
     def _await(self, job: Job) -> None:
-        """Start it, and look how it is until it is over."""
+        """Start the query, and poll its state until it is over."""
         try:
             query = job.start(self._spark, every=self._every)
             try:
@@ -131,12 +134,12 @@ class SparkRun(IngestRun):
                 query.stop()
         except errors.PenstockError:
             raise
-        except Exception as error:  # whatever Spark wraps it in
+        except Exception as error:  # Spark may wrap an error in anything
             raise meaning(error, job.checkpoint, self._spark) from error
 
 
 class RunHere(IngestRun):
-    """A run without Spark, in this process. Before it begins `state` is how far the runs before it came."""
+    """A run without Spark, in this process. Before it begins, `state` reports what earlier runs have done."""
 
     def __init__(self, job: JobHere) -> None:
         super().__init__(lambda: job)
@@ -144,11 +147,12 @@ class RunHere(IngestRun):
 
     def _await(self, job: Job) -> None:  # noqa: ARG002 - it is the one that was given
         """Run it."""
+        without_pandas()
         try:
             query = self._here.begin()
             self._query = query.named()
             query.run(*self._query, self._ending)
         except errors.PenstockError:
             raise
-        except Exception as error:  # a library's, or a fault of ours: as it is told where Spark meets it
+        except Exception as error:  # an error of a library, or a fault of ours: reported in the same way as with Spark
             raise errors.unforeseen(error) from error

@@ -1,4 +1,4 @@
-"""The schema that an ingest reads by: as it is given, as it was noted, or as it is inferred at the first start; see `source.noted`."""
+"""The schema of an ingest's input: given, noted at an earlier start, or inferred at the first start (see `source.noted`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadSchema:
-    """A schema as Spark's JSON. `told`: what is to be said of it at this start; `inferred`: just now; `given`: by the user."""
+    """A schema as Spark's JSON. `told`: what this start reports about it; `inferred`: it was inferred now; `given`: by the user."""
 
     json: str
     told: tuple[str, ...] = ()
@@ -29,9 +29,9 @@ class ReadSchema:
 
     @staticmethod
     def of(schema: Any, source: Mapping[str, str], notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, a StructType, or `infer`
-        """Return the schema that the source reads, behind the batch that was committed last. Nothing is noted yet.
+        """Return the schema that the source reads after batch `committed`, the last committed one. Notes nothing yet.
 
-        Raises what `infer` does, and `SchemaChanged`.
+        Raises what `infer` raises, and `SchemaChanged`.
         """
         options = parse(SOURCE, source, what="source")
         if options["emit"] != "records":
@@ -46,30 +46,30 @@ class ReadSchema:
         counting = notes.counting(committed)
         if counting is not None:
             return ReadSchema(counting.schema, given=True)
-        from penstock.source.inferred import infer  # what it needs no other start does
+        from penstock.source.inferred import infer  # imported here, because no other start needs it
 
         inferred = infer(options)
         return ReadSchema(inferred.json, (f"the schema was inferred: {inferred.ddl}", *inferred.told()), inferred=True)
 
     def noted(self, notes: SchemaNotes, committed: int) -> ReadSchema:
-        """Return the schema that counts, once it is noted; with what has changed since the last start."""
+        """Note the schema, and return the one that counts, with the changes since the last start."""
         if self.inferred:
             note = notes.first(self.json, committed, clock.now_ns())
             return self if note.schema == self.json else ReadSchema(note.schema)
         if not self.given:
             return self
         note = notes.go_on(self.json, committed, clock.now_ns())
-        changes = note.changes if note.batch > committed else ()  # told until a batch is committed by it
+        changes = note.changes if note.batch > committed else ()  # reported until a batch is committed with it
         return replace(self, told=_changed(changes))
 
 
 def _changed(changes: Iterable[str]) -> tuple[str, ...]:
-    """Return what is said of the changes of a schema."""
+    """Return the reports of a schema's changes."""
     return tuple(f"the schema has changed: {change}" for change in changes)
 
 
 def _with_rescued(schema: str, name: str | None) -> str:
-    """Return a schema with the column for what is rescued, behind the others if it is not there."""
+    """Return a schema with the column for what is rescued, added after the others if it is missing."""
     form = json.loads(schema)
     if name is None or name in {column["name"] for column in form["fields"]}:
         return schema
@@ -83,5 +83,5 @@ def is_infer(schema: object) -> bool:
 
 
 def is_known(schema: object) -> bool:
-    """Tell whether a schema can be had without Spark; `OptionError` for DDL that cannot be read at all."""
+    """Tell whether a schema can be read without Spark; `OptionError` for DDL that cannot be read at all."""
     return is_infer(schema) or ddl.is_known(schema)

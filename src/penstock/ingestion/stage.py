@@ -1,13 +1,13 @@
 """The stage between source and sink of an ingest: it carries splits, not records.
 
-The source emits the splits of its plan as rows (`emit=splits`), one row a task. The sink's task opens them, reads,
-transforms and writes, as Arrow or bytes in one Python process. Plan and ledger are those of every other query; no record
+The source emits the splits of its plan as rows (`emit=splits`), one row for each task. The sink's task opens them, reads,
+transforms and writes, as Arrow or bytes in one Python process. Plan and ledger are the same as in every other query; no record
 crosses into the JVM.
 
-A transform is a function of the user, and whoever runs a query is trusted: the stage of a query that runs travels in its
-options, as a `LiveStage`, and what it names is loaded. Whoever may write to the output is not trusted: what the sink's
-notes have of a stage is a `NotedStage`, and to repeat that takes a transform that the caller names (`Stage.repeated`).
-Nothing here makes the one of the other.
+A transform is a function of the user, and the user who runs a query is trusted. So the stage of a running query travels in its
+options, as a `LiveStage`, and the function that it names is loaded. Users who may only write to the output are not trusted. So a
+stage in the sink's notes is a `NotedStage`, and repeating it needs a transform that the caller names (`Stage.repeated`). No code
+here turns one into the other.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ if TYPE_CHECKING:
     from penstock.source.read import Reading
 
     class Calls(Protocol):
-        """What an ingest asks of a `penstock.AsyncMap`."""
+        """What an ingest needs from a `penstock.AsyncMap`."""
 
         @property
         def drain(self) -> float | None:
-            """Return after how many seconds a batch leaves to the next one what it has not finished."""
+            """Return after how many seconds a batch leaves unfinished calls to the next batch."""
 
         def schema(self, carried: pa.Schema) -> pa.Schema:
-            """Return the schema of the output for an input's; `OptionError` if they do not go together."""
+            """Return the schema of the output for the schema of an input; `OptionError` if they do not fit together."""
 
         def shared_by(self, tasks: int) -> Calls:
-            """Return the same for one of so many tasks that share the rate."""
+            """Return the same map for one of `tasks` tasks that share the rate."""
 
         def operator_id(self, carried: pa.Schema) -> str:
-            """Return what names the operator in the ids of its calls."""
+            """Return the name of the operator in the ids of its calls."""
 
         def stream(self, batches: Iterator[pa.RecordBatch], *, operator: str) -> Iterator[pa.RecordBatch]:
             """Yield the output of a task's rows."""
 
     class Carrier(Protocol):
-        """What reads what is carried, where that is no splits of a plan: files that rows name, or ranges of topics."""
+        """Reads what is carried if that is not splits of a plan: files that rows name, or ranges of topics."""
 
         @property
         def schema(self) -> pa.Schema:
@@ -79,15 +79,15 @@ if TYPE_CHECKING:
 
         @property
         def passes_lines(self) -> bool:
-            """Whether a line of text is all of a record, so that `text` can be called."""
+            """Whether a line of text is a whole record, so that `text` can be called."""
 
         def rows(
             self, batches: list[pa.RecordBatch], account: Account, aside: Aside | None
         ) -> Iterator[pa.RecordBatch]:
-            """Yield the records of what Spark has carried."""
+            """Yield the records of what was carried."""
 
         def text(self, batches: list[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
-            """Yield their lines."""
+            """Yield the lines of what was carried."""
 
     Transform: TypeAlias = Callable[[Any], Any] | Calls
     Applied: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch] | Calls
@@ -98,21 +98,21 @@ _PICKLED = "pickle:"
 
 @dataclass(frozen=True)
 class LiveStage:
-    """The stage of a query that runs, as text: what `Stage.describe` was given by a live caller, functions included.
+    """The stage of a running query, as text: what a live caller gave to `Stage.describe`, including functions.
 
-    It is made there and out of the options that Spark hands to the processes of its query (`LIVE_SINK`), and nowhere else:
-    text that was read from a file has no way to become one.
+    It is made only there, and from the options that Spark gives to the processes of its query (`LIVE_SINK`): text that was read
+    from a file can never become one.
     """
 
     text: str
 
     @staticmethod
     def option(value: str, name: str) -> LiveStage:  # noqa: ARG004 - a parser
-        """Return what an option of a running query holds."""
+        """Return the stage from an option of a running query."""
         return LiveStage(value)
 
 
-# The options of the sink of a running query: those of users, and the stage of an ingest.
+# The options of a running query's sink: those of users, and the stage of an ingest.
 LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an ingest, set by penstock.ingest"))
 
 
@@ -120,7 +120,8 @@ LIVE_SINK = (*SINK, Option(STAGE, None, LiveStage.option, "the stage of an inges
 class Stage:
     """How the splits of an ingest become the rows of its sink.
 
-    `columns` are those that rows are given where they are read by an earlier schema, `carrier` reads what is no plan of files.
+    `columns` are set if rows are read with an earlier schema: the columns that they get. `carrier` reads what is not a plan of
+    files.
     """
 
     options: Options
@@ -140,8 +141,9 @@ class Stage:
     ) -> LiveStage:
         """Return the stage as the text that travels in the sink's options.
 
-        `schema` is Spark's JSON of what the source reads, `tasks` how many share a rate. `names` are the columns of the rows that
-        name files, where they do. The transform is tried on an empty batch, here, to learn its schema: `OptionError` if that fails.
+        `schema` is Spark's JSON for what the source reads, `tasks` the number of tasks that share a rate. `names` are the columns
+        of rows that name files, if rows do. The transform is called here with an empty batch, to learn its schema: `OptionError`
+        if that fails.
         """
         options, reading, carrier = _reading(source, schema)
         if options["badRecordColumn"]:
@@ -153,14 +155,14 @@ class Stage:
             function = _function(packed, options)
         except OptionError:
             raise
-        except Exception as error:  # what the user's function holds may fail to travel in any way
+        except Exception as error:  # pickling a user's function may raise anything
             raise _not_loaded(transform, error) from error
         try:
             out = to_spark(_output_schema(function, empty))
         except OptionError:
             raise
         except Exception as error:  # a user's function may raise anything
-            msg = f"transform {transform!r} fails on an empty batch, which tells its columns: {_told(error)}; let it take one"
+            msg = f"transform {transform!r} fails on an empty batch, which shows its columns: {_told(error)}; make it accept one"
             raise OptionError(msg) from error
         form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
         if names is not None:
@@ -170,7 +172,7 @@ class Stage:
     @staticmethod
     @lru_cache(maxsize=8)
     def of(live: LiveStage) -> Stage:
-        """Return the stage that `describe` made; whatever function it names, or holds, is loaded."""
+        """Return the stage that `describe` made, and load the function that it names or holds."""
         form = json.loads(live.text)
         options, reading, carrier = _reading(form["source"], form["schema"])
         function = _function(form["transform"], options)
@@ -182,30 +184,30 @@ class Stage:
 
     @staticmethod
     def repeated(noted: NotedStage, source: str, transform: Applied | None) -> Stage:
-        """Return the stage that an ingest noted, over the source `source`, with the transform that the caller has `named`.
+        """Return the stage that an ingest noted, for the source `source`, with a transform that the caller has loaded by `named`.
 
-        SQL is none that is named: it is no code, and is taken from the note.
+        SQL need not be named: it is not code, and comes from the note.
         """
         options, reading, carrier = _reading({**noted.source, "path": source}, noted.schema)
         if noted.sql is not None:
             transform = _query(noted.sql, options)
             columns = configured.expected_schema(options, reading) if carrier is None else carrier.schema
-            transform(_empty(columns))  # it is told now if it is none
+            transform(_empty(columns))  # raises now if the SQL is invalid
         return Stage(options, reading, transform, to_arrow(noted.out), carrier=carrier)
 
     @property
     def plain_text(self) -> bool:
-        """Tell whether lines pass as they are."""
+        """Tell whether lines pass unchanged."""
         if self.carrier is not None and not self.carrier.passes_lines:
             return False
         fmt = self.reading.format
-        one_column = len(fmt.schema) == 1  # others are those that directories name
+        one_column = len(fmt.schema) == 1  # further columns are those that directories name
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
 
     @property
     def read_schema(self) -> pa.Schema:
-        """The columns of what is read, in front of the transform."""
+        """The columns of what is read, before the transform."""
         return configured.expected_schema(self.options, self.reading) if self.carrier is None else self.carrier.schema
 
     @property
@@ -214,7 +216,7 @@ class Stage:
         return self.transform is None or isinstance(self.transform, Sql)
 
     def carried(self, rows: Iterator[pa.RecordBatch]) -> tuple[Stage, Carried]:
-        """Return the splits that Spark carried here, and this stage as the plan that they are of has it read them."""
+        """Return the splits that were carried here, and this stage with the time zone of their plan."""
         self._load_libraries()
         if self.carrier is not None:
             return self, list(rows)
@@ -225,22 +227,22 @@ class Stage:
         return replace(self, reading=reading), splits
 
     def by_schema(self, schema: str) -> Stage:
-        """Return the same for what was read by this schema, Spark's JSON; columns that are others now are null."""
+        """Return the stage for data that was read with this schema, Spark's JSON; columns that have changed since are null."""
         reading = configured.reading(self.options, schema)
         if reading.columns == self.reading.columns and reading.format.schema == self.reading.format.schema:
             return self
         return replace(self, reading=reading, columns=configured.expected_schema(self.options, self.reading))
 
     def setting_aside(self, aside: Aside) -> Stage:
-        """Return the same with a place for what is set aside."""
+        """Return the stage with a place for what is set aside."""
         return replace(self, reading=replace(self.reading, aside=aside))
 
     def _load_libraries(self) -> None:
-        """Import what the task will need, while what sends its splits still starts."""
-        # A task has one core, which Spark tells libraries by this name; polars has one of its own.
+        """Import what the task will need, while the sender of its splits still starts."""
+        # A task has one core. Spark tells libraries so by OMP_NUM_THREADS; polars has its own variable.
         os.environ.setdefault("POLARS_MAX_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if isinstance(self.reading.form, RecordFormat):
-            with suppress(OptionError):  # of text whose schema has columns that directories name
+            with suppress(OptionError):  # for text whose schema has columns that directories name
                 decoder(self.reading.format)
 
     def read(
@@ -248,7 +250,7 @@ class Stage:
     ) -> Iterator[pa.RecordBatch | bytes]:
         """Yield the rows of splits; lines as bytes if `text`.
 
-        What a transform returns is what its author says; `errors` is what becomes of strings in it that are not UTF-8.
+        A transform may return strings that are not UTF-8; `errors` says what becomes of them.
         """
         if text:
             yield from self._text(splits)
@@ -274,17 +276,17 @@ class Stage:
         return self.carrier.text(cast("list[pa.RecordBatch]", carried), self.reading.aside)
 
     def _plain(self, carried: Carried, account: Account) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are read, as they are read."""
+        """Yield the rows as they are read, before any transform."""
         if self.carrier is None:
             return configured.rows(self.options, self.reading, tuple(cast("list[Split]", carried)), account)
         return self.carrier.rows(cast("list[pa.RecordBatch]", carried), account, self.reading.aside)
 
 
 class CarriedRows:
-    """The rows of the splits that Spark carries to a task, read as often as somebody asks; lines as bytes if `text`.
+    """The rows of the splits that are carried to a task, read again at each iteration; lines as bytes if `text`.
 
-    `errors` is as in `Stage.read`. What is to be told of the records that are read is entered into `account`, and what is set
-    aside goes to `aside`.
+    `errors` is as in `Stage.read`. Facts about the records that reports need are counted in `account`, and what is set aside goes
+    to `aside`.
     """
 
     def __init__(
@@ -309,19 +311,19 @@ class CarriedRows:
         return self._stage.carried(self._carried)
 
     def __iter__(self) -> Iterator[pa.RecordBatch | bytes]:
-        """Yield them."""
+        """Yield the rows."""
         stage, splits = self._splits
         yield from stage.setting_aside(self._aside).read(splits, self._account, text=self._text, errors=self._errors)
 
 
 def passes_text(sink: Options) -> bool:
-    """Tell whether an ingest into this sink neither parses nor places rows by columns, so that lines need not become Arrow."""
+    """Tell whether an ingest into this sink neither parses rows nor places them by columns, so that lines need not become Arrow."""
     placed = sink["bucketBy"] or has_columns(sink["fileName"])
     return format_named(sink["format"]).as_lines and not placed and Stage.of(sink[STAGE]).plain_text
 
 
 def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with these columns: null where they have no such one."""
+    """Return rows with these columns; a column that the rows lack is null."""
     import pyarrow as pa
 
     read = {field.name: column for field, column in zip(batch.schema, batch.columns, strict=True)}
@@ -344,12 +346,12 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
 
 
 def _told(error: Exception) -> str:
-    """Return an error on one line."""
+    """Return an error's type and words on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _reading(source: Mapping[str, str], schema: str) -> tuple[Options, Reading, Carrier | None]:
-    """Return how the input is read; of topics with what reads their ranges."""
+    """Return how the input is read, and for topics the reader of their ranges."""
     if is_topics(source["path"]):
         topics = TopicRows.of(source, schema)
         return topics.options, topics.reading, topics
@@ -375,7 +377,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
-    """Return a transform as JSON has it: `module:function`, SQL, or the function itself as Spark would send it to its workers."""
+    """Return a transform in JSON: `module:function`, SQL, or the function pickled as Spark would send it to its workers."""
     if transform is None or isinstance(transform, str):
         return transform
     if isinstance(transform, Sql):
@@ -384,7 +386,7 @@ def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
 
 
 def named(transform: str) -> Applied:
-    """Return the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
+    """Load the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
     module, _, name = transform.partition(":")
     try:
         return _applicable(getattr(importlib.import_module(module), name))
@@ -399,7 +401,7 @@ def _not_loaded(transform: object, error: Exception) -> OptionError:
 
 
 def _function(packed: str | dict[str, str] | None, options: Options) -> Applied | None:
-    """Return the transform of a live stage, ready to be called, over a source of these options."""
+    """Return the transform of a live stage, ready to be called, for a source with these options."""
     if packed is None:
         return None
     if isinstance(packed, dict):
@@ -410,15 +412,15 @@ def _function(packed: str | dict[str, str] | None, options: Options) -> Applied 
 
 
 def _query(text: str, options: Options) -> Sql:
-    """Return SQL over a source: its times have days and hours in the zone of the session that Spark would have them in."""
+    """Return SQL for a source: times have days and hours in the time zone of Spark's session."""
     zone = options["sessionTimeZone"]
     return Sql(text, UTC if zone is None else zone_name(zone, "spark.sql.session.timeZone"))
 
 
 def _applicable(function: Any) -> Applied:  # noqa: ANN401 - what a user gives as a transform
-    """Return a transform as a function of record batches, or an `AsyncMap`; annotated with a DataFrame it is given polars."""
+    """Return a transform as a function of record batches, or an `AsyncMap`. A function that is annotated with DataFrame gets polars."""
     if hasattr(function, "stream"):
-        return cast("Calls", function)  # to import it takes what no other ingest needs
+        return cast("Calls", function)  # not checked by its type, because the import would cost every ingest time
     return _on_polars(function) if _wants_polars(function) else _checked(function)
 
 

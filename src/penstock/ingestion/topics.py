@@ -1,12 +1,14 @@
 """Topics of Kafka as the input of an ingest: SRC is `kafka://broker:port[,broker:port]/topic[,topic]`.
 
-The job, the sink and the ledger are those of every ingest; what differs is what a plan is made of, and what a task does with its part:
+The job, the sink and the ledger are the same for every ingest. Only the contents of a plan, and the work of a task, are
+different:
 
     plan      offsets of partitions, by `kafka.plan`, in Spark's offset log
     carried   ranges of offsets instead of ranges of bytes, about as many as there are tasks (`kafka.carried`)
     read      records of a range as Arrow (`kafka.read`), their values by `format` (`kafka.values`), or as they are without one
 
-A range is read by position and its end is decided, so a batch that is tried again, or replayed, has the same records in the same order.
+A range is read by position and its end is fixed, so a batch that is tried again, or replayed, has the same records in the same
+order.
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ if TYPE_CHECKING:
     from penstock.source.noted import SchemaNotes
     from penstock.source.read import Reading
 
-# Of the options of a source of files those that say how a value is read, or what becomes of one that cannot be.
+# Options of a source of files that say how a value is read, or what becomes of a value that cannot be read.
 _OF_VALUES = {"format", "badRecords", "metadataColumn"}
 _OF_BOTH = {"quarantineLocation", "maxBadRecords", "maxBadFraction", "timeZone", "sessionTimeZone"}
-# A record is one value, in UTF-8: what says where records are in a file, or is said once a file, is not here.
+# A record is one value, in UTF-8. So options about the places of records in a file, or about whole files, do not apply.
 _OF_FILES = {"encoding", "lineSep", "header", "multiLine", "blockSize"}
-# Unlike a stream an ingest takes all there is; and a batch that fails is tried again as a whole.
+# Unlike a stream, an ingest reads everything that is there. A batch that fails is tried again as a whole.
 _USUAL = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10000000"}
 
 _VALUE_OPTIONS = tuple(
@@ -71,14 +73,14 @@ _HEADERS = ", headers array<struct<key:string,value:binary>>"
 
 @dataclass(frozen=True)
 class Topics:
-    """What the user has said of topics: `given`, by the names of the tables, the address as `path`; `options` are the same, checked."""
+    """The user's options for topics: `given`, by the names of the tables, with the address as `path`; `options` are the same, checked."""
 
     given: Mapping[str, str]
     options: Options
 
     @staticmethod
     def of(src: str, source: Mapping[str, str]) -> Topics:
-        """Return what was said. Raises `OptionError`; asks no broker."""
+        """Return the checked options. Raises `OptionError`; calls no broker."""
         own = {name: text for name, text in source.items() if name != "path"}
         address = of_address(src)
         _check_told_once(address, own)
@@ -91,23 +93,23 @@ class Topics:
 
     @property
     def rows(self) -> dict[str, str]:
-        """The options of a source of files that say how values are read."""
+        """The options that say how values are read, for a source of files."""
         names = {option.name for option in _RECORD_OPTIONS} - {"metadataColumn"}
         chosen = {name: text for name, text in self.options.given.items() if name in names}
         return chosen | {"path": "/", "partitionColumns": "none"}
 
     @property
     def servers(self) -> str:
-        """The brokers."""
+        """The addresses of the brokers."""
         return str(self.options["kafka"][SERVERS.removeprefix(CLIENT)])
 
     @property
     def as_they_are(self) -> bool:
-        """Whether rows are Kafka's own, since no format is given."""
+        """Whether rows have Kafka's own columns, because no format is given."""
         return "format" not in self.options.given
 
     def read_schema(self, schema: Any, notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, or a StructType
-        """Return the schema of the values; of rows as they are, the one there is. Raises `OptionError` and `SchemaChanged`."""
+        """Return the schema of the values, or Kafka's own schema if no format is given. Raises `OptionError` and `SchemaChanged`."""
         if self.as_they_are:
             self._check_plain(schema)
             return ReadSchema(ddl.schema_json(_ROWS + _HEADERS * bool(self.options["includeHeaders"])))
@@ -117,7 +119,7 @@ class Topics:
         return ReadSchema.of(schema, self.rows, notes, committed)
 
     def _check_plain(self, schema: object) -> None:
-        """Raise `OptionError` for what is said of values where rows are Kafka's own."""
+        """Raise `OptionError` for options of values if rows have Kafka's own columns."""
         names = {option.name for option in _VALUE_OPTIONS}
         for name in [*(["schema"] if schema is not None else []), *sorted(names & set(self.options.given))]:
             msg = (
@@ -127,11 +129,11 @@ class Topics:
             raise OptionError(msg)
 
     def frame(self, spark: SparkSession, tasks: int) -> DataFrame:
-        """Return the ranges of the topics as rows, for `tasks` tasks a batch."""
+        """Return the ranges of the topics as rows, for `tasks` tasks in each batch."""
         return spark.readStream.format("penstock-kafka").options(**self.planned(tasks)).load()
 
     def planner(self, tasks: int) -> TopicPlanner:
-        """Return what plans, in this process; `DependencyError` where the library is missing."""
+        """Return a planner in this process; `DependencyError` if the library is missing."""
         from penstock.kafka.cluster import Cluster
         from penstock.kafka.plan import TopicPlanner
 
@@ -139,7 +141,7 @@ class Topics:
         return TopicPlanner(options, Cluster(options))
 
     def planned(self, tasks: int) -> dict[str, str]:
-        """Return the options of the source that plans."""
+        """Return the options for the source that plans."""
         names = {option.name for option in KAFKA} - {"minPartitions"} | {"sessionTimeZone"}
         chosen = {name: text for name, text in self.options.given.items() if name in names}
         client = {CLIENT + name: text for name, text in self.options["kafka"].items()}
@@ -147,7 +149,7 @@ class Topics:
 
 
 def _usual(own: Mapping[str, str]) -> dict[str, str]:
-    """Return what an ingest says where its user does not, in whatever words: where it begins may be a time."""
+    """Return the defaults of an ingest for options that the user has not given in any form; the begin may also be given as a time."""
     written = {name.lower() for name in own}
     begins = any(name.lower() in written for name in STARTING)
     unsaid = [name for name in _USUAL if name.lower() not in written and not (begins and name in STARTING)]
@@ -155,24 +157,26 @@ def _usual(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def counts_of(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many offsets were planned, and were left, by the offset of a query over topics; 0 by one of files."""
+    """Return how many offsets were planned, and how many were left, by a query's offset; 0 for a query of files."""
     own = offset.get(OURS, {})
     return {"input_offsets": own.get("read", 0), "left_offsets": own.get("left", 0)}
 
 
 def behind_of(offset: Mapping[str, Any]) -> dict[str, int]:
-    """Return the offsets that were left of the partitions that have most of them, at most a hundred; of files there are none."""
-    behind = offset.get(OURS, {}).get("behind", {})
-    return {str(Partition(topic, number)): left for topic, each in behind.items() for number, left in each.items()}
+    """Return the offsets that were left, by partition, for at most a hundred partitions with the most; empty for a query of files."""
+    left_offsets = offset.get(OURS, {}).get("behind", {})
+    return {
+        str(Partition(topic, number)): left for topic, each in left_offsets.items() for number, left in each.items()
+    }
 
 
 def topic_offset(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-    """Return the end offset of a batch. `DamagedState` where it is not one of topics alone, or not as it was planned."""
+    """Return the end offset of a batch. `DamagedState` if it is not about topics alone, or was altered."""
     return checkpoint.sole_offset(number, "topics", Positions.of)
 
 
 def unsaid_columns(src: str, source: Mapping[str, str]) -> str | None:
-    """Return the format whose columns have to be said and are not; `None`: nothing is missing. Raises `OptionError`."""
+    """Return the format if its columns must be given and are not; `None` if nothing is missing. Raises `OptionError`."""
     given = {name: text for name, text in source.items() if name != "schema"}
     if "schema" in source:
         return None
@@ -184,7 +188,7 @@ def unsaid_columns(src: str, source: Mapping[str, str]) -> str | None:
 
 
 def _check_told_once(address: Mapping[str, str], source: Mapping[str, str]) -> None:
-    """Raise `OptionError` for what SRC says, and an option says again."""
+    """Raise `OptionError` for an option that repeats what SRC says."""
     for name in source:
         if name.lower() in {each.lower() for each in address}:
             msg = f"source option {name!r}: SRC says that, as kafka://broker:9092/topic; leave it out"
@@ -206,7 +210,7 @@ def _check_known(source: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class TopicRows:
-    """How a task of an ingest reads its ranges. `reading` has the format of values, and what becomes of bad ones; it opens nothing."""
+    """Reads the ranges of a task. `reading` has the format of values, and what becomes of bad values; it opens no file."""
 
     topics: Topics
     options: Options
@@ -216,7 +220,7 @@ class TopicRows:
 
     @staticmethod
     def of(source: Mapping[str, str], schema: str) -> TopicRows:
-        """Return it for the options and the schema, Spark's JSON, of the stage of an ingest. Raises `OptionError`; touches nothing."""
+        """Return the reader for the options and the schema (Spark's JSON) of a stage. Raises `OptionError`; touches nothing."""
         topics = Topics.of(source["path"], source)
         options = parse(SOURCE, topics.rows, what="source of topics")
         reading = configured.reading(options, _VALUE if topics.as_they_are else schema)
@@ -249,7 +253,7 @@ class TopicRows:
         return pa.struct([field for field in read.schema(self.topics.options) if field.name != "value"])
 
     def place(self, topic: str, number: int) -> str:
-        """Return where a partition is, for messages and for lines about what is set aside."""
+        """Return the address of a partition, for messages and for lines about what is set aside."""
         return f"kafka://{self.topics.servers}/{topic}/{number}"
 
     def text(self, batches: Iterable[pa.RecordBatch], aside: Aside | None) -> Iterator[bytes]:
@@ -259,7 +263,7 @@ class TopicRows:
     def rows(
         self, batches: Iterable[pa.RecordBatch], account: Account, aside: Aside | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the ranges that `batches` carry. Raises what `kafka.read.read` does, and `BadRecord`."""
+        """Yield the records of the ranges that `batches` carry. Raises what `kafka.read.read` raises, and `BadRecord`."""
         for batch in batches:
             for text in batch.column(0).to_pylist():
                 share = share_of(text)
@@ -282,7 +286,7 @@ class TopicRows:
         return ValueReader(fmt, self.reading.policy, account, aside)
 
     def _with_path(self, rows: pa.RecordBatch, place: str, account: Account) -> pa.RecordBatch:
-        """Return rows with whole objects in the column for what is rescued."""
+        """Return rows with the address of their partition in the column for what is rescued."""
         name = self.reading.format.rescued
         if name is None or rows.column(name).null_count == rows.num_rows:
             return rows
@@ -291,7 +295,7 @@ class TopicRows:
         return rows.set_column(column, rows.schema.field(column), rescued)
 
     def _with_metadata(self, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: Any) -> pa.RecordBatch:  # noqa: ANN401 - numpy's
-        """Return rows with the column of what a record has besides its value; `chosen` are the records that they are of."""
+        """Return rows with the metadata column, which has the fields of a record besides its value; `chosen` are the rows' records."""
         if self.metadata is None:
             return rows
         whole = len(chosen) == records.num_rows

@@ -1,24 +1,26 @@
-"""The tasks of an ingest without Spark: in this process where there is little to do, in one process a processor where there is much.
+"""Runs the tasks of an ingest without Spark: in this process if there is little to do, in one process for each processor if there is much.
 
-A process of its own takes a second to begin, so what is read in less than that is read here. What takes longer is not, even where it is one
-task: this process can be asked to end, and answers at once. What it does itself is done in a thread that nobody waits for any more then: a
-broker that does not answer keeps it for minutes, and all it could still do is write what does not count. The others are new interpreters,
-no copies of this process, which has threads.
-Each has a connection to this process whose two ends nobody else holds, so either learns when the other is gone, however it went:
+A new process takes a second to start, so a batch that is read in less time is read in this process. Longer work goes to another
+process, even a single task, so that this process can be asked to end and answers at once. What this process does itself runs in a
+thread. After a request to end, nobody waits for that thread: a broker that does not answer could keep it for minutes, and it
+could only write what does not count. The other processes are new interpreters, not copies of this process, because it has
+threads. Each has a connection to this process whose two ends nobody else holds, so each side learns when the other is gone, for
+whatever reason:
 
 1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
-   Rule: each reads its standard input, which only this process holds open, and ends when that does.
-2. Ctrl-C goes to the whole group, and SIGTERM of a supervisor to all it has started: a process ends in its task, or while it begins, and
-   the driver takes that for what went wrong.
-   Rule: they are begun with these signals blocked. The driver ends them, once it stops.
-3. A process is killed: before it has begun, in a task, halfway through its answer. Who waits for a queue, which all of them share and this
-   process holds open, too, waits for ever.
-   Rule: no queue and no lock. The end of a connection, also within an answer, is an answer.
-4. The program that runs the command came from standard input, or does not ask for its `__name__`: `multiprocessing` has each process run
-   it first, and so begin the ingest again.
-   Rule: a process imports this module, and what its tasks name.
+   Rule: each reads its standard input, which only this process holds open, and ends when the input ends.
+2. Ctrl-C goes to the whole process group, and a supervisor may send SIGTERM to everything that it has started: a process ends in
+   its task, or while it starts, and the driver takes that for the cause of a failure.
+   Rule: the processes are started with these signals blocked. The driver ends them when it stops.
+3. A process is killed: before it has started, in a task, or halfway through its answer. A driver that waits for a shared queue,
+   which this process holds open, too, waits for ever.
+   Rule: there is no queue and no lock. The end of a connection, even within an answer, counts as an answer.
+4. The program that runs the command came from standard input, or does not check its `__name__`: `multiprocessing` makes each
+   process run it first, and so start the ingest again.
+   Rule: a process imports this module, the module that the driver names, and the modules that its tasks name, but never the main
+   program.
 
-Rejected: `ProcessPoolExecutor`, with which 3 and 4 happened. Nor can it be had on a machine without semaphores.
+Rejected: `ProcessPoolExecutor`, because 3 and 4 happened with it. It also does not work on a machine without semaphores.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ import traceback
 from collections import deque
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.connection import wait as wait_for_any
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import debugging, unforeseen
-from penstock.processes import keep_blocks
+from penstock.processes import keep_blocks, without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,12 +50,12 @@ _T = TypeVar("_T")
 _LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
 _STDIN = 0
-# Modules are found where this process finds them, and never in the current directory before that is said.
-_PROGRAM = f"import sys; at, *sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve(int(at))"
+# The new process searches for modules where this one does, and sets that before its first import of ours.
+_PROGRAM = f"import sys; at, loads, *sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve(int(at), loads)"
 
 
 class WorkersEnded(Exception):
-    """The tasks were not done: the run was asked to end, or (`killed`) a process of theirs has ended under way."""
+    """The tasks were not done: the run was asked to end, or (`killed`) a process ended in its task."""
 
     def __init__(self, *, killed: bool) -> None:
         super().__init__()
@@ -60,44 +63,52 @@ class WorkersEnded(Exception):
 
 
 class Workers:
-    """Calls functions with tasks, at most `count` at a time; see the module. Used in one thread, as a context: it leaves no process."""
+    """Calls functions with tasks, at most `count` at a time; see the module. A context manager for one thread, which leaves no process.
 
-    def __init__(self, count: int, ending: threading.Event) -> None:
+    Each process imports the module `loads` before its first task arrives, while the driver still plans. The imports of an ingest's tasks
+    take 0.2 to 0.3 s of a processor.
+    """
+
+    def __init__(self, count: int, ending: threading.Event, loads: str) -> None:
         self._count = count
         self._ending = ending
+        self._loads = loads
         self._processes: list[_Process] = []
 
     def __enter__(self) -> Workers:
-        """Begin: no process yet."""
+        """Return itself; no process is started yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what there is."""
+        """End all processes."""
         self._end()
 
     def expect(self, processes: int) -> None:
-        """Begin so many processes, or as many as there are at a time, for tasks that come soon: they need a while until they can work."""
+        """Start so many processes, at most `count`, for tasks that come soon, because processes need a while to start."""
         self._begin(processes)
 
     def each(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], *, processes: int) -> list[Any]:
-        """Return `call(*task)` of all tasks in their order, in this process or in so many others; what one raises, the others are ended.
+        """Return `call(*task)` of all tasks in order, from this process or from `processes` others; an error ends all of them.
 
-        `call` is one of a module, and what it is given and returns can be sent. Raises `WorkersEnded`; what is raised in another process
-        is a `PenstockError`.
+        `call` must be a function of a module, with picklable arguments and results. Raises `WorkersEnded`; an error in another
+        process comes as a `PenstockError`.
         """
         if not self._begin(min(processes, len(tasks))):
             return self.here(lambda: [call(*task) for task in tasks if self._goes_on()])
         try:
             return self._answers(call, tasks)
-        except (EOFError, OSError):  # of a connection
+        except (EOFError, OSError):  # from a connection
             self._end()
             raise WorkersEnded(killed=True) from None
-        except BaseException:  # also what interrupts: nothing is left behind
+        except BaseException:  # also for an interrupt: leave no process
             self._end()
             raise
 
     def here(self, call: Callable[..., _T], *given: Any) -> _T:  # noqa: ANN401 - what `call` takes
-        """Return `call(*given)`, made in this process. Raises what it does, and `WorkersEnded`: it goes on, and nobody hears of it."""
+        """Return `call(*given)`, made in this process.
+
+        Raises what the call raises, and `WorkersEnded`, after which the call runs on unheard.
+        """
         called: Future[_T] = Future()
         threading.Thread(target=_answer, args=(called, call, given), name="penstock-task", daemon=True).start()
         while not called.done() and self._goes_on():
@@ -125,20 +136,20 @@ class Workers:
         return True
 
     def _begin(self, wanted: int) -> bool:
-        """Have so many processes, or as many as there can be; tell whether there is any that is wanted."""
-        with suppress(OSError):  # a limit of this machine: fewer do it, too
+        """Start processes up to `wanted`, or as many as possible; tell whether any is wanted and there."""
+        with suppress(OSError):  # a limit of this machine: fewer processes suffice
             while len(self._processes) < min(self._count, wanted):
-                self._processes.append(_Process())
+                self._processes.append(_Process(self._loads))
         return bool(wanted and self._processes)
 
     def _end(self) -> None:
-        """End all processes at once; what they do counts for nothing."""
+        """End all processes at once; what they are doing does not count."""
         while self._processes:
             self._processes.pop().end()
 
 
 def _answer(called: Future[_T], call: Callable[..., _T], given: tuple[Any, ...]) -> None:
-    """Have a future be what a call returns, or raises."""
+    """Make a call, and put its result or error into a future."""
     try:
         called.set_result(call(*given))
     except BaseException as error:  # noqa: BLE001 - whatever it is, who waits for it raises it
@@ -146,29 +157,29 @@ def _answer(called: Future[_T], call: Callable[..., _T], given: tuple[Any, ...])
 
 
 class _Process:
-    """One process that serves, and this end of the connection to it."""
+    """One process that runs `serve`, and this end of the connection to it."""
 
-    def __init__(self) -> None:
-        """Begin it. Raises `OSError`."""
+    def __init__(self, loads: str) -> None:
+        """Start the process. Raises `OSError`."""
         self.connection, its_end = Pipe()
         with its_end, _unheard(signal.SIGINT, signal.SIGTERM):
             number = its_end.fileno()
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and a program of ours
-                [sys.executable, "-c", _PROGRAM, str(number), *sys.path],
+                [sys.executable, "-c", _PROGRAM, str(number), loads, *sys.path],
                 stdin=subprocess.PIPE,
                 pass_fds=[number],
                 env={"OMP_NUM_THREADS": "1"} | os.environ,
             )
 
     def answer(self) -> Any:  # noqa: ANN401 - what a call has returned
-        """Return what the task came to, or raise it. Raises `EOFError` or `OSError` where the process has ended."""
+        """Return the result of the task, or raise its error. Raises `EOFError` or `OSError` if the process has ended."""
         error, result = self.connection.recv()
         if error is not None:
             raise error
         return result
 
     def end(self) -> None:
-        """End it now."""
+        """Kill the process now."""
         self._process.kill()
         self._process.wait()
         self.connection.close()
@@ -178,7 +189,7 @@ class _Process:
 
 @contextmanager
 def _unheard(*numbers: int) -> Iterator[None]:
-    """Have what this thread begins within the block never hear of these signals."""
+    """Block these signals for processes that this thread starts within the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -186,12 +197,15 @@ def _unheard(*numbers: int) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def serve(number: int) -> None:
-    """Do the tasks that come over the connection of this number, one after another; called in a process of its own."""
-    if not debugging():  # what Spark's workers say of a task is not shown, either
+def serve(number: int, loads: str) -> None:
+    """Import a module, then do the tasks that come over the connection with this descriptor in turn. Called in the new process."""
+    if not debugging():  # logs of Spark's workers are not shown, either
         logging.getLogger("penstock").addHandler(logging.NullHandler())
     keep_blocks()
     threading.Thread(target=_end_with_driver, name="penstock-driver", daemon=True).start()
+    with suppress(Exception):  # the first task meets the same error, and its answer reports it
+        without_pandas()
+        import_module(loads)
     connection = Connection(number)
     with suppress(ConnectionError):  # the driver is gone
         while True:
@@ -199,7 +213,7 @@ def serve(number: int) -> None:
 
 
 def _answered(connection: Connection) -> tuple[Exception | None, Any]:
-    """Take the next task, and return what it came to."""
+    """Take the next task, and return its error and its result."""
     try:
         call, task = connection.recv()
         return None, call(*task)
@@ -210,7 +224,7 @@ def _answered(connection: Connection) -> tuple[Exception | None, Any]:
 
 
 def _end_with_driver() -> None:
-    """End this process when the one that has started it is gone."""
+    """End this process when the process that started it is gone."""
     while os.read(_STDIN, 1):
         pass
     os._exit(_ENDED_STATUS)

@@ -1,4 +1,4 @@
-"""The sink of an ingest: what its stage makes of the splits that a task is sent."""
+"""The sink of an ingest, whose rows the stage makes of the splits that a task gets."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 def open_ingest(options: Options, sink_id: str) -> FileBatches:
-    """Return the sink of this name for the stage in `options`, parsed by `stage.LIVE_SINK`; its rows carry splits."""
+    """Return the batch sink with this id for the stage in `options`, parsed by `stage.LIVE_SINK`; the rows it gets carry splits."""
     sink, stage = sink_of(options, sink_id), Stage.of(options[STAGE])
     tolerance = Tolerance(stage.options["maxBadRecords"], stage.options["maxBadFraction"])
     return FileBatches(sink, stage.schema, partial(_of_splits, options), tolerance, telling_of(sink))
 
 
 def sink_of(options: Options, sink_id: str) -> Sink:
-    """Return the sink of this name where the options say."""
+    """Return the sink with this id at the path in the options."""
     storage, root = locate(options["path"])
     return Sink(storage, root, options, sink_id)
 
 
 def telling_of(sink: Sink) -> Telling | None:
-    """Return what tells the user's function of finished files, if there is one."""
+    """Return the caller of the user's function for finished files, if there is one."""
     name = sink.options["onPublish"]
     return Telling(sink, name, partial(functions.told, name)) if name else None
 
@@ -46,6 +46,6 @@ def telling_of(sink: Sink) -> Telling | None:
 def _of_splits(
     options: Options, rows: Iterator[pa.RecordBatch], account: Account, aside: Aside
 ) -> Iterable[pa.RecordBatch | bytes]:
-    """Return what the stage of an ingest makes of the splits that rows carry."""
+    """Return the rows that the stage of an ingest makes of the splits that `rows` carry."""
     stage, errors = Stage.of(options[STAGE]), options["encodingErrors"]
     return CarriedRows(stage, rows, account, aside, text=passes_text(options), errors=errors)

@@ -1,4 +1,4 @@
-"""The newest values of each query, in memory: written by those who measure, read by those who tell."""
+"""Holds the newest values of each query in memory: the measuring code writes them, the exporters read them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.metrics.names import BY_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    Key = tuple[str, str]  # a measure and the value of its label, "" where it has none
+    Key = tuple[str, str]  # a measure and the value of its label, "" if it has none
 
 
 @dataclass
 class Subject:
-    """What is measured: a pipeline, a query, or a query of a pipeline. `beaten`: when it was last seen to get on, by `clock.monotonic`."""
+    """What is measured: a pipeline, a query, or a query of a pipeline. `beaten` is when it last made progress, by `clock.monotonic`."""
 
     pipeline: str = ""
     query: str = ""
@@ -27,19 +27,19 @@ class Subject:
 
 
 class Meter:
-    """The values, by who they are of. Any thread may call; nothing waits but for the length of a copy."""
+    """The values of all subjects. Any thread may call; a call waits at most as long as a copy takes."""
 
     def __init__(self, process: Callable[[], Mapping[str, float]] | None = None) -> None:
-        """Take what tells of this process as such, by measure, a label behind a blank."""
+        """Set a function that returns values of the process itself, by measure, with the label after a blank."""
         self._process = process
         self._lock = threading.Lock()
         self._subjects: dict[str, Subject] = {}
         self._listeners: list[Callable[[str, str, Mapping[str, float]], None]] = []
 
     def pipeline(self, name: str, query: str = "") -> None:
-        """Have a pipeline measured, from now on as this query of Spark's, if it has one.
+        """Measure a pipeline, from now on together with this query of Spark, if it has one.
 
-        What Spark has told of the query before anybody knew whose it is becomes the pipeline's.
+        Values that Spark has reported for the query before it was known to belong to the pipeline become the pipeline's.
         """
         with self._lock:
             subject = self._subjects.setdefault(f"pipeline {name}", Subject(name))
@@ -50,25 +50,25 @@ class Meter:
                 subject.beaten = early.beaten if subject.beaten is None else subject.beaten
 
     def forget(self, name: str) -> None:
-        """Tell no more of a pipeline or a query."""
+        """Remove a pipeline or a query."""
         with self._lock:
             self._subjects.pop(f"pipeline {name}", None)
             self._subjects.pop(f"query {name}", None)
 
     def set(self, name: str, values: Mapping[str, float | None]) -> None:
-        """Take in values of a pipeline or a query, by measure; `None`: there is none any more."""
+        """Set values of a pipeline or a query, by measure; `None` removes a value."""
         self._enter(name, {(measure, ""): value for measure, value in values.items()}, adds=False)
 
     def add(self, name: str, values: Mapping[str, float], label: str = "") -> None:
-        """Count up."""
+        """Add to values, by measure."""
         self._enter(name, {(measure, label): value for measure, value in values.items()}, adds=True)
 
     def labelled(self, name: str, measure: str, values: Mapping[str, float], *, adds: bool = False) -> None:
-        """Take in values of one measure by its label."""
+        """Set, or with `adds` add to, values of one measure, by label."""
         self._enter(name, {(measure, label): value for label, value in values.items()}, adds=adds)
 
     def instead(self, name: str, measure: str, values: Mapping[str, float]) -> None:
-        """Take in all there are of one measure by its label: what is not among them is told no longer."""
+        """Replace all values of one measure, by label; labels that are not given are removed."""
         with self._lock:
             known = self._of(name).values
             for key in [key for key in known if key[0] == measure]:
@@ -76,23 +76,23 @@ class Meter:
             known.update({(measure, label): value for label, value in values.items()})
 
     def beat(self, name: str) -> None:
-        """Note that it gets on."""
+        """Note that a pipeline or a query makes progress."""
         self.set(name, {"heartbeat_timestamp_seconds": clock.now_ns() / SECOND_NS})
         with self._lock:
             self._of(name).beaten = clock.monotonic()
 
     def is_pipeline(self, query: str) -> bool:
-        """Tell whether a query is that of a pipeline, which is measured as such."""
+        """Tell whether a query belongs to a pipeline, and is measured as that."""
         with self._lock:
             return any(subject.query == query and subject.pipeline for subject in self._subjects.values())
 
     def heartbeat(self, name: str) -> float | None:
-        """Return when it was last seen to get on, by `clock.monotonic`: what time a machine takes it to be may be set meanwhile."""
+        """Return when it last made progress, by `clock.monotonic`, because a machine's wall clock may be set."""
         with self._lock:
             return self._of(name).beaten
 
     def subjects(self) -> Iterator[Subject]:
-        """Yield who is measured, with the values of this moment."""
+        """Yield all subjects with their present values."""
         with self._lock:
             subjects = [Subject(each.pipeline, each.query, dict(each.values)) for each in self._subjects.values()]
         yield from subjects
@@ -100,15 +100,15 @@ class Meter:
             yield Subject(values={_key(name): value for name, value in own.items()})
 
     def on_batch(self, listener: Callable[[str, str, Mapping[str, float]], None]) -> None:
-        """Have a function called with pipeline, query and the seconds of its phases, for each batch that ended."""
+        """Call a function with pipeline, query and the seconds of the phases, for each batch that ends."""
         self._listeners.append(listener)
 
     def count(self, name: str, amounts: Mapping[str, float]) -> None:
-        """Count up; names are measures, with the label behind a blank, as in `penstock.tally`."""
+        """Add to values; names are measures, with the label after a blank, as in `penstock.tally`."""
         self._enter(name, {_key(text): amount for text, amount in amounts.items()}, adds=True)
 
     def batch(self, query: str, phases: Mapping[str, float]) -> None:
-        """Take in a batch that ended, with the seconds of its phases."""
+        """Count a batch that has ended, with the seconds of its phases."""
         self.add(query, {"batches": 1})
         self.labelled(query, "phase_seconds", phases, adds=True)
         self.beat(query)
@@ -118,7 +118,7 @@ class Meter:
             listener(pipeline, query, phases)
 
     def _of(self, name: str) -> Subject:
-        """Return the subject of a pipeline, or of a query, which may be that of a pipeline; the lock is held."""
+        """Return the subject of a pipeline, or of a query, which may belong to a pipeline; the caller holds the lock."""
         if (subject := self._subjects.get(f"pipeline {name}")) is not None:
             return subject
         of_pipeline = (subject for subject in self._subjects.values() if subject.query == name)

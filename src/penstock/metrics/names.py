@@ -1,7 +1,8 @@
-"""Every number that is told, once: its name, whether it only grows, what it means, and its labels beside `pipeline` and `query`.
+"""The table of all metrics: name, whether it only grows, meaning, and the label in addition to `pipeline` and `query`.
 
-The same names hold for ingests, for pipelines and for queries of Spark's with our source or sink, in Prometheus and in OpenTelemetry.
-What a query does not have (a sink of another kind) is not told at all: 0 would be a statement.
+The same names hold for ingests, for pipelines and for queries of Spark with our source or sink, in Prometheus and in
+OpenTelemetry. A metric that a query does not have (because its sink is of another kind) is not exported at all, because 0 would
+be a statement.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ PREFIX = "penstock_"
 
 @dataclass(frozen=True)
 class Measure:
-    """A number: `grows` for a counter; `label`: what it is told apart by, beside the query. Times are seconds since the epoch."""
+    """A metric: `grows` for a counter; `label` is its own label in addition to pipeline and query. Times are seconds since the epoch."""
 
     name: str
     meaning: str
@@ -26,21 +27,21 @@ MEASURES = (
     Measure("input_bytes", "Bytes planned since the checkpoint began.", grows=True),
     Measure("left_files", "Files that are known and not planned yet, at the last plan."),
     Measure("left_bytes", "Bytes of these."),
-    Measure("oldest_left_timestamp_seconds", "Modification time of the oldest of these; not told where there are none."),
+    Measure("oldest_left_timestamp_seconds", "Modification time of the oldest of these; absent if there are none."),
     Measure("input_offsets", "Offsets of topics planned since the checkpoint began.", grows=True),
     Measure("left_offsets", "Offsets of topics that are decided and not planned yet, at the last plan."),
     Measure("left_partition_offsets", "These of a partition, of the hundred that have most.", label="partition"),
     Measure("late_files", "Files that came too late and were not read."),
     Measure("accepted_files", "Late files that a person has accepted and that wait for their batch."),
     Measure("held_files", "Files held back: they changed too recently."),
-    Measure("future_files", "Files whose time has not come."),
+    Measure("future_files", "Files whose modification time is in the future."),
     Measure("rows", "Rows committed since the sink began.", grows=True),
     Measure("output_files", "Files finished since the sink began.", grows=True),
     Measure("output_bytes", "Bytes of these.", grows=True),
     Measure("aside", "Set aside since the sink began: bad records, bad files, changed files.", grows=True, label="kind"),
     Measure("open_parts", "Parts that are committed in part and not finished."),
     Measure("open_rows", "Rows of these, which no reader sees yet."),
-    Measure("open_since_timestamp_seconds", "When the oldest of them was opened; not told where there are none."),
+    Measure("open_since_timestamp_seconds", "When the oldest of them was opened; absent if there are none."),
     Measure("batch", "Number of the last batch that was committed; -1 for none."),
     Measure("batch_timestamp_seconds", "When a batch was last seen to be committed."),
     Measure("batches", "Batches that ended while this was watching.", grows=True),

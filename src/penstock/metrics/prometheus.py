@@ -1,8 +1,8 @@
-"""The values of a meter for Prometheus.
+"""Exports the values of a meter to Prometheus.
 
-A scrape is a text of thousands of lines of which a second later only some numbers are others. How a line begins (its name, its labels,
-their quotes) is asked of prometheus-client once, and kept; what a scrape costs is then the numbers. For fifty pipelines 14 ms
-of a core, and 26 compressed, have become 4.
+A scrape is a text of thousands of lines, of which only some numbers change from second to second. prometheus-client makes the
+beginning of each line (its name, its labels, their quotes) once, and it is kept; so a scrape only costs the numbers. For fifty
+pipelines 14 ms of a core, and 26 compressed, have become 4.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     Family = CounterMetricFamily | GaugeMetricFamily
 
 
-_FORMATS_MAX = 8  # that are kept: a request may name any version of a format
+_FORMATS_MAX = 8  # how many formats are kept, because a request may name any version of a format
 
 
 class MeterCollector(Collector):
-    """Gives the values of a meter away as they are at a scrape."""
+    """Gives prometheus-client the values of a meter at the moment of a scrape."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
 
     def describe(self) -> Iterator[Family]:
-        """Yield what there may be, without values: by that a scrape of some names finds them."""
+        """Yield all possible families without values, by which a scrape of some names finds these."""
         return map(_family, MEASURES)
 
     def collect(self) -> Iterator[Family]:
@@ -57,9 +57,9 @@ class MeterCollector(Collector):
 
 
 class ScrapedPage:
-    """The text of a scrape in one format: all but the numbers is made once, by prometheus-client's own encoder."""
+    """The text of a scrape in one format; prometheus-client's own encoder makes everything but the numbers, once."""
 
-    _PLACE = "0.0"  # what stands for a number
+    _PLACE = "0.0"  # the placeholder for a number
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -77,13 +77,13 @@ class ScrapedPage:
                 key = (subject.pipeline, subject.query, name, label)
                 begin = begins[key] = self._begins.get(key) or self._begin(subject, name, label)
                 lines.setdefault(name, []).append(f"{begin}{self._number(value)}\n")
-        self._begins = begins  # what is not told any more is forgotten
+        self._begins = begins  # forget lines that are no longer exported
         in_order = [measure.name for measure in MEASURES if measure.name in lines]
         families = [text for name in in_order for text in (self._heads[name], *lines[name])]
         return "".join([*families, self._end]).encode()
 
     def _begin(self, subject: Subject, name: str, label: str) -> str:
-        """Return how a line begins; take in what stands in front of the first one of its kind."""
+        """Return the beginning of a line; also keep the head of its family, which comes before the first line."""
         family = _family(BY_NAME[name])
         family.add_metric(_labels(subject, name, label), 0.0)
         text = self._encoder(_Given([family])).decode().removesuffix(self._end)
@@ -93,13 +93,13 @@ class ScrapedPage:
 
 
 class _Given(Collector):
-    """Families that are there."""
+    """A collector of given families."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families
 
     def collect(self) -> list[Family]:
-        """Return them."""
+        """Return the given families."""
         return self._families
 
 
@@ -115,14 +115,14 @@ def _labels(subject: Subject, name: str, label: str) -> list[str]:
 
 
 def application(meter: Meter) -> Callable[..., Iterable[bytes]]:
-    """Return what answers a scrape. What asks for something else than all of it is answered by prometheus-client alone."""
+    """Return the WSGI application for scrapes. A request for anything but the whole page goes to prometheus-client."""
     pages: dict[str, ScrapedPage] = {}
     seldom = make_wsgi_app(registry(meter))
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
             encoder, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
-        except (TypeError, ValueError):  # a version that is none
+        except (TypeError, ValueError):  # an invalid version of a format
             environ["HTTP_ACCEPT"] = ""
             encoder, content_type = choose_encoder("")
         if environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
@@ -142,7 +142,7 @@ def application(meter: Meter) -> Callable[..., Iterable[bytes]]:
 
 
 def registry(meter: Meter) -> CollectorRegistry:
-    """Return a registry of this meter alone, apart from what else the process measures."""
+    """Return a registry with this meter alone, separate from other metrics of the process."""
     own = CollectorRegistry(auto_describe=False)
     own.register(MeterCollector(meter))
     return own

@@ -1,8 +1,8 @@
-"""What answers monitors: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts and restarts us.
+"""The HTTP server for monitors: `/metrics` for Prometheus, `/health` and `/ready` for the supervisor that starts and restarts us.
 
-`/health` is 503 when something hangs: it has not been seen to get on for longer than it may take. A pipeline that fails and is tried
-again is healthy; to start the process anew would not help it. `/ready` is 503 until each has looked at its input once, and again while
-all end.
+`/health` is 503 if something hangs: it has made no progress for longer than it may take. A pipeline that fails and is tried again
+is healthy, because restarting the process would not help it. `/ready` is 503 until each pipeline has looked at its input once,
+and again while all pipelines end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PORT_MAX = 65535
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether all is well, and what is to be said of it; `facts` hold no secrets, since anybody may ask."""
+    """The answer to a health check: whether all is well, and `facts` about it, which hold no secrets because anybody may ask."""
 
     ok: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def _well() -> Condition:
 
 
 def address(text: str, *, name: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`; without a host it is the loopback. `OptionError` for anything else."""
+    """Return host and port of `HOST:PORT`; the default host is the loopback. `OptionError` for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
         msg = f"{name}={text!r}: expected HOST:PORT, or :PORT for this machine alone, such as :9108 or 0.0.0.0:9108"
@@ -57,24 +57,24 @@ class _MonitorServer6(_MonitorServer):
 
 
 class _SilentHandler(WSGIRequestHandler):
-    timeout = 10  # a client that connects and says nothing keeps a thread no longer
+    timeout = 10  # seconds for which a silent client may keep a thread
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as the base has it
-        """Say nothing of a scrape."""
+        """Log nothing."""
 
 
 @contextmanager
 def serving(text: str, meter: Meter, *, name: str = "metrics") -> Iterator[str]:
-    """Answer monitors at an address for the length of the block; yield what it is. `OptionError` where it cannot be had."""
+    """Answer monitors at an address during the block; yields the URL. `OptionError` if the address cannot be opened."""
     with answering(text, monitors(meter), name=name) as url:
         yield url
 
 
 @contextmanager
 def answering(text: str, application: Callable[..., Iterable[bytes]], *, name: str) -> Iterator[str]:
-    """Serve a WSGI application at an address for the length of the block; yield what it is. `OptionError` where it cannot be had.
+    """Serve a WSGI application at an address during the block; yields the URL. `OptionError` if the address cannot be opened.
 
-    Each request has a thread. Those that still run at the end of the block are left.
+    Each request has its own thread. Threads that still run at the end of the block are not waited for.
     """
     host, port = address(text, name=name)
     kind = _MonitorServer6 if ":" in host else _MonitorServer
@@ -97,8 +97,8 @@ def answering(text: str, application: Callable[..., Iterable[bytes]], *, name: s
 def monitors(
     meter: Meter, health: Callable[[], Condition] = _well, ready: Callable[[], Condition] = _well
 ) -> Callable[..., Iterable[bytes]]:
-    """Return what answers `/metrics`, `/health` and `/ready`. `DependencyError` without prometheus-client."""
-    from penstock.metrics import prometheus  # it needs prometheus-client, which a verdict does not
+    """Return the WSGI application for `/metrics`, `/health` and `/ready`. `DependencyError` without prometheus-client."""
+    from penstock.metrics import prometheus  # imported here, because it needs prometheus-client
 
     metrics = prometheus.application(meter)
     verdicts = {"/health": health, "/ready": ready}

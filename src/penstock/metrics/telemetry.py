@@ -1,7 +1,7 @@
-"""The values of a meter for OpenTelemetry, and a span for each batch.
+"""Exports the values of a meter to OpenTelemetry, and a span for each batch.
 
-Where they go is said by OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, ...), unless the caller
-brings providers of his own.
+OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, ...) say where they go, unless the caller
+passes providers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHOLE = "triggerExecution"
 
 
 def instrument(meter: Meter, metrics: MeterProvider, traces: TracerProvider) -> None:
-    """Have the values told by a provider of metrics, and each batch by one of traces."""
+    """Register the values with a provider of metrics, and make a span of each batch with a provider of traces."""
     scope = metrics.get_meter(_SCOPE)
     for measure in MEASURES:
         create = scope.create_observable_counter if measure.grows else scope.create_observable_gauge
@@ -63,7 +63,7 @@ def _observed(meter: Meter, measure: Measure) -> Callable[[Any], Iterator[Observ
 
 @contextmanager
 def exported(meter: Meter) -> Iterator[None]:
-    """Export metrics and traces by OTLP over HTTP for the length of the block."""
+    """Export metrics and traces by OTLP over HTTP during the block."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader

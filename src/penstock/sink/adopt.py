@@ -1,22 +1,23 @@
-"""Taking over an output of Spark's own file sink, so that a query of ours goes on in its directory.
+"""Takes over an output of Spark's own file sink, so that one of our queries can continue in its directory.
 
-What the log of Spark's sink lists stays where it is, and enters a ledger of ours as finished: `status`, `files` and `verify` know it.
-The log itself goes, for Spark's readers see the files that it lists and no others: with it there, what our query
-writes would be hidden from them, without a word. It is kept, so that all of this can be taken back.
+The files that the log of Spark's sink lists stay where they are. They enter one of our ledgers as finished files, so `status`,
+`files` and `verify` know them. The log itself is moved away: Spark's readers see only the files that it lists, so they would
+silently miss everything that our query writes. The log is kept, so that the adoption can be undone.
 
-The failures, and the rules:
+The failures, and the rule for each:
 
-1. A batch of Spark's was killed, and its files are in the directory. No log lists them, so no reader of Spark's sees them; without the
-   log all would, and have rows twice. Rule: files that nothing lists are reported, and nothing is changed until the user
-   has said what becomes of them: they are set aside, or they stay.
-2. The command is killed. Rule: each step may be repeated. Records are appended for what is listed and not in the ledger yet;
-   a file is set aside by a move that never replaces; the log is moved last, as one directory. Until then Spark's readers see
-   what they saw before, and from then on that and what our queries publish.
-3. The query of Spark's still runs, or is started again. What it adds while this runs is found by looking at the log again once
-   it is moved. Behind that it begins a new log, and its readers see only what that has. Rule: `verify` reports it, our sink
-   refuses to write beside a log, and both say to adopt again.
-4. The output was moved since, and the log has the paths from before. Rule: in `sparklog.relative`.
-5. A listed file is gone, or has another size. Rule: it is reported, and does not enter the ledger: it was lost before.
+1. One of Spark's batches was killed, and its files are still in the directory. The log does not list them, so Spark's readers do
+   not see them. Without the log all readers would see them, and would have rows twice. Rule: files that are not listed are
+   reported, and nothing is changed until the user has said whether they are set aside or stay.
+2. The command is killed. Rule: each step may be repeated. Records are appended for files that are listed and not yet in the
+   ledger. A file is set aside by a move that never replaces. The log is moved last, as one directory. Until then Spark's readers
+   see what they saw before; from then on they also see what our queries publish.
+3. Spark's query still runs, or is started again. The command reads the log again after moving it, and so finds what the query has
+   added in the meantime. After the move, the query begins a new log, and Spark's readers see only the files of that log. Rule:
+   `verify` reports the new log, our sink refuses to write beside a log, and both advise to adopt again.
+4. The output was moved after the log was written, so the log has the old paths. Rule: see `sparklog.relative`.
+5. A listed file is gone, or has another size. Rule: it is reported, and does not enter the ledger, because it was lost before the
+   adoption.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ _RECORD_FILES = 5_000  # a record of about a megabyte
 
 @dataclass(frozen=True)
 class Adopted:
-    """What was found and done. Paths are relative to the output.
+    """What an adoption found and did. Paths are relative to the output.
 
-    `files` are in the ledger by now, and `rows` counts the rows of those whose footers tell. `unlisted` files are in no log and no
-    ledger; `aside` names those that were moved to `kept_unlisted`. `missing` files are listed, but gone or of another size. `kept_log` is
-    where Spark's log is kept. `done`: our queries may write here.
+    `files` counts the files in the ledger, and `rows` the rows of those whose footers give a number. `unlisted` files are in no
+    log and no ledger; `aside` names those that were moved to `kept_unlisted`. `missing` files are listed, but are gone or have
+    another size. `kept_log` is where Spark's log is kept. `done`: our queries may write here.
     """
 
     path: str
@@ -77,14 +78,14 @@ class Adopted:
 
 @named
 def adopt(directory: str | os.PathLike[str], *, unlisted: str | None = None, dry_run: bool = False) -> Adopted:
-    """Take over an output of Spark's file sink; a query of ours may go on in the directory.
+    """Take over an output of Spark's file sink; afterwards one of our queries may continue in the directory.
 
-    Stop Spark's query first. `unlisted` says what becomes of files that nothing lists: `aside` moves them out of
-    sight of readers, into the state of the output; `keep` leaves them where all readers will see them. If there are such files and
-    `unlisted` is not given, that is `UsageError`, and nothing is changed. `dry_run` only looks, and names them all. Idempotent, even after
-    a kill.
+    Stop Spark's query first. `unlisted` says what becomes of files that are not listed: `aside` moves them into the state of the
+    output, where no reader sees them; `keep` leaves them where all readers will see them. If there are such files and `unlisted`
+    is not given, the call raises `UsageError` and changes nothing. `dry_run` only looks, and names all such files. Idempotent,
+    even after a kill.
 
-    Raises `OptionError` if there is no log of Spark's sink, `DamagedState` if that is not whole.
+    Raises `OptionError` if there is no log of Spark's sink, `DamagedState` if the log is incomplete.
     """
     if unlisted not in {None, "aside", "keep"}:
         msg = f"unlisted={unlisted!r}; expected 'aside' or 'keep'"
@@ -95,12 +96,12 @@ def adopt(directory: str | os.PathLike[str], *, unlisted: str | None = None, dry
 
 
 def is_adopted(head: State) -> bool:
-    """Tell whether a ledger is that of files which Spark's sink has written."""
+    """Tell whether a ledger is one of adopted files, which Spark's sink has written."""
     return head.owner.startswith(_OWNER)
 
 
 class _Adoption:
-    """One output, as it is taken over."""
+    """The adoption of one output."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
@@ -109,7 +110,7 @@ class _Adoption:
         self._ledger = Ledger(storage, f"{self._state}/ledger", ADOPTED)
 
     def look(self, aside: tuple[str, ...] = ()) -> Adopted:
-        """Return what there is to do, and was done. Changes nothing."""
+        """Return what is left to do and what was done. Changes nothing."""
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
             raise self._no_log()
@@ -144,7 +145,7 @@ class _Adoption:
         aside = tuple(map(self._set_aside, before.unlisted)) if unlisted == "aside" else ()
         if self._has_log():
             self._storage.move_directory(f"{self._root}/{LOG}", self._next_kept())
-            self._record()  # what a query of Spark's has added meanwhile
+            self._record()  # what Spark's query has added meanwhile
         return self.look(aside)
 
     # -- what is there -------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class _Adoption:
         return entry_at(self._storage, f"{self._root}/{LOG}") is not None
 
     def _kept(self) -> list[str]:
-        """Return the logs that were taken over, in order."""
+        """Return the paths of the logs that were taken over, in order."""
         with suppress(NotThere):
             names = [name for name in self._storage.names(self._state) if name.startswith(f"{LOG}-")]
             return [f"{self._state}/{name}" for name in sorted(names, key=lambda name: int(name.rpartition("-")[2]))]
@@ -163,7 +164,7 @@ class _Adoption:
         return f"{self._state}/{LOG}-{len(self._kept()) + 1}"
 
     def _listed(self, entries: dict[str, Entry]) -> tuple[dict[str, Logged], set[str]]:
-        """Return the files of all logs that are there as they were listed, by path, and the paths of the others."""
+        """Return the listed files that are there with their listed size, by path, and the paths of the other listed files."""
         logs = [*self._kept(), *([f"{self._root}/{LOG}"] if self._has_log() else [])]
         if not logs:
             raise self._no_log()
@@ -211,7 +212,7 @@ class _Adoption:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def _record(self) -> None:
-        """Enter into the ledger what is listed and not there yet, and end with a record that names nothing."""
+        """Enter the listed files that the ledger does not have yet, and end with a record that names no file."""
         listed, _ = self._listed(self._visible())
         recorded = {file.path for file in self._ledger.history()}
         left = sorted(listed.keys() - recorded)
@@ -247,7 +248,7 @@ class _Adoption:
         return FinishedFile(path, bucket, rows, entry.size, "", entry.first_batch, entry.last_batch, "")
 
     def _rows(self, path: str, size: int) -> int:
-        """Return the rows of a file whose footer says how many; `BadFile` where that cannot be read."""
+        """Return the number of rows in the file's footer, else `UNKNOWN_ROWS`; `BadFile` if the footer cannot be read."""
         form = format_of(path)
         if not isinstance(form, TableFormat):
             return UNKNOWN_ROWS
@@ -255,14 +256,14 @@ class _Adoption:
             with self._storage.open(f"{self._root}/{path}") as handle:
                 count = form.row_count(handle, size)
         except BadFile as error:
-            msg = f"{self._root}/{path}: {error.message}; restore it, or remove it: it is then told as missing"
+            msg = f"{self._root}/{path}: {error.message}; restore it, or remove it: it is then reported as missing"
             raise BadFile(msg) from error
         return UNKNOWN_ROWS if count is None else count
 
     def _set_aside(self, path: str) -> str:
         target = f"{self._state}/{_ASIDE}/{path}"
         self._storage.make_directory(target.rpartition("/")[0], private=True)
-        with suppress(NotThere):  # by a run that was killed
+        with suppress(NotThere):  # a run that was killed has moved it
             self._storage.publish(f"{self._root}/{path}", target)
         return path
 
@@ -271,19 +272,19 @@ def _refuse(found: Adopted) -> None:
     shown = ", ".join(repr(path) for path in found.unlisted[:5])
     more = f" and {len(found.unlisted) - 5} more (--dry-run names all)" if len(found.unlisted) > 5 else ""  # noqa: PLR2004 - shown above
     msg = (
-        f"{found.path!r} has files that its {LOG} does not list: {shown}{more}. Spark's readers have not seen them: they are what killed "
-        "batches left, or somebody else's; without the log all readers would, rows of killed batches twice. Nothing was changed; say "
-        f"--unlisted aside to have them moved to {found.kept_unlisted}, or --unlisted keep to leave them where they are"
+        f"{found.path!r} has files that its {LOG} does not list: {shown}{more}. Spark's readers have not seen them: killed batches "
+        "left them, or they are somebody else's; without the log all readers would see them, and rows of killed batches twice. Nothing "
+        f"was changed; say --unlisted aside to move them to {found.kept_unlisted}, or --unlisted keep to leave them where they are"
     )
     raise UsageError(msg)
 
 
 def _is_hidden(name: str) -> bool:
-    """Tell whether readers leave a name out, as Spark does: not for a directory `_k=v`."""
+    """Tell whether readers skip a name, as Spark does; a directory `_k=v` is not skipped."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name and name != DEFAULT_PARTITION)
 
 
 def _format(listed: dict[str, Logged]) -> dict[str, str]:
-    """Return the format of the files as an option, where their names tell."""
+    """Return the format of the files as an option, if their names show it."""
     form = next((format_of(path) for path in listed), None)
     return {"format": form.name} if form else {}

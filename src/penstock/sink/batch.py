@@ -1,6 +1,6 @@
-"""What travels between driver and tasks in one batch of files: what is known when it begins, what was done in it.
+"""The values that travel between driver and tasks in one batch of files: what the driver knew at the beginning, and what was done.
 
-These are values: pickled into tasks and back, compared, and never written to disk.
+They are pickled into tasks and back, compared, and never written to disk.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from penstock.sink.openparts import FinishedFile, Kind, OpenPart, OpenParts
 
-DRIVER = -1  # the writer number of what the driver itself does: it assembles parts that are small when they end
+DRIVER = -1  # the driver's own writer number: it assembles parts that are small when they end
 
 
 @dataclass(frozen=True)
 class Begun:
     """What the driver knew when a batch began; travels to the tasks and back in their results.
 
-    `recipients` are those that parts are encrypted to that are opened in this batch. Of `open` only what changed lately travels, where
-    there are many: a task asks the ledger for its own.
+    Parts that are opened in this batch are encrypted to `recipients`. If many parts are open, only those of `open` that changed
+    lately travel, and a task asks the ledger for its own parts.
     """
 
     write: str
@@ -66,20 +66,24 @@ class ClosedPart:
 
     @property
     def place(self) -> Destination:
-        """Where its rows go."""
+        """The place where the part's rows go."""
         return Destination(self.bucket, self.name)
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task did: `consumed` are the places of this writer whose earlier open part its parts continue.
+    """What a task did.
 
-    `rows` are those of the output; what was set aside beside them is counted in `aside`.
+    `closed` and `open` are its parts. If one of them continues an earlier open part of this writer, the place of that part is in
+    `consumed`.
 
-    `write`, `base`, `epoch` and `time_ns` are those of the batch's beginning: the attempt, the record it began from, who
-    may commit, and the one time that all of the batch goes by. `final`: every part that is open ends now. `account`
-    is what is to be told of the task's rows, `progress` what it saw of time. `ends` are open parts that somebody has named, by their
-    keys: they end now. `kept` says of each part of `open` how many of the segments that the ledger has are in front of those here.
+    `rows` counts the rows of the output; `aside` counts the rows that were set aside.
+
+    `write`, `base`, `epoch` and `time_ns` come from the beginning of the batch: the attempt, the record that the batch began
+    from, who may commit, and the one time that the whole batch uses. `final`: every open part ends now. `account` is what reports
+    say about the task's rows, and `progress` is the times that it has seen. `ends` are the keys of open parts that a user has
+    named: they end now. `kept` says for each part of `open` how many of its segments the ledger already has; they come before the
+    segments given here.
     """
 
     write: str
@@ -99,13 +103,16 @@ class TaskResult:
     kept: tuple[int, ...] = ()
 
     def beyond(self, before: Sequence[OpenPart]) -> TaskResult:
-        """Return the same less the segments that the ledger has, which need not travel; `before` are the parts of this writer there."""
+        """Return the result without the segments that the ledger has, which need not travel.
+
+        `before` are the writer's parts in the ledger.
+        """
         known = {part.key: part for part in before}
         changes = [change(known.get(part.key), part) for part in self.open]
         return replace(self, open=tuple(one.part for one in changes), kept=tuple(one.kept for one in changes))
 
     def whole(self, head: OpenParts) -> TaskResult:
-        """Return the result with these segments; `head` are the parts that were open when the batch began."""
+        """Return the result with the segments that `beyond` has left out; `head` are the parts that were open when the batch began."""
         if not any(self.kept):
             return self
         changes = zip(map(Change, self.open, self.kept), self.open, strict=True)
@@ -113,7 +120,7 @@ class TaskResult:
 
     @property
     def records(self) -> int:
-        """How many records the task has read that were not set aside; what a transform made of them is `rows`."""
+        """How many records the task has read and not set aside; `rows` counts what a transform made of them."""
         return self.account.rows or self.rows
 
 

@@ -1,4 +1,4 @@
-"""The sink of files as a query writes to it, with its keeper held off while a batch is in flight."""
+"""The sink of files for a streaming query: the four verbs of `BatchSink`, with the keeper held off while a batch is in flight."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class FileBatches(BatchSink[Begun, TaskResult]):
     """A `Sink` for rows of one schema.
 
-    `converts` makes them of what Spark hands to a task, lazily, as often as they are asked for; it enters into an account what is
-    to be told of them, and sets aside what is not to be one. It is picklable. `tolerance` is how much may be set aside, `telling` tells
-    a function of the user what is published.
+    `converts` makes rows of what Spark hands to a task. It works lazily, and can be called again for the same rows. It counts in
+    an account what reports say about the rows, and sets aside what cannot become a row. It is picklable. `tolerance` is how much
+    may be set aside; `telling` calls a function of the user with what is published.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FileBatches(BatchSink[Begun, TaskResult]):
             self._telling.check()
 
     def begin(self, driver: str, batch: Batch | None) -> Begun:
-        """Begin a batch, away from the keeper."""
+        """Begin a batch; the keeper does nothing until the batch has ended."""
         keeper.batch_begins(keeper.fact_of(self.sink, driver), driver)
         begun = self.sink.begin(driver, batch)
         if self._telling is not None and self._telling.begin(driver):
@@ -61,7 +61,7 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         return begun
 
     def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Stage a task's rows. Of a batch that was committed they are only drained: what they stand for may be gone."""
+        """Stage a task's rows. If the batch was committed before, the rows are only drained: the files that they stand for may be gone."""
         account, aside = Account(), Aside(restarts=True)
         given = rows if begun.has(task.query, task.batch) else self._converts(rows, account, aside)
         names = task.query, task.batch, task.partition
@@ -78,5 +78,5 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=parts_open)
 
     def abort(self, query: str, results: Sequence[TaskResult]) -> None:  # noqa: ARG002 - as of the base
-        """Remove what was staged for nothing; the keeper stays away until the next batch or the end."""
+        """Remove what was staged for a failed batch; the keeper does nothing until the next batch or the end of the query."""
         self.sink.abort(results)

@@ -1,14 +1,15 @@
-"""Which directory a row belongs to: the `bucketBy` template, over columns and the batch's time.
+"""The `bucketBy` template, which says by columns and the batch's time which directory a row belongs to.
 
 `dt={ts:%Y-%m-%d}/country={country}` has the fields `{column}` and `{column:time format}`; `{a.b}` is a member of a struct;
-`{time:%Y-%m-%d}` is the time of the batch, unless the data has a column `time`. Times are in the sink's `timeZone`, never
-the machine's, and the batch's time comes from its beginning, the same for all tasks: a replay elsewhere names the same
-bucket. What a value is written as is in `values`.
+`{time:%Y-%m-%d}` is the time of the batch, unless the data has a column `time`. Times are in the sink's `timeZone`, never the
+machine's. The batch's time is that of its beginning, the same for all tasks, so a replay on another machine names the same
+bucket. `values` defines how a value is written.
 
-Values are escaped as Hive does (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like), and also where
-they could leave the path or hide a directory: `.` and `_` at the beginning of a name, and the dot of `.tmp` and the like at its
-end, whose directories sources take for unfinished. `unescape` gives them back. Null, and the empty string as in Spark, go to
-`__HIVE_DEFAULT_PARTITION__`. No value can therefore contain a separator, and a bucket is always below the output directory.
+Values are escaped as Hive does it (`%` and two hex digits for `/`, `=`, `%`, `:`, control characters and the like). Characters
+that could lead out of the path or hide a directory are escaped too: `.` and `_` at the beginning of a name, and the dot of an
+ending such as `.tmp`, because sources take such directories for unfinished ones. `unescape` returns the value. Null, and the
+empty string as in Spark, become `__HIVE_DEFAULT_PARTITION__`. So no value contains a separator, and a bucket is always below the
+output directory.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NAME_BYTES_MAX = 255
-_BUCKET_BYTES_MAX = 2048  # half of what Linux takes as a path: the rest is for where the output is
+_BUCKET_BYTES_MAX = 2048  # half of the longest path on Linux; the other half is for the path of the output
 _BATCH_TIME = "time"
-_ANY = "\0"  # which no template has
-_FIRST = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")  # of the names that lead to a value
+_ANY = "\0"  # no template contains it
+_FIRST = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")  # the first of the names that lead to a value
 
 
 def escape(value: str) -> str:
@@ -53,7 +54,7 @@ def guarded(name: str) -> str:
 
 
 def _guard(component: str) -> str:
-    """Keep a directory's name from being hidden, or taken for unfinished; that of null is known to all readers."""
+    """Keep a directory's name from being hidden or taken for unfinished. The name for null stays: all readers know it."""
     if component == DEFAULT_PARTITION:
         return component
     for ending in UNFINISHED:
@@ -70,7 +71,7 @@ class BucketTemplate(Fields):
 
     @staticmethod
     def of(template: str, schema: pa.Schema, *, zone: str) -> BucketTemplate:
-        """Check the template against the data's schema; `TemplateError` if a row could not be placed by it."""
+        """Check the template against the data's schema; `TemplateError` if it could not place a row."""
         if template.startswith("/") or "\0" in template or any(part in {"", ".", ".."} for part in template.split("/")):
             msg = f"bucketBy={template!r} must be a relative path without empty, '.' or '..' parts, such as dt={{ts:%Y-%m-%d}}"
             raise TemplateError(msg)
@@ -83,7 +84,7 @@ class BucketTemplate(Fields):
         return BucketTemplate(where, zone, tuple(fields), template)
 
     def split(self, batch: pa.RecordBatch, time_ns: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield (bucket, its rows in order); `batch` has the template's columns, buckets come in no set order."""
+        """Yield (bucket, its rows in order); `batch` has the template's columns. The order of the buckets is not defined."""
         for values, rows in grouped(batch, self.coded(batch, time_ns)):
             yield self.place(values), rows
 
@@ -118,18 +119,18 @@ class BucketTemplate(Fields):
 
 
 def columns_in(template: str) -> frozenset[str]:
-    """Return the columns that a template names, in lower case, whatever the data has; the time of the batch is none."""
+    """Return the columns that a template names, in lower case, without a look at the data; `time` is the batch's time, not a column."""
     firsts = (_FIRST.match(name) for name, _ in template_fields(template) if name != _BATCH_TIME)
     return frozenset((first[1] or first[2]).replace("``", "`").lower() for first in firsts if first)
 
 
 def spelled(value: str) -> str:
-    """Return a value that is there as part of a name: one that is spelled as null is not null."""
+    """Return a value that is not null as part of a name; text that looks like the name for null is escaped."""
     return f"%5F{value[1:]}" if value == DEFAULT_PARTITION else escape(value)
 
 
 def _check_text(where: str, template: str, schema: pa.Schema) -> None:
-    """Raise `TemplateError` for text that cannot be meant as one: a column's name where a template has no field at all."""
+    """Raise `TemplateError` for text that is probably a mistake, such as a column's name in a template without any field."""
     fields = template_fields(template)
     check_literals(where, template, template.split("/"))
     if fields:
@@ -159,7 +160,10 @@ def _bucket_field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
 
 
 def shape(template: str | None) -> re.Pattern[str]:
-    """Return what all buckets of a `bucketBy` template match, and of those of another one most do not; no template: the output itself."""
+    """Return a pattern that every bucket of a `bucketBy` template matches, and that most buckets of other templates do not match.
+
+    No template: the pattern matches the output itself.
+    """
     parts = string.Formatter().parse(template or "")
     text = "".join(literal + (_ANY if name is not None else "") for literal, name, _, _ in parts)
     guarded_text = "/".join(_guard(component) for component in text.split("/")) if text else ""

@@ -1,4 +1,4 @@
-"""Parts of files of records: any run of their bytes is a segment, and segments one behind the other are a file."""
+"""Parts of text-like files: any run of their bytes is a segment, and the segments one after the other are the file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
     from penstock.sink.staging import Output
 
-_MEMBER_BYTES = 1 << 20  # of text in one compressed member
-_HELD_LONGER = (
-    8  # times as much is held of what will be encrypted: what is complete before it is staged is encrypted once
-)
+_MEMBER_BYTES = 1 << 20  # bytes of text in one compressed member
+_HELD_LONGER = 8  # times as much is held in memory before encryption: a part that is complete before it is staged is encrypted once
 
 
 class BytePart(Part[Encoded]):
-    """A part of a file of records: any run of bytes is a segment, and segments concatenate.
+    """A part of a text-like file, whose segments are concatenated.
 
     With a compression, rows are held as text and become members (gzip) or frames (zstd) of about `_MEMBER_BYTES`.
     """
@@ -63,7 +61,7 @@ class BytePart(Part[Encoded]):
             self.settle()
 
     def settle(self) -> bool:
-        """Compress what is still text, so that its size is known; tell whether that made room worth filling."""
+        """Compress the text that is held, so that its size is known; tell whether enough room is left to add more rows."""
         if not self._text:
             return False
         data = compress(b"".join(p.data for p in self._text), self._codec, self._level)
@@ -102,7 +100,7 @@ class BytePart(Part[Encoded]):
         return payload.fitting(room, room_rows)
 
     def _begin_own(self) -> None:
-        """Begin the own file, which may become the finished one; an encrypted one will, and begins with all that is staged."""
+        """Begin the part's own file, which may become the finished file. An encrypted one will, so it begins with all staged segments."""
         own, staging = required(self._own), self._desk.staging
         own.begin(self._header)
         if self.is_encrypted_now:

@@ -1,11 +1,12 @@
-"""Whom a sink encrypts to, and the key of what waits to be encrypted: where its options say they are.
+"""The recipients that a sink encrypts to, and its staging key, as its options name them.
 
-Finished files are encrypted to *recipients*, which are public; their readers have the private halves, and no process of a query
-needs one. Rows that are committed and wait until their part is complete are encrypted to the public half of the *staging key*, or
-are clear if the user says so. The tasks and the driver that assemble parts need that key. So it opens what is staged, for minutes,
-and no finished file.
+Finished files are encrypted to *recipients*, which are public keys. The readers of the files have the private keys, and no
+process of a query needs one. Rows that are committed and wait until their part is complete are encrypted to the public half of
+the *staging key*, or stay clear if the user says so. The tasks and the driver that assemble parts need the staging key. It opens
+what is staged for some minutes, and no finished file.
 
-A sink is pickled, noted and shown in plans, so it holds where a secret is. Each process reads it there when it needs it.
+A sink is pickled, noted and shown in plans. So it holds only where a secret is, and each process reads the secret when it needs
+it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ class Cipher:
     options: Options
 
     def check(self) -> None:
-        """Raise `UsageError` unless everything that is named is there and is what it should be. Called before a query begins."""
+        """Raise `UsageError` unless every key that is named exists and is of the right kind. Called before a query begins."""
         self.recipients()
         self.keys()
 
     def recipients(self) -> tuple[str, ...]:
-        """Return whom parts are encrypted to that are opened now, none if they are clear; a file of them is read anew. `OptionError`.
+        """Return the recipients of parts that are opened now, none if parts are clear; reads a file of recipients again. `OptionError`.
 
-        Each is there once, in an order that does not depend on that of the file: the same readers have the same parts.
+        Each recipient occurs once, in an order that does not depend on the file, so that the same set of readers gives the same
+        kind of part.
         """
         to = self.options["encryptTo"]
         if to is None:
@@ -52,7 +54,7 @@ class Cipher:
         return tuple(sorted(set(named)))
 
     def keys(self) -> Keys | None:
-        """Return the staging key, and those that follow it in its file; `None` where staged files are clear. `OptionError`."""
+        """Return the staging key and the keys after it in its file; `None` if staged files are clear. `OptionError`."""
         reference = self.options["encryptionKey"]
         if reference in {None, CLEAR}:
             return None
@@ -65,7 +67,7 @@ class Cipher:
 
 
 def check_none_clear(head: State, root: str) -> None:
-    """Raise `OptionError` while parts are open that were not to be encrypted: no file of a sink that encrypts becomes clear."""
+    """Raise `OptionError` while parts are open that were begun without encryption: a sink that encrypts publishes no clear file."""
     clear = sum(not part.kind.recipients for part in head.open)
     if clear:
         msg = (

@@ -1,8 +1,8 @@
-"""A decision carried out: its record put, what it names published, what is no longer needed forgotten.
+"""Carries out a decision: puts its record, publishes the files that the record names, and forgets what is no longer needed.
 
-The put is the commit, and may go wrong in ways that do not tell whether it was one: a reply is lost, somebody else was
-faster, the process dies behind it. So whoever comes next publishes first what the last record names (failures 4, 6 and 7 of
-`sink.sink`), and everything here may be done again.
+The put is the commit. It may fail in ways that do not show whether it was done: a reply is lost, another driver was faster, or
+the process dies after it. So every driver first publishes what the last record names before it decides anything (failures 4, 6
+and 7 of `sink.sink`), and every step here may be repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Committer:
     ledger: Ledger
 
     def check(self, head: State, claim: Claim) -> None:
-        """Raise `Fenced` unless the sink is still as `claim` says; `DamagedState` where it is as it was before the claim."""
+        """Raise `Fenced` unless the sink still belongs to `claim`; `DamagedState` if the ledger is older than the claim."""
         if claim.epoch is not None and head.epoch < claim.epoch:
             self._gone(head)
         fence.check(self.name, _claim(head), claim)
@@ -48,7 +48,7 @@ class Committer:
     def carry_out(self, state: State) -> State:
         """Put a decision, which commits it, publish what it names, and forget what is no longer needed.
 
-        Returns it with the names that its files have, see `renamed`.
+        Returns the decision with the names that its files really have (see `renamed`).
         """
         look = self.put(state)
         published = self.publish(state, look) or state
@@ -58,7 +58,7 @@ class Committer:
         return published
 
     def put(self, state: State) -> Look:
-        """Put the record, or find out who was faster; return what is there now."""
+        """Put the record and return a look at the ledger after it; raise `Fenced` if another driver was faster."""
         try:
             self.ledger.put(state)
         except AlreadyThere:
@@ -68,7 +68,7 @@ class Committer:
         except StorageError:
             if not self._mine(state):
                 head = self.ledger.head()
-                if head.n >= state.n:  # who took the number has removed the temporary, too
+                if head.n >= state.n:  # the driver that took the number has also removed the temporary file
                     self._fenced(head, state.epoch)
                 raise
             self.ledger.persist(state.n)
@@ -84,7 +84,10 @@ class Committer:
         raise fence.overtaken(self.name, _claim(head), Claim(epoch=epoch))
 
     def publish_owed(self, head: State, look: Look) -> State | None:
-        """Publish what a record that was found names; it may never have become durable, and its files may have changed."""
+        """Publish what the record names that this driver found.
+
+        The record may not be durable yet, and its staged files may have changed, so this checks both first.
+        """
         if not look.is_published(head):
             self.ledger.persist(head.n)
             for file in head.finished:
@@ -92,9 +95,10 @@ class Committer:
         return self.publish(head, look)
 
     def publish(self, state: State, look: Look) -> State | None:
-        """Publish what a record names; return it with the names that its files have.
+        """Publish what a record names; return it with the names that its files really have.
 
-        `None`: there is a newer one, and who put that has done it first, and swept; or it is done.
+        `None`: it was published before, or there is a newer record. The driver that put the newer one has published this one
+        first, and swept.
         """
         if look.is_published(state):
             return None
@@ -107,7 +111,10 @@ class Committer:
 
     @contextmanager
     def reading_of(self, base: int, epoch: int) -> Iterator[None]:
-        """Say that this driver was overtaken, where that is why what record `base` names, or what it stages itself, is gone."""
+        """Raise `Fenced` in place of an error about missing files if they are missing because another driver has overtaken this one.
+
+        The files are those that record `base` names, or that this driver has staged.
+        """
         try:
             yield
         except (DamagedState, NotThere):
@@ -119,24 +126,24 @@ class Committer:
             self._fenced(head, epoch)
 
     def _gone(self, head: State) -> NoReturn:
-        """Raise what a ledger is that has gone back: nobody was faster."""
+        """Raise `DamagedState`: the ledger is older than it was before, and no other driver was faster."""
         now = f"ends with record {head.n}" if head.n else "is gone"
         msg = (
-            f"the ledger of {self.name} {now}, which this driver has gone on from: the directory was removed, moved, or put back from an "
-            "older copy while it ran; put it back as it was and start again, what this batch wrote is written anew"
+            f"the ledger of {self.name} {now}, but this driver continued from a later record: the directory was removed, moved, or "
+            "restored from an older copy while it ran; put it back as it was and start again: this batch is then written again"
         )
         raise DamagedState(msg)
 
     def sweep(self, head: State, *, published: bool) -> None:
-        """Remove what `unnamed` yields."""
+        """Delete the staged files that `unnamed` yields."""
         for name in self.unnamed(head, published=published):
             self.storage.delete(f"{self.staging}/{name}")
 
     def unnamed(self, head: State, *, published: bool) -> Iterator[str]:
-        """Yield staged files that no record can name any more: begun before the head, and not named by it.
+        """Yield staged files that no record can name any more: they were begun before the head, and the head does not name them.
 
-        What a batch write that is under way has staged begins with the number of its claim, which the head has (see `keyed`).
-        `published`: what the head names is visible, so that growing files need no staged bytes any more.
+        The staged files of a batch write that is under way begin with the number of its claim, which the head holds (see
+        `keyed`), so they stay. `published`: what the head names is visible, so growing files no longer need staged bytes.
         """
         named = {*head.open.files, *(file.staged for file in head.finished)}
         named |= {table.file for table in (*head.tables, *head.written_tables)}

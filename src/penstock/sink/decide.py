@@ -1,19 +1,19 @@
-"""What the next record says: a decision, as a function of the last record and of what was reported.
+"""Decides what the next record says, as a function of the last record and of what the tasks have reported.
 
-There is no I/O here, no clock and no chance, so that a decision can be tried by itself, and taken again with the same
-outcome. The `Sink` around it reads the last record, does what the decision needs (it assembles the parts that are `due`,
-and looks which names are taken), asks for the decision, and puts it. A batch, a roll between two batches and the end of
-a query are decided by the same rules; the last two belong to no batch and have no rows.
+There is no I/O here, no clock and no randomness, so a decision can be tested by itself, and taken again with the same outcome.
+The `Sink` around it reads the last record, prepares what the decision needs (it assembles the parts that are `due`, and finds out
+which names are taken), asks for the decision, and puts it. A batch, a roll between two batches and the end of a query are decided
+by the same rules; the last two belong to no batch and have no rows.
 
     parts that are open in the last record,        consumed by a task ----> gone: they live on in what that task reports
     and those that the tasks leave open            due                ----> assembled by the driver, and closed
                                                    all others         ----> open in the next record
     parts that are closed, by tasks and driver                        ----> finished files, each with a name of its own
 
-**Every row is accounted for**: each row that was open before or is written now is afterwards open, in a finished file, or in a
-growing one. A decision that does not add up is not taken.
+**Every row is accounted for**: each row that was in an open part before, or is written now, is afterwards in an open part, in a
+finished file, or in a growing file. If the numbers do not add up, there is no decision but an error.
 
-The work is linear in what was reported and in the number of open parts, which are only asked for their age.
+The work is linear in what was reported and in the number of open parts; of most open parts only the age is looked at.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
 
 _Part = TypeVar("_Part", "OpenPart", "ClosedPart")
-# What is set aside is for people and for `penstock retry`, so its files have one form of name whatever the output's have.
+# People and `penstock retry` read what is set aside, so its files are named in one way, whatever the `fileName` of the
+# output.
 ASIDE_NAMES = NameTemplate("aside-{sink}-{writer}-{seq}", "UTC")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the options of a sink say about decisions. `growing`: files of rows are not closed, they grow.
+    """The options of a sink that decisions depend on. `growing`: files of rows are not closed, they grow.
 
-    `announced`: `partitionReady`; `aside`: a directory of the user's for files about what is set aside.
+    `announced` is `partitionReady`; `aside` is the user's directory for files of what is set aside.
     """
 
     sink: str
@@ -61,17 +62,17 @@ class Rules:
     aside: str = ""
 
     def path(self, place: Destination, kind: Kind, **numbers: object) -> str:
-        """Return where a file of this place and kind lies, below the output; `numbers` are what the name shows."""
+        """Return the path of a file of this place and kind, below the output; `numbers` are the values of the name's fields."""
         names = ASIDE_NAMES if is_aside(place.bucket) else self.names.of_part(place.name)
         name = names.render(kind.extension, sink=self.sink, **numbers)
         return f"{place.bucket}/{name}" if place.bucket else name
 
 
 def due(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
-    """Return the parts that end with this decision and that no task has closed: what the driver has to assemble first.
+    """Return the parts that end with this decision and that no task has closed; the driver has to assemble them first.
 
-    `results` are those of the tasks; one at least, of the driver if no task has written. Without `batch` it is a roll,
-    or, if the results are final, the end.
+    `results` come from the tasks. There is at least one: the driver's own if no task has written. Without `batch` the decision is
+    a roll, or, if the results are final, the end of the query.
     """
     return _parted(head, batch, results, rules).ending
 
@@ -86,13 +87,13 @@ def decide(
     taken: AbstractSet[str] = frozenset(),
     lengths: Mapping[str, int] | None = None,
 ) -> State:
-    """Return the record behind `head`.
+    """Return the record that follows `head`.
 
-    `results` are those that `due` was given and, behind them, what the driver made of the parts that were due. `owner`
-    takes the sink over. `taken` are names, below the output, that no file may be given. `lengths` are those of
-    all growing files, where the record does not hold them all. Called as often as one likes.
+    `results` are those that `due` was given, followed by the driver's result for the parts that were due. `owner` takes the sink
+    over. `taken` are paths below the output that no file may get. `lengths` are the lengths of all growing files, if the record
+    does not hold them all. May be called any number of times.
 
-    Raises `CommitError` if rows would be lost or doubled by it.
+    Raises `CommitError` if the record would lose or double rows.
     """
     common = _summed(head, batch, results) | {"owner": head.owner if owner is None else owner}
     growths, lengths = _growths(head, results, rules, lengths) if _grows(batch, rules) else ((), head.lengths)
@@ -109,7 +110,7 @@ def decide(
 
 
 def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> dict[str, Any]:
-    """Return what of the record is as the driver's own result has it, or the sum of all results."""
+    """Return the fields of the record that are copied from the first result, or that are sums over all results."""
     first = results[0]
     return {
         "epoch": first.epoch,
@@ -123,28 +124,29 @@ def _summed(head: State, batch: Batch | None, results: Sequence[TaskResult]) -> 
 
 
 def names_now(head: State, rules: Rules) -> dict[Key, str]:
-    """Return where the files of all open parts would lie, below the output, if these ended now, in the order of their numbers.
+    """Return the paths, below the output, that the files of all open parts would get if the parts ended now, in the order of their numbers.
 
-    That is where `penstock finish` puts them, one alone or all, unless somebody has a name, or small ones become one file.
+    `penstock finish` gives a file this path, whether it finishes one part or all, unless the name is taken or small parts become
+    one file.
     """
     parts = {part.key: part for part in head.open}
     return {key: _path(parts[key], number, rules) for key, number in _numbers_now(head, rules).items()}
 
 
 def _numbers_now(head: State, rules: Rules) -> dict[Key, int]:
-    """Return the number of each open part if all ended now, in the order in which they are given."""
+    """Return the number that each open part would get if all ended now, in the order in which the numbers are given."""
     numbering = _Numbering(head, rules)
     return {part.key: numbering.give(part)[1] for part in _in_order(sorted(head.open, key=lambda part: part.key))}
 
 
 def parts_named(head: State, name: str, rules: Rules) -> tuple[OpenPart, ...]:
-    """Return the open parts that a name means: the bucket that they are in, `.` of none, or the path that one would have now."""
+    """Return the open parts that a name means: their bucket (`.` for no bucket), or the path that a part's file would get now."""
     name, names = name.rstrip("/"), names_now(head, rules)
     return tuple(part for part in head.open if name in {part.bucket or ".", names[part.key]})
 
 
 def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of State
-    """Return the record behind `head` that differs in `changes`, its number, parent and totals apart."""
+    """Return the record that follows `head`: with the next number, parent and totals, and otherwise only `changes` different."""
     finished = changes.get("finished", ())
     following: dict[str, Any] = {
         "n": head.n + 1,
@@ -159,7 +161,7 @@ def successor(head: State, **changes: Any) -> State:  # noqa: ANN401 - fields of
 
 
 def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
-    """Yield parts to be assembled as one: neighbours of a place and kind, as long as they stay within the limits."""
+    """Yield the parts to assemble: neighbours of the same place and kind are merged into one while they stay within the limits."""
     group: _Neighbours | None = None
     for part in sorted(parts, key=lambda part: (part.place, part.kind.schema, part.writer)):
         if group is None:
@@ -172,15 +174,15 @@ def groups(parts: Iterable[OpenPart], limits: Limits) -> Iterator[OpenPart]:
 
 
 class _Neighbours:
-    """Parts that are assembled as one part, with their bytes, the header's among them, and rows."""
+    """Parts that are assembled as one part, with the sum of their bytes (including one header) and of their rows."""
 
     def __init__(self, first: OpenPart) -> None:
         self._parts = [first]
-        self._size = len(first.kind.header_bytes) + first.size  # before it is encrypted
+        self._size = len(first.kind.header_bytes) + first.size  # bytes before encryption
         self._rows = first.rows
 
     def take(self, part: OpenPart, limits: Limits) -> bool:
-        """Take the part if it is like the others and fits; tell whether it was taken."""
+        """Take the part if it has the place and kind of the others and fits; tell whether it was taken."""
         first = self._parts[0]
         if (first.place, first.kind) != (part.place, part.kind):
             return False
@@ -192,7 +194,10 @@ class _Neighbours:
         return True
 
     def merged(self) -> OpenPart:
-        """Return the one part: as the one that was opened first was, so that a name tells of one opening."""
+        """Return the merged part.
+
+        Its host, time and first batch are those of the part that was opened first, so its name shows one opening.
+        """
         return replace(
             min(self._parts, key=lambda part: (part.first_batch, part.opened_ns)),
             segments=tuple(segment for part in self._parts for segment in part.segments),
@@ -202,9 +207,10 @@ class _Neighbours:
 
 @dataclass
 class _Parted:
-    """What becomes of parts: those of the record that go, as they end or live on in others, those that end, and those that are left.
+    """What becomes of the parts.
 
-    The rest of the record stays as it is.
+    `gone` are the record's parts that end or continue in a task's parts. `ending` are the parts that end now. `reported` are the
+    tasks' parts that stay open. All other parts of the record stay open unchanged.
     """
 
     gone: set[Key]
@@ -212,16 +218,17 @@ class _Parted:
     reported: list[OpenPart]
 
     def left(self, head: State) -> OpenParts:
-        """Return the parts that stay open, in the order of the record, new ones behind."""
+        """Return the parts that stay open, in the order of the record, and new ones after them."""
         return head.open.changed(self.gone, self.reported)
 
 
 def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> _Parted:
-    """Tell the parts that end, by their batch, kind or age, from those that stay open."""
+    """Separate the parts that end, by their batch, kind or age, from those that stay open."""
     first = results[0]
     consumed = {(*place, result.writer) for result in results for place in result.consumed}
     reported = _reported(results, grows=_grows(batch, rules))
-    continued = {part.key for part in reported}  # one of the record beside them is of another kind, or its time is up
+    # If the record's part of such a key was not consumed, it is of another kind, or its time is up.
+    continued = {part.key for part in reported}
     seen, parted = _seen(head, batch, results, rules), _Parted(consumed, [], [])
     expired = rules.limits.expiring(first.time_ns)
     for key, part in head.open.items():
@@ -237,34 +244,34 @@ def _parted(head: State, batch: Batch | None, results: Sequence[TaskResult], rul
 
 
 def _reported(results: Sequence[TaskResult], *, grows: bool) -> list[OpenPart]:
-    """Return the parts that tasks leave open; where files grow only those about what is set aside are parts."""
+    """Return the parts that tasks leave open. Where files grow, only what is set aside is kept in parts."""
     return [part for result in results for part in result.open if part.is_aside or not grows]
 
 
 def _settled(
     head: State, batch: Batch | None, results: Sequence[TaskResult], left: Iterable[OpenPart], rules: Rules
 ) -> Ready:
-    """Return what is to be said of buckets of time where these parts stay open."""
+    """Return what the record says about buckets of time if these parts stay open."""
     return _seen(head, batch, results, rules).settled(
         (part.bucket for part in left), rules.announced, results[0].time_ns // 1000
     )
 
 
 def _seen(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> Ready:
-    """Return what is known of buckets of time when the tasks have reported."""
+    """Return what is known about buckets of time after the tasks have reported."""
     until_ns = batch.read_until_ns if batch else None
-    # What was modified right then may be unread.
+    # A file that was modified at this very time may not have been read yet.
     cursor_us = min(until_ns, results[0].time_ns) // 1000 - 1 if until_ns else None
     return head.ready.seeing((result.progress for result in results), rules.announced, cursor_us)
 
 
 def _grows(batch: Batch | None, rules: Rules) -> bool:
-    """Tell whether rows that the tasks leave open are gained by growing files; a roll and the end close parts all the same."""
+    """Tell whether rows that the tasks leave open go into growing files. A roll and the end of a query close parts in any case."""
     return rules.growing and batch is not None
 
 
 def _ends_now(key: Key, part: OpenPart, batch: Batch | None, first: TaskResult, rules: Rules, seen: Ready) -> bool:
-    """Tell whether a part ends with this batch, whatever its age."""
+    """Tell whether a part ends with this decision for another reason than its age."""
     if first.final or key in first.ends or seen.ends(part.bucket, rules.announced, first.time_ns // 1000):
         return True
     return batch is not None and rules.limits.ends_with(part.first_batch, batch.number)
@@ -275,7 +282,7 @@ def _growths(
 ) -> tuple[tuple[Growth, ...], dict[str, int]]:
     """Return what each growing file gains, in the order of the writers, and the record's lengths after that.
 
-    Parts are brought together by the path of their file: columns that differ could make one name.
+    Parts are grouped by the path of their file, because different column values could give the same name.
     """
     gains: dict[str, list[OpenPart]] = {}
     reported = (part for result in results for part in result.open if not part.is_aside)
@@ -297,7 +304,7 @@ def _growths(
 def _named(
     head: State, closed: list[ClosedPart], left: OpenParts, numbering: _Numbering
 ) -> tuple[tuple[FinishedFile, ...], int, dict[str, int]]:
-    """Give each closed part a name of its own; return the files, and the numbering to go on with."""
+    """Give each closed part a unique name; return the files, and the floor and sequences for the next record."""
     files = []
     for part in _in_order(closed):
         place = numbering.rules.aside if is_aside(part.bucket) else ""
@@ -306,7 +313,7 @@ def _named(
         files.append(FinishedFile(path, part.bucket, part.rows, part.bytes, part.digest, *origin_of, part.name))
     sequences, writers = numbering.sequences, {str(part.writer) for part in left}
     floor = max([head.floor, *(number for writer, number in sequences.items() if writer not in writers)])
-    if floor > head.floor:  # of others: what is open keeps the numbers that it was told to have
+    if floor > head.floor:  # for other writers: those with open parts keep the numbers that `names_now` has shown
         sequences = dict.fromkeys(writers, head.floor) | sequences
     return tuple(files), floor, {writer: n for writer, n in sequences.items() if writer in writers}
 
@@ -317,10 +324,10 @@ def _in_order(parts: Iterable[_Part]) -> list[_Part]:
 
 
 class _Numbering:
-    """The numbers of files behind a record. A writer numbers its files one by one, and no file has a name that is `taken`.
+    """Numbers the files of the next record. Each writer counts its files one by one, and no file gets a name that is `taken`.
 
-    Where a template leaves the writer out, several count through the same names: `begun` tells them where the others are. A part
-    that is ended by its name has the number that was `promised` to it, by that name.
+    If a template leaves the writer out, several writers count through the same names; `_begun` has the next number for each of
+    these names. If a user ends a part by its name, the part gets the number that this name has `promised`.
     """
 
     def __init__(
@@ -335,7 +342,7 @@ class _Numbering:
         self._floor = head.floor
         self._taken = taken
         self._promised = promised or {}
-        self._begun: dict[str, int] = {}  # by the path that number 0 would have
+        self._begun: dict[str, int] = {}  # next number, by the path that number 0 would have
         self._given: set[str] = set()
 
     def give(self, part: OpenPart | ClosedPart) -> tuple[str, int]:
@@ -369,7 +376,7 @@ def _rows(parts: Iterable[OpenPart | ClosedPart]) -> int:
 
 
 def _check_rows(head: State, results: Sequence[TaskResult], after: int) -> None:
-    """Raise `CommitError` unless `after` are as many rows as there were before and have come."""
+    """Raise `CommitError` unless `after` is the number of rows that were open before plus those that were written now."""
     before, come = head.open.rows, sum(result.rows + result.aside.lines for result in results)
     if before + come != after:
         msg = (
@@ -380,6 +387,6 @@ def _check_rows(head: State, results: Sequence[TaskResult], after: int) -> None:
 
 
 def _ratio(before: float, closed: list[ClosedPart]) -> float:
-    """Return Parquet bytes a byte of Arrow, as the latest finished files show it."""
+    """Return the number of Parquet bytes for each byte of Arrow, measured in the files that are finished now."""
     arrow = sum(part.arrow_bytes for part in closed)
     return round(sum(part.bytes for part in closed if part.arrow_bytes) / arrow, 4) if arrow else before

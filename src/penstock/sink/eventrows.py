@@ -1,4 +1,4 @@
-"""Events as rows: of a stream (Arrow), and of a command or a callback (facts that JSON takes)."""
+"""Events as rows of a stream (Arrow), and as facts for a command or a callback (values that JSON can hold)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS = (
     "event string, bucket string, path string, size bigint, rows bigint, digest string, "
     "batches struct<first: bigint, last: bigint>, sink string, record bigint, time timestamp"
 )
-_UNKNOWN_ROWS = -1  # of an adopted file whose footer does not say
+_UNKNOWN_ROWS = -1  # an adopted file whose footer has no number of rows
 
 
 def facts(event: Event, root: str) -> dict[str, Any]:
-    """Return an event of the output `root` as names and values; `None` where nobody knows, times in ns since the epoch."""
+    """Return an event of the output `root` as names and values; `None` for an unknown value. Times are ns since the epoch."""
     of_event = {"event": event.kind, "bucket": event.bucket}
     of_record = {"sink": event.sink, "record": event.record, "time_ns": event.time_ns}
     file = event.entry
@@ -61,13 +61,13 @@ def batch(events: Iterable[Event], root: str) -> pa.RecordBatch:
 
 def _row(known: dict[str, Any]) -> dict[str, Any]:
     time_ns = known.pop("time_ns")
-    # Names on a disk may be of any bytes; a string of Arrow is UTF-8.
+    # File names may hold any bytes; a string of Arrow is UTF-8.
     known["path"] = known["path"] and known["path"].encode(errors="backslashreplace").decode()
     return known | {"time": None if time_ns is None else time_ns // 1000}
 
 
 def packed(events: Sequence[Event], root: str) -> bytes:
-    """Return events as an Arrow stream, which can travel to a task."""
+    """Return events as the bytes of an Arrow stream, which can travel to a task."""
     import pyarrow as pa
 
     rows = batch(events, root)

@@ -1,39 +1,42 @@
-"""What was published, as a sequence of events: many readers, each at its own pace, every event once to each.
+"""Gives what was published as a sequence of events to many readers; each reader gets every event once, at its own pace.
 
-Problem. Whoever registers finished files elsewhere (in a catalogue, a queue) must hear of each, and of none twice. A listing tells
-neither order nor what was there and is gone; a message sent beside the commit is lost when its sender dies between the two.
+Problem. A program that registers finished files elsewhere (in a catalogue, a queue) must hear of each file exactly once. A
+listing shows neither the order, nor files that are gone by now. A message that is sent beside the commit is lost if its sender
+dies between the two.
 
-Idea. The ledger has decided already what was published, and in which order. **An event is an entry of the ledger, and its number
-is how many entries come before it**, over records and folds alike. So a reader needs to keep one number, which is O(1), and what
-it is given from one number to another is the same each time, also when records have become a fold in between. Nobody writes
-for readers, and no reader writes: there may be as many as one likes.
+Idea. The ledger has already decided what was published, and in which order. **An event is an entry of the ledger, and its number
+is the number of entries before it**, in records and folds alike. So a reader keeps one number, which is O(1), and gets the same
+events between two numbers each time, even if records have become a fold in between. Nothing is written for readers, and no reader
+writes, so there may be any number of readers.
 
-The failures, and the rule that kills each:
+The failures, and the rule against each:
 
-1. *Event before its file.* A puts record 9 and dies before it publishes; the reader is told of a file that is not there. Rule:
-   the events of the last record count once it is noted as published. Behind another record it is: each driver publishes what
-   it finds before it puts.
-2. *Event that was none.* A puts record 9; a reader sees it; the power fails, the put was not durable; B puts another record 9.
-   Rule: the same. Nothing is published, so noted, before its record is durable.
-3. *Stalled put.* A stands still until its number is folded and free again, and puts. Rule: what has the number of a folded record
-   does not count (failure 3 of `ledger`).
-4. *Folded under the reader.* It lists, a driver folds, the records are gone when they are read. Rule: look again; the fold has
-   their events, under their numbers.
-5. *Listing that is no moment.* A driver folds while the storage lists: neither the fold nor its records are listed. Rule: records
-   follow each other from the last fold to the head, without a gap, or it is looked at again.
-6. *Another ledger.* The output was emptied, or put back from an older copy and written on; under the reader's number is another
-   event. Rule: the position has a mark of the event before it. If that is another one, or there are not as many: `EventsLost`,
-   never an event twice or left out without a word.
-7. *History that somebody removed.* The reader lags behind what is left. Rule: numbers do not begin anew, so `EventsLost`; a
-   reader that is past it goes on.
-8. *Fold of an earlier version.* It does not say how many events come before it. Rule: they are counted down from the first record
-   behind the folds, whose totals say it. Which record an event is of is not known then, and nothing is guessed.
-9. *A note that a power cut took.* Record 9 is published and so noted, a reader is given its events, and the power fails. The record and its
-   files are there, the note, which is never synced, is not: fewer events count than were given. Rule: what was given is looked for among
-   all that is decided; it is there, and nothing is new until a driver has noted again what it finds published.
+1. *Event before its file.* A puts record 9 and dies before it publishes; the reader hears of a file that is not there. Rule: the
+   events of the last record count once a note says that it is published. The events of earlier records always count, because each
+   driver publishes what it finds before it puts the next record.
+2. *Event of a lost record.* A puts record 9, and a reader sees it. The power fails, and the put was not durable. B puts another
+   record 9. Rule: the same. Nothing is published, and so nothing is noted as published, before its record is durable.
+3. *Stalled put.* A stalls until the record of its number is folded and deleted, so that the number is free again, and then puts.
+   Rule: a record with the number of a folded one does not count (failure 3 of `ledger`).
+4. *Folded under the reader.* A reader lists the ledger, a driver folds, and the records are gone when the reader opens them.
+   Rule: the reader looks again; the fold has the same events under the same numbers.
+5. *Inconsistent listing.* A driver folds while the storage lists, and the listing has neither the fold nor its records. Rule: if
+   the records from the last fold to the head have a gap, the reader looks again.
+6. *Another ledger.* The output was emptied, or restored from an older copy and written to again, so the reader's number now means
+   another event. Rule: the position has a mark of the event before it. If that event is another one, or there are fewer events,
+   the reader gets `EventsLost`; it never silently gets an event twice or misses one.
+7. *Removed history.* Somebody has removed old records, and the reader has not yet read their events. Rule: numbers never start
+   again from 0, so this reader gets `EventsLost`. A reader that is past the removed events is not affected.
+8. *Fold of an earlier version.* It does not say how many events come before it. Rule: the number is computed backwards from the
+   first record after the folds, whose totals have it. The record of each event in such a fold is unknown, and is given as
+   unknown.
+9. *A note lost by a power cut.* Record 9 is published and noted, a reader gets its events, and the power fails. The record and
+   its files survive, but the note, which is never synced, does not. So fewer events count than the reader was given. Rule: the
+   reader's position is looked up among all decided events. It is there, and nothing is new until a driver has noted again that
+   record 9 is published.
 
-Work: to find a number takes the logarithm of the history in reads, remembered while the reader lives; then what is new is read,
-once. When nothing is new that is one listing and one record.
+Work: finding a number takes O(log history) reads, which the reader remembers while it lives. After that, new events are read
+once. If nothing is new, that is one listing and one record.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ REMEDY = "begin anew with a new checkpoint, and with startingFrom=earliest or la
 
 
 class EventPosition(NamedTuple):
-    """A place in the events of one sink: the number of the next one, and the mark of the one before; "" if there is none."""
+    """A place in the events of one sink: the number of the next event, and the mark of the event before it ("" for the first place)."""
 
     number: int = 0
     mark: str = ""
@@ -72,7 +75,7 @@ class EventPosition(NamedTuple):
 class Event:
     """One event: a finished file, or a mark of a bucket of time.
 
-    `record` and `time_ns` are those of the ledger's record; `None` where an earlier version has folded it.
+    `record` and `time_ns` are the number and time of the ledger's record; `None` if an earlier version has folded it.
     """
 
     sink: str
@@ -83,12 +86,12 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """Return what has happened, in a word: `published`, `ready`, `reopened`."""
+        """Return what happened, in a word: `published`, `ready`, `reopened`."""
         return self.entry.kind if isinstance(self.entry, Mark) else PUBLISHED
 
     @property
     def bucket(self) -> str:
-        """Return the bucket that it is about."""
+        """Return the bucket of the event."""
         return self.entry.bucket
 
     @property
@@ -98,17 +101,17 @@ class Event:
 
     @property
     def is_shown(self) -> bool:
-        """Whether readers are told: not of what was set aside, nor of buckets of time that tell by `_SUCCESS` alone."""
+        """Whether readers get the event: not if it is about what was set aside, or about a bucket of time that only gets `_SUCCESS`."""
         return self.entry.event if isinstance(self.entry, Mark) else not self.entry.is_aside
 
     @property
     def behind(self) -> EventPosition:
-        """Return the position behind it."""
+        """Return the position after the event."""
         return EventPosition(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
 
 
 class _View(NamedTuple):
-    """The ledger at one moment: `blocks` are its folds and records, in order; `visible` events may be shown."""
+    """The ledger at one moment: `blocks` are its folds and records, in order; `visible` is how many events may be shown."""
 
     look: Look
     head: State
@@ -122,14 +125,14 @@ class EventLog:
     def __init__(self, ledger: Ledger, sink: str, place: str, remedy: str = REMEDY) -> None:
         self._ledger = ledger
         self._sink = sink
-        self._remedy = remedy  # what messages advise where events are lost
+        self._remedy = remedy  # what messages advise if events are lost
         self._place = place  # what messages call the ledger
         self._starts: dict[str | int, int] = {}  # block -> events before it
         self._head = (0, "")
-        self._last: EventPosition | None = None  # behind what was given last
+        self._last: EventPosition | None = None  # the position after the last event that was given
 
     def end(self) -> EventPosition:
-        """Return the position behind all that is published now."""
+        """Return the position after all events that are published now."""
         return self._again(self._end)
 
     def _end(self) -> EventPosition:
@@ -140,7 +143,7 @@ class EventLog:
         return last.behind
 
     def at_record(self, number: int) -> EventPosition:
-        """Return the position in front of the events of record `number`, also of one to come next; `OptionError` if that cannot be told."""
+        """Return the position before the events of record `number`, which may be the next one to come; `OptionError` if it is unknown."""
         return self._again(lambda: self._at_record(number))
 
     def _at_record(self, number: int) -> EventPosition:
@@ -158,7 +161,7 @@ class EventLog:
         raise OptionError(msg)
 
     def _in_fold(self, view: _View, number: int) -> int:
-        """Return how many events come before a record that is folded."""
+        """Return how many events come before a folded record."""
         name = next((name for name in view.look.folds if int(name[:12]) <= number <= int(name[13:])), None)
         if name is None:
             msg = (
@@ -170,21 +173,22 @@ class EventLog:
             return start
         if fold.records is None:
             msg = (
-                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
-                f"{fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
+                f"record {number} of {self._place} was folded by an earlier version, which did not keep its files apart from those of "
+                f"records {fold.first} to {fold.last}; expected {fold.first} or {fold.last + 1}"
             )
             raise OptionError(msg)
         return start + sum(record.files + len(record.marks) for record in fold.records if record.n < number)
 
     def after(self, start: EventPosition, limit: int | None = None, until: int | None = None) -> list[Event]:
-        """Return the events from `start` on that are published: at most `limit`, and none with the number `until` or a larger one.
+        """Return the published events from `start` on: at most `limit`, and only those with numbers below `until`.
 
-        Called as often as one likes; what lies between two positions is the same each time. Raises `EventsLost`, `DamagedState`.
+        May be called any number of times; the events between two positions are always the same. Raises `EventsLost`,
+        `DamagedState`.
         """
         return self._again(lambda: self._after(start, limit, until))
 
     def between(self, start: EventPosition, end: EventPosition) -> list[Event]:
-        """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if they are others, or fewer."""
+        """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if some are missing or differ."""
         events = self.after(start, end.number - start.number)
         if (events[-1].behind if events else start) != end:
             msg = f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {self._remedy}"
@@ -219,7 +223,7 @@ class EventLog:
             raise EventsLost(msg)
 
     def _again(self, read: Callable[[], _Outcome]) -> _Outcome:
-        """Return what `read` returns; a live query folds and adds records meanwhile, so one look may not be enough."""
+        """Return what `read` returns. Tries again if records are missing, because a live query folds and adds records meanwhile."""
         for _ in range(_TRIES - 1):
             with suppress(NotThere):
                 return read()
@@ -235,7 +239,7 @@ class EventLog:
         known, write = self._head
         if head.n < known or (
             head.n == known and head.write != write
-        ):  # it was put back: what is remembered is not of it
+        ):  # it was restored from a copy: what is remembered belongs to another ledger
             self._starts.clear()
             self._last = None
         self._head = (head.n, head.write)
@@ -266,7 +270,7 @@ class EventLog:
                     yield event
 
     def _check_folds(self, view: _View, at: int) -> None:
-        """Raise `EventsLost` if there is a gap in what is folded, from block `at` on."""
+        """Raise `EventsLost` if there is a gap between folds, from block `at` on."""
         folds = [name for name in view.blocks[at:] if isinstance(name, str)]
         for name, following in pairwise(folds):
             if int(name[13:]) + 1 != int(following[:12]):
@@ -295,8 +299,8 @@ class EventLog:
         return (view.head if n == view.head.n else self._ledger.read(n, view.look)).events_before
 
     def _start_of_fold(self, view: _View, name: str) -> int:
-        """Return the same for a fold: what it says, or what the next ones say, less what lies between."""
-        passed: list[tuple[str, int]] = []  # folds that do not say it
+        """Return how many events come before a fold: as it says, or computed backwards from the next block that says it."""
+        passed: list[tuple[str, int]] = []  # folds that do not say it, and how many events they have
         folds = view.look.folds
         for other in folds[folds.index(name) :]:
             fold = self._ledger.fold(other)
@@ -313,10 +317,10 @@ class EventLog:
 
 
 class EventHistory(EventLog):
-    """The events of one sink's ledger from the first one on, up to where they ended with a record."""
+    """The events of one sink's ledger from the first one up to the end of a given record."""
 
     def through_record(self, number: int) -> EventPosition:
-        """Return the position behind the events of record `number`, all of them published; `OptionError` if that cannot be told."""
+        """Return the position after the events of record `number`, all of them published; `OptionError` if it is unknown."""
         return self._again(lambda: self._through_record(number))
 
     def _through_record(self, number: int) -> EventPosition:
@@ -329,8 +333,8 @@ class EventHistory(EventLog):
         fold = None if name is None else self._ledger.fold(name)
         if fold is not None and fold.records is None:
             msg = (
-                f"record {number} of {self._place} was folded by an earlier version, which does not tell its files from those of records "
-                f"{fold.first} to {fold.last}; expected {fold.last}, or a later one"
+                f"record {number} of {self._place} was folded by an earlier version, which did not keep its files apart from those of "
+                f"records {fold.first} to {fold.last}; expected {fold.last}, or a later one"
             )
             raise OptionError(msg)
         if number > view.head.n:
@@ -338,7 +342,7 @@ class EventHistory(EventLog):
         return self._at_record(number + 1)
 
     def history(self, end: EventPosition, *, lost: bool = False) -> list[Event]:
-        """Return the events in front of `end`. If some are gone, `EventsLost`, or if they may be `lost` those that are left."""
+        """Return the events before `end`. If some are gone, raises `EventsLost`, or with `lost` returns those that are left."""
         return self._again(lambda: self._history(end, lost=lost))
 
     def _history(self, end: EventPosition, *, lost: bool) -> list[Event]:
@@ -346,13 +350,16 @@ class EventHistory(EventLog):
         first = self._start(view, view.blocks[0]) if lost and view.blocks else 0
         events = list(self._between(view, first, end.number))
         if end.number > first and (not events or events[-1].behind != end):
-            msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was put back from a copy; load anew"
+            msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was restored from a copy; load again"
             raise EventsLost(msg)
         return events
 
 
 def _in_order(files: Sequence[FinishedFile], marks: Sequence[Mark]) -> Iterator[FinishedFile | Mark]:
-    """Yield the entries of a record: late rows reopen a bucket of time before their files are there, which then may be complete."""
+    """Yield the entries of a record in order: `reopened` marks, files, then other marks.
+
+    Late rows reopen a bucket of time before their files are there, and after these the bucket may be complete again.
+    """
     yield from (mark for mark in marks if mark.kind == REOPENED)
     yield from files
     yield from (mark for mark in marks if mark.kind != REOPENED)
@@ -364,7 +371,7 @@ def _recorded(state: State) -> Iterator[tuple[FinishedFile | Mark, int | None, i
 
 
 def _folded(fold: Fold) -> Iterator[tuple[FinishedFile | Mark, int | None, int | None]]:
-    """Yield the entries of folded records with number and time of their records."""
+    """Yield the entries of folded records, each with the number and time of its record."""
     if fold.records is None:
         yield from ((file, None, None) for file in fold.files)
         return

@@ -1,21 +1,21 @@
-"""What a sink leaves beside its ledger, so that it can be rebuilt without its query: `finish`, `verify`, `status`.
+"""The note of its options that a sink leaves beside its ledger, so that `finish`, `verify` and `status` can rebuild it without its query.
 
-A record of the ledger has all that decides. What it does not have is how the query would have gone on: `fileName`,
-`timeZone`, the limits; and, for `verify`, where the checkpoint is and what an ingest did with what it read. So whoever
-claims a sink notes the options it came with, as `options-<epoch>.json` in the sink's directory: one line of JSON with
-its checksum, in the form of the ledger's records. The note follows the claim. A crash between the two leaves the note
-before, which is that of the driver that wrote what is open. A driver that goes on from its own claim notes what is missing before
-its first task runs, so that whatever is open has a note: without one nobody would know where its key is.
+The records of the ledger have everything that decisions need. They do not have how the query would have continued: `fileName`,
+`timeZone`, the limits. Nor do they have what `verify` needs: where the checkpoint is, and what an ingest did with its input. So
+the driver that claims a sink notes its options as `options-<epoch>.json` in the sink's directory: one line of JSON with a
+checksum, in the form of the ledger's records. The note is written after the claim. A crash between the two leaves the earlier
+note, which belongs to the driver that wrote the open parts. A driver that continues from its own claim writes a missing note
+before its first task runs. So there is a note for every open part; without one nobody would know where the part's key is.
 
-No secret is in it: the options of a sink hold references to secrets, never literals, and what stands before the `@` of a URL
+The note holds no secret: the options of a sink hold references to secrets, never literals, and the part of a URL before its `@`
 is left out.
 
-**Nothing of a state file is run.** The stage of an ingest travels in the options of its query, with a function in it, and
-whoever runs the query is trusted. Whoever may write to the output is not. So what a file has of a stage comes back as a type
-of its own, `NotedStage`, in which a transform is a name to tell and nothing else; the options of a sink (`options.SINK`)
-have no place for a stage, in no spelling; and what loads functions takes the type that only a live caller makes
-(`ingestion.stage.LiveStage`). A function that was pickled is not even noted. SQL (`ingestion.sql`) is no code: it names columns and
-functions out of a fixed list, reaches no file and no module, and is repeated as it is noted.
+**Nothing from a state file is executed.** The stage of an ingest travels in the options of its query, with a function in it. The
+user who runs the query is trusted; a user who may only write to the output is not. So a stage that is read from a file has its
+own type, `NotedStage`, in which a transform is a name to show and nothing else. The options of a sink (`options.SINK`) cannot
+hold a stage, under any name. And the code that loads functions takes a type that only a live caller makes
+(`ingestion.stage.LiveStage`). A pickled function is not even noted. SQL (`ingestion.sql`) is not code: it names columns and
+functions from a fixed list, reaches no file and no module, and is repeated from the note.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 STAGE = "ingest"  # the name that an ingest's stage has among the options of its query, and in the note
-SQL = "sql"  # a transform that is written in SQL: no code, so it is noted, and repeated from the note
+SQL = "sql"  # a transform written in SQL: it is not code, so it is noted, and repeated from the note
 OPAQUE = {"opaque": True}  # in place of a transform that cannot be repeated from its record
 _PICKLED = "pickle:"
 _NAMING = ("fileName", "bucketBy")
@@ -45,10 +45,10 @@ _RECORD = re.compile(r"options-(\d{12})\.json")
 
 @dataclass(frozen=True)
 class NotedStage:
-    """What an ingest noted of how its source became rows; schemas are Spark's JSON. It can be told and compared, never run.
+    """How an ingest made rows from its source, as it was noted; schemas are Spark's JSON. It can be shown and compared, never run.
 
-    `transform` is the `module:function` that the ingest was given, `None` if it had none; `opaque`: a function that has no name; `sql`
-    the select that it was instead. `tasks` is how many shared a rate.
+    `transform` is the `module:function` that the ingest was given, `None` if it had none. `opaque`: the transform is a function
+    without a name. `sql` is the select, if the transform is one. `tasks` is the number of tasks that shared a rate.
     """
 
     source: Mapping[str, str]
@@ -61,7 +61,7 @@ class NotedStage:
 
     @property
     def text(self) -> str:
-        """Return the stage as a note has it."""
+        """Return the stage in the form of the note."""
         transform: object = OPAQUE if self.opaque else self.transform if self.sql is None else {SQL: self.sql}
         form = {"source": dict(self.source), "schema": self.schema, "out": self.out, "transform": transform}
         return json.dumps(form | {"tasks": self.tasks})
@@ -71,7 +71,8 @@ class NotedStage:
 class Noted:
     """What the last driver of a sink noted: the options it was given, and the stage of an ingest.
 
-    `changed` are the options that an earlier driver was given otherwise, or not at all; those of an ingest's source as `source.NAME`.
+    `changed` names the options that have another value than an earlier driver had, or that only one of the two had. Options of an
+    ingest's source are named `source.NAME`.
     """
 
     options: Mapping[str, str]
@@ -80,7 +81,7 @@ class Noted:
 
     @property
     def all(self) -> dict[str, object]:
-        """Return all that was given by one name each."""
+        """Return everything that was given, each thing under one name."""
         if self.stage is None:
             return dict(self.options)
         transform = self.stage.transform, self.stage.opaque, self.stage.sql
@@ -91,7 +92,7 @@ class Noted:
         }
 
     def changed_since(self, before: Noted) -> frozenset[str]:
-        """Return what is `changed` where `before` is what the driver before has noted."""
+        """Return the value of `changed`; `before` is what the previous driver noted."""
         here, there = self.all, before.all
         return before.changed | {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
 
@@ -100,10 +101,10 @@ NOTHING_NOTED = Noted({})
 
 
 def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> None:
-    """Note what the driver of `epoch` was given, forget what earlier ones were; called by the owner of the epoch."""
+    """Note the options of the driver of `epoch`, and delete earlier notes; called by the owner of the epoch."""
     options = _open(given)
     changed: frozenset[str] = frozenset()
-    # Whoever needs a damaged note says so; this driver does not.
+    # A damaged note is reported by the command that needs it; this driver does not need it.
     with contextlib.suppress(DamagedState, NotThere):
         before = noted(storage, directory)
         changed = _noted(options).changed_since(before) if before.options else changed
@@ -118,12 +119,12 @@ def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[st
 
 
 def is_noted(storage: Storage, directory: str, epoch: int) -> bool:
-    """Tell whether what the driver of `epoch` was given is noted; a note that failed leaves a claim without one."""
+    """Tell whether the options of the driver of `epoch` are noted; a failed write leaves a claim without a note."""
     return entry_at(storage, f"{directory}/{_name(epoch)}") is not None
 
 
 def noted(storage: Storage, directory: str) -> Noted:
-    """Return what the last driver noted, nothing if none did. `DamagedState` if it is not what was put."""
+    """Return what the last driver noted, `NOTHING_NOTED` if no driver did. `DamagedState` if the file was altered."""
     epochs = _epochs(storage, directory)
     if not epochs:
         return NOTHING_NOTED
@@ -142,14 +143,14 @@ def noted(storage: Storage, directory: str) -> Noted:
 
 
 def _noted(options: Mapping[str, str]) -> Noted:
-    """Return what a note of these options says; `TypeError` and its like if they are none."""
+    """Return what a note of these options says; `TypeError` or a similar error if they are malformed."""
     options = {name: without_credentials(value) for name, value in options.items()}
     stage = options.pop(STAGE, None)
     return Noted(options, None if stage is None else _stage(json.loads(stage)))
 
 
 def _stage(form: dict[str, Any]) -> NotedStage:
-    """Return the stage that a note has; `TypeError` and its like if it is none."""
+    """Return the stage from a note; `TypeError` or a similar error if it is malformed."""
     source, transform = form["source"], form["transform"]
     texts = [form["schema"], form["out"], *source, *source.values()]
     if not all(isinstance(text, str) for text in texts):
@@ -167,7 +168,7 @@ def _stage(form: dict[str, Any]) -> NotedStage:
 
 
 def namesakes(storage: Storage, state: str, sink_id: str, given: Mapping[str, str]) -> list[str]:
-    """Return the other sinks below the state directory `state` that call their files by the same options; what cannot be read is none."""
+    """Return the other sinks below the state directory `state` that name files by the same options; skips notes that cannot be read."""
     own = [given.get(option) for option in _NAMING]
     sinks = []
     for other in sink_ids(storage, state):
@@ -189,7 +190,7 @@ def _is_directory(storage: Storage, path: str) -> bool:
 
 
 def _open(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without secrets, and without a function that was pickled."""
+    """Return the options without secrets, and without a pickled function."""
     options = {name: without_credentials(value) for name, value in given.items()}
     if STAGE in options:
         stage = json.loads(options[STAGE])

@@ -1,9 +1,9 @@
-"""Columns that templates name: found in a schema, and written as text, one code a row and one text a code.
+"""Finds the columns that templates name in a schema, and writes their values as text: one code for each row, and one text for each code.
 
-`{column}` and `{column:time format}` are fields; `{a.b}` is a member of a struct; a name in backticks is a column, whatever else it
-could be. Times are in the sink's `timeZone`, never the machine's. What a value is written as is in `values`.
+`{column}` and `{column:time format}` are fields; `{a.b}` is a member of a struct. A name in backticks is always a column. Times
+are in the sink's `timeZone`, never the machine's. `values` defines how a value is written.
 
-Rows are told apart by the distinct values of a batch, not one by one.
+The work is done for each distinct value of a batch, not for each row.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ Coded = tuple["np.ndarray[Any, Any]", list[str | None]]
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a template: the names that lead to a value, of a column and of members of structs; none: the batch's time.
+    """A field of a template.
 
-    `spec` is the format of a time, empty if there is none.
+    `path` holds the names that lead to a value: a column, then members of structs; it is empty for the batch's time. `spec` is
+    the format of a time, empty if there is none.
     """
 
     path: tuple[str, ...]
@@ -57,17 +58,17 @@ class Fields:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the template needs, each once."""
+        """The columns that the template needs, without repetitions."""
         return tuple(dict.fromkeys(field.path[0] for field in self.fields if field.path))
 
     @property
     def follows_from_rows(self) -> bool:
-        """Tell whether what the fields say of a row can be told from the row: not if one is the time of the batch."""
+        """Tell whether the row alone determines all fields; it does not if one of them is the batch's time."""
         return all(field.path for field in self.fields)
 
     @property
     def droppable(self) -> tuple[str, ...]:
-        """The columns that a path holds the whole of; `TemplateError` if it holds but a member of one."""
+        """The columns whose whole value is in the path; `TemplateError` if the path has only a member of a column."""
         member = next((field for field in self.fields if len(field.path) > 1), None)
         if member is not None:
             msg = (
@@ -78,11 +79,11 @@ class Fields:
         return self.columns
 
     def coded(self, batch: pa.RecordBatch, time_ns: int) -> list[Coded]:
-        """Return for each field a code a row, and the text each code stands for."""
+        """Return for each field a code for each row, and the text of each code."""
         return [self._coded(batch, field, time_ns) for field in self.fields]
 
     def _coded(self, batch: pa.RecordBatch, field: Field, time_ns: int) -> Coded:
-        """Return a code a row and the text each code stands for."""
+        """Return a code for each row, and the text of each code."""
         if not field.path:
             moment = datetime.fromtimestamp(time_ns / SECOND_NS, rules(self.zone))
             return np.zeros(batch.num_rows, np.int64), [written(moment, field.spec or "%Y-%m-%d")]
@@ -97,7 +98,7 @@ class Fields:
         return _merged(coded.indices.to_numpy(zero_copy_only=False), named)
 
     def _floored(self, column: pa.Array, spec: str) -> pa.Array:
-        """Round down to what the time format can show, so that distinct values are few; in local time, which has no gaps."""
+        """Round down to what the time format can show, so that distinct values are few. Rounds in local time, which has no gaps."""
         if column.type.tz is not None:
             column = column.cast(pa.timestamp("us", tz=self.zone))
             if directives(spec) & {"z", "Z"}:
@@ -117,7 +118,7 @@ class Fields:
 
 
 def grouped(batch: pa.RecordBatch, coded: Sequence[Coded]) -> Iterator[tuple[list[str | None], pa.RecordBatch]]:
-    """Yield the texts of all fields, and the rows that have them, in order; groups come in no set order."""
+    """Yield the texts of all fields and the rows that have them, in order. The order of the groups is not defined."""
     if batch.num_rows == 0:
         return
     wide = [(codes, values) for codes, values in coded if len(values) > 1]
@@ -150,10 +151,10 @@ def _field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
 
 
 def _mixed(coded: list[Coded], count: int) -> np.ndarray[Any, Any]:
-    """Return one number for each of `count` rows, equal where all its codes are."""
+    """Return one number for each of `count` rows; two rows have the same number if all their codes are equal."""
     mixed, span = np.zeros(count, np.int64), 1
     for codes, values in coded:
-        if span * len(values) > _NUMBERS:  # it would wrap, and rows of two buckets could meet in one
+        if span * len(values) > _NUMBERS:  # the number would overflow, and rows of two buckets could get the same one
             mixed = np.unique(mixed, return_inverse=True)[1]
             span = count
         mixed, span = mixed * len(values) + codes, span * len(values)
@@ -161,7 +162,7 @@ def _mixed(coded: list[Coded], count: int) -> np.ndarray[Any, Any]:
 
 
 def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> Coded:
-    """Give values that are written alike (03 o'clock of two days) one code."""
+    """Give values with the same text one code, such as 03 o'clock of two days."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     if len(places) == len(texts):
         return codes, texts
@@ -176,10 +177,10 @@ def _floor(column: pa.Array, spec: str) -> pa.Array:
 
 
 def _found(where: str, name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
-    """Return the names that lead to what a template names, and its type.
+    """Return the names that lead to the value of a template's field, and the value's type.
 
-    As Spark does by default: `a.b` is member `b` of column `a`, unless there is a column `a.b`; names in backticks may hold
-    dots; case counts only where it tells two names apart.
+    Follows Spark's defaults: `a.b` is member `b` of column `a`, unless there is a column `a.b`. Names in backticks may hold dots.
+    Case matters only if two names differ in nothing else.
     """
     column = _named(where, name, list(schema))
     if column is not None:
@@ -197,7 +198,7 @@ def _found(where: str, name: str, schema: pa.Schema) -> tuple[tuple[str, ...], p
 
 
 def _named(where: str, name: str, fields: list[pa.Field]) -> pa.Field | None:
-    """Return the field of this name, exactly or else but for its case; `None` if there is none."""
+    """Return the field with exactly this name, or else one that differs only in case; `None` if there is none."""
     alike = [field for field in fields if field.name == name]
     alike = alike or [field for field in fields if field.name.lower() == name.lower()]
     if len(alike) > 1:
@@ -208,7 +209,7 @@ def _named(where: str, name: str, fields: list[pa.Field]) -> pa.Field | None:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the parts of a name with dots between them; a part in backticks may hold dots, and a backtick as two."""
+    """Return the parts of a name that dots separate; a part in backticks may hold dots, and a doubled backtick stands for one."""
     parts = _PART.findall(name)
     whole = ".".join(quoted or plain for quoted, plain in parts)
     if whole != name:

@@ -1,21 +1,22 @@
-"""The keeper: a small process that closes what time closes, and has the last word.
+"""The keeper: a small process that closes parts when their time is up, and all parts when the query has ended.
 
-Problem. An idle stream has no batches, so nothing of the sink runs; and nothing tells a sink that its query has ended.
-Measured on Spark 4.3: a thread in the Python worker that commits dies with the worker, which Spark kills after a minute
-without work and at the end of the JVM, without `atexit` or `finally`.
+Problem. An idle stream has no batches, so no code of the sink runs; and Spark does not tell a sink that its query has ended.
+Measured on Spark 4.3: a thread in the Python worker that commits dies with the worker, which Spark kills after a minute without
+work and at the end of the JVM, without `atexit` or `finally`.
 
-Idea. The commit that leaves parts open starts a process of its own (one a sink and driver, in a session of its own, so
-that it outlives both). It rolls parts whose age or idleness is over, and publishes everything when the query is said to have
-ended or its driver is gone, which is a JVM, or an ingest without one; then it ends. It only does what any driver could do,
-through the ledger: if it is never started or is killed, parts stay open until the next start of the query, or
+Idea. The commit that leaves parts open starts a separate process, one for each sink and driver. It has its own process session,
+so it outlives the worker and the JVM. It rolls parts that are too old or idle for too long. It publishes everything, and then
+ends, when the query is reported to have ended or its driver is gone (a JVM, or an ingest without one). It only does what any
+driver could do through the ledger: if it is never started or is killed, parts stay open until the next start of the query, or
 `penstock finish`.
 
-Keeper and batch must not meet, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this host: `begin`
-notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a batch that
-failed it waits for the next one, or for the end.
+The keeper and a batch must not act at the same time, or the batch would lose (failure 3 of `sink.sink`). Both take a lock on this
+host: `begin` notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a failed
+batch the keeper waits for the next batch, or for the end of the query.
 
-When a part will be too old is told by the clock, and waited for by one that is never set: where the first falls back, the keeper looks anew
-when it would have, and closes what a clock that was ahead has written (see `rolling`).
+The wall clock says when a part will be too old; the keeper also waits for that time by a monotonic clock. If the wall clock is
+set back, the keeper still looks when the wait is over, and closes parts whose times were written by a clock that was ahead (see
+`rolling`).
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.002
-_children: dict[int, subprocess.Popen[bytes]] = {}  # the keepers that this process has started, by their numbers
+_children: dict[int, subprocess.Popen[bytes]] = {}  # the keepers that this process has started, by process id
 
 
 def fact_of(sink: Sink, driver: str) -> HostFact:
-    """Return the fact that the processes of one driver share about one sink; its name begins with that of the query."""
+    """Return the fact that the processes of one driver share about one sink; its name begins with a digest of the query's id."""
     return HostFact(_named(query_of(driver)) + _named(json.dumps([sink.root, sink.sink_id, driver])))
 
 
@@ -56,9 +57,9 @@ def _named(text: str) -> str:
 
 
 def batch_begins(fact: HostFact, driver: str) -> None:
-    """Keep the keeper away until `batch_ends`; waits until it is done with what it does now.
+    """Hold the keeper off until `batch_ends`; waits until it has finished what it does now.
 
-    Also one that was told that the query has ended, and has not looked yet: the query was started again.
+    This also holds off a keeper that was told that the query has ended but has not acted yet: the query was started again.
     """
     with fact.locked() as state:
         state.pop("ended", None)
@@ -67,7 +68,7 @@ def batch_begins(fact: HostFact, driver: str) -> None:
 
 
 def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> None:
-    """Let the keeper act again; start it if there is something to keep."""
+    """Let the keeper act again; start it if parts are open and no keeper runs."""
     with fact.locked() as state:
         state["busy"] = False
         if parts_open and not is_alive(state.get("keeper")):
@@ -79,7 +80,7 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
 
 def _description(sink: Sink, driver: str) -> dict[str, Any]:
     return {
-        "options": sink.options.given_of(SINK),  # what rolls parts needs no stage, and a file holds no function
+        "options": sink.options.given_of(SINK),  # rolling parts needs no stage, and a file must hold no function
         "sink": sink.sink_id,
         "owner": driver,
         "jvm": _process_of(driver),
@@ -87,14 +88,14 @@ def _description(sink: Sink, driver: str) -> dict[str, Any]:
 
 
 def _process_of(driver: str) -> list[Any] | None:
-    """Return the number and the start of the driver's process: a JVM, or an ingest that runs without one."""
+    """Return the id and the start time of the driver's process: a JVM, or an ingest that runs without one."""
     process = running(driver)
     return [process.pid, process.create_time()] if process else None
 
 
 def _start(fact: HostFact) -> int:
     command = [sys.executable, "-m", "penstock.sink.keeper", fact.name]
-    nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which it outlives
+    nowhere = subprocess.DEVNULL  # the worker's pipes lead to the JVM, which the keeper outlives
     keeper = subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)  # noqa: S603 - our own interpreter
     _reap()
     _children[keeper.pid] = keeper
@@ -102,14 +103,17 @@ def _start(fact: HostFact) -> int:
 
 
 def _reap() -> None:
-    """Look for the end of those that this process has started: until then each is a process that does not run and is there."""
+    """Collect the exit status of keepers that this process has started; an ended keeper stays a zombie until then."""
     for pid, keeper in list(_children.items()):
         if keeper.poll() is not None:
             del _children[pid]
 
 
 def sweep() -> None:
-    """Remove the facts of drivers that died between `batch_begins` and a keeper. What is held belongs to a living one."""
+    """Remove the facts of drivers that died after `batch_begins` and before a keeper was started.
+
+    A locked fact belongs to a living process.
+    """
     for fact in HostFact.all():
         with contextlib.suppress(BlockingIOError), fact.locked(wait=False) as state:
             if not is_alive(state.get("keeper")) and not _same(state.get("jvm")):
@@ -117,7 +121,7 @@ def sweep() -> None:
 
 
 def _same(process: list[Any] | None) -> bool:
-    """Tell whether the JVM is still there, and not another process by the same number."""
+    """Tell whether the driver's process is still there, and not another process with the same id."""
     try:
         return process is not None and psutil.Process(process[0]).create_time() == process[1]
     except psutil.NoSuchProcess:
@@ -125,7 +129,10 @@ def _same(process: list[Any] | None) -> bool:
 
 
 def finish(sink: Sink, driver: str) -> None:
-    """Publish what is open, if the sink is still this driver's, and end its keeper. Waits for what the keeper does."""
+    """Publish the open parts, if the sink still belongs to this driver, and end its keeper.
+
+    Waits until the keeper has finished what it does.
+    """
     fact = fact_of(sink, driver)
     with fact.locked() as state:
         _end(state.get("keeper"), fact)
@@ -135,10 +142,10 @@ def finish(sink: Sink, driver: str) -> None:
 
 
 def _end(pid: int | None, fact: HostFact) -> None:
-    """End the keeper of a fact that the caller holds, and so does nothing now.
+    """End the keeper of a fact. The caller holds the fact's lock, so the keeper does nothing at the moment.
 
-    The number may be another process's by now, so that one is asked what it is. The worker that has started the keeper looks for its end
-    only when it ends itself, which may be much later: until then the number is there, and nothing that runs.
+    Another process may have the id by now, so its command line is checked first. The worker that started the keeper collects its
+    exit status only when the worker itself ends, which may be much later; until then the ended keeper is a zombie.
     """
     with contextlib.suppress(psutil.Error):
         keeper = psutil.Process(pid) if pid else None
@@ -152,10 +159,11 @@ def _end(pid: int | None, fact: HostFact) -> None:
 
 
 def query_ended(query: str, is_over: Callable[[], bool]) -> None:
-    """Publish what this query (of this host's user) has left open, here and now, and have its keepers end.
+    """Publish, in this process, what this query (of this host's user) has left open, and have its keepers end.
 
-    `is_over` is asked while no batch can begin: ends are heard late, and the query may have been started again. Another driver of the
-    query that was stopped while it held its fact is not waited for: it may stand for ever, and is fenced when it goes on.
+    `is_over` is called while no batch can begin: the end of a query is heard late, and the query may have been started again. If
+    another driver of the query was stopped while it held its fact, this call does not wait for it: it may stay stopped for ever,
+    and is fenced when it continues.
     """
     for fact in HostFact.all():
         if fact.name.startswith(_named(query)):
@@ -173,7 +181,7 @@ def _stands(process: list[Any] | None) -> bool:
 
 
 def _end_query(state: dict[str, Any], is_over: Callable[[], bool]) -> None:
-    """Note in a fact that the caller holds that its query has ended, once, and publish what is open if there is a sink."""
+    """Note once that the query has ended, in a fact whose lock the caller holds, and publish the open parts if the fact names a sink."""
     if "owner" not in state or state.get("ended") or not is_over():
         return
     state["ended"] = True
@@ -182,9 +190,9 @@ def _end_query(state: dict[str, Any], is_over: Callable[[], bool]) -> None:
 
 
 def run(name: str) -> None:
-    """Keep one sink until its query has ended, its JVM is gone, or there is nothing open any more."""
+    """Keep one sink until its query has ended, its driver is gone, or no part is open any more."""
     fact = HostFact(name)
-    look_ns, waited = 0, 0.0  # by either clock, whichever is there first
+    look_ns, waited = 0, 0.0  # the next look, by each clock; whichever time comes first counts
     while True:
         with fact.locked() as state:
             if "sink" not in state:
@@ -201,8 +209,8 @@ def run(name: str) -> None:
 
 
 def _act(state: dict[str, Any], *, over: bool) -> int:
-    """Finish, or roll what is due; return the time of the next look, negative when there is nothing left to keep."""
-    from penstock.sink.sink import Sink  # looking for a keeper needs none of it, and it takes its time
+    """Finish the sink, or roll parts that are due. Returns the time of the next look, negative if there is nothing left to keep."""
+    from penstock.sink.sink import Sink  # slow to import, and not needed to look for a keeper
 
     options = parse(SINK, state["options"], what="sink")
     storage, root = locate(options["path"])
@@ -213,7 +221,7 @@ def _act(state: dict[str, Any], *, over: bool) -> int:
             return -1
         sink.roll(state["owner"])
     except PenstockError:
-        return -1  # another driver has the sink, or it needs a person: the next start will say what is wrong
+        return -1  # another driver has the sink, or a person must act: the next start will say what is wrong
     expiry = sink.limits.next_expiry_ns(sink.ledger.head().open)
     return -1 if expiry is None else expiry
 

@@ -1,32 +1,36 @@
-"""Batch writes: each has a key, and counts once. First try and repetition take the path that batches of a stream take.
+"""Batch writes: each has a key and counts once. First try and repetition take the same path as the batches of a stream.
 
-Problem. Whoever writes a batch (`df.write`, a function of `foreachBatch`, a nightly job) may be killed at any step and repeats it, and
-Spark keeps nothing by which a second try would be known. Two of them may run at once, for the same key (the first was thought dead) or
-for different ones (two jobs write to one output). A stream has one driver, numbers, and a checkpoint; here is none of these.
+Problem. A batch writer (`df.write`, a function of `foreachBatch`, a nightly job) may be killed at any step and repeats its write,
+and Spark keeps nothing by which the second try could be recognised. Two writes may run at once, for the same key (the first was
+thought dead) or for different keys (two jobs write to one output). A stream has one driver, batch numbers, and a checkpoint; a
+batch write has none of these.
 
-Idea. **The key is an owner of its own**: what a driver with its epoch is to a stream, is a *claim* to a key. A write begins with a
-record that has its claim, the number of that very record, under its key. Whoever begins the same key again replaces the claim. What is
-staged for a write begins with the number of its claim, so the sweep leaves alone what belongs to a claim that holds. The record that
-commits a write takes its claim out and its key in (`keys`), and is put behind whatever head there is: writes of other keys may have
-put records in between, so whoever loses a number decides again behind the new head. A write leaves nothing open: all its files are
-finished by the record that commits it.
+Idea. **The key is an owner of its own**: a *claim* to a key is to a batch write what a driver with its epoch is to a stream. A
+write begins with a record that holds its claim under its key; the claim is the number of this very record. A driver that begins
+the same key again replaces the claim. The names of files that are staged for a write begin with the number of its claim, so the
+sweep leaves alone the files of a claim that holds. The record that commits a write removes its claim and adds its key (`keys`).
+It is put after the present head, whichever that is: writes of other keys may have put records in between. So a driver that loses
+the race for a number decides again after the new head. A write leaves no part open: the record that commits it finishes all its
+files.
 
-The failures, and the rule that kills each:
+The failures, and the rule against each:
 
-1. *The same key again.* The write was committed, and its driver died before it could say so. Rule: a key that the ledger has is not
-   written: nothing is staged, no record is put, and what the last record still owes is published.
-2. *Twins.* Two drivers write one key at once. Rule: the second claim replaces the first; a commit whose claim does not hold any more
-   is `Fenced`, unless the key is done by then: then its rows are there, and this is a repetition.
-3. *Neighbours.* Drivers of two keys are between begin and commit; each puts records, and sweeps. Rule: a sweep leaves what begins with
-   the number of a claim that the head has; whoever meets a taken number looks again, and decides again.
-4. *Neighbours that publish.* One publishes what the other one has just put, and is in the middle of; a consumer takes a file away
-   before that is noted. Rule: whoever misses a file looks again whether it is noted as published by now.
-5. *A claim that nobody will use.* A driver was killed, and its key is never tried again. Rule: the claim stays until `penstock finish`;
-   it costs a line in the record and what was staged. It is never dropped by age, for a driver may stand still for as long as it likes.
-6. *A lost reply, a record seen and not durable, half a put.* As for streams; see `sink`, failures 4, 7 and 8. Of temporaries, only
-   those of the ledger are removed: a neighbour may be noting its options.
-7. *A stream in the ledger of batch writes, or the other way.* Their rules of who may commit differ. Rule: each is refused by the name
-   of the owner that the head has.
+1. *The same key again.* The write was committed, and its driver died before it could say so. Rule: a key that the ledger has is
+   not written again: nothing is staged, no record is put, and only what the last record still owes is published.
+2. *Twins.* Two drivers write one key at once. Rule: the second claim replaces the first. A commit whose claim no longer holds is
+   `Fenced`, unless the key is done by then: then its rows are there, and the commit is a repetition.
+3. *Neighbours.* Drivers of two keys are between begin and commit; each puts records, and sweeps. Rule: a sweep leaves files whose
+   names begin with the number of a claim that the head has. A driver that finds its number taken looks again, and decides again.
+4. *Neighbours that publish.* One driver publishes the record that the other has just put and is also publishing. A consumer takes
+   a file away before the record is noted as published. Rule: a driver that misses a file checks whether the record is noted as
+   published by now.
+5. *A claim that nobody will use.* A driver was killed, and its key is never tried again. Rule: the claim stays until `penstock
+   finish`; it costs a line in the record and the staged files. It is never dropped by age, because a driver may stall for any
+   length of time.
+6. *A lost reply, a record seen and not durable, half a put.* As for streams; see `sink`, failures 4, 7 and 8. Only temporary
+   files of the ledger are removed, because a neighbour may be noting its options.
+7. *A stream in the ledger of batch writes, or the reverse.* Their rules of who may commit differ. Rule: the owner in the head
+   shows which kind of ledger it is, and the other kind is refused.
 """
 
 from __future__ import annotations
@@ -59,8 +63,8 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import Look, State
 
 _log = logging.getLogger("penstock.sink")
-ONCE = "\0"  # begins the claim of a write without a key, which is not kept
-_TRIES = 1000  # of a put, each behind the put of somebody else
+ONCE = "\0"  # first character of the key that a write without a key claims; such a key is not kept
+_TRIES = 1000  # tries of a put; each fails only because another driver has put a record
 _LOOKS = 50
 _LOOK_SECONDS = 0.1
 
@@ -75,7 +79,7 @@ class KeyedSink:
     def begin(self, key: str, driver: str) -> Begun:
         """Claim the key, unless its write is done; return what tasks must know.
 
-        Raises `OptionError` where the ledger is that of a query, `DamagedState`, `PublishConflict`, `CommitError`.
+        Raises `OptionError` if the ledger belongs to a query, `DamagedState`, `PublishConflict`, `CommitError`.
         """
         sink = self.sink
         recipients = sink.cipher.recipients()
@@ -97,7 +101,7 @@ class KeyedSink:
         raise _busy(sink)
 
     def _claim(self, head: State, look: Look, key: str, driver: str) -> State | None:
-        """Put a claim to the key behind `head`; `None` if somebody was faster."""
+        """Put a claim to the key after `head`; `None` if another driver was faster."""
         sink = self.sink
         check_fit(sink.storage, f"{sink.root}/{STATE_DIRECTORY}")
         ledger = f"{sink.state}/ledger"
@@ -119,9 +123,9 @@ class KeyedSink:
         return claimed
 
     def commit(self, key: str, begun: Begun, results: Sequence[TaskResult]) -> Committed:
-        """Decide the write and publish its files. `repeated`: it was done before, by this driver or another one.
+        """Decide the write and publish its files. `repeated`: the write was done before, by this driver or another one.
 
-        Raises `Fenced` if another driver has claimed the key since; then this call has changed nothing.
+        Raises `Fenced` if another driver has claimed the key in the meantime; then this call has changed nothing.
         """
         failpoints.hit("sink.keyed.commit")
         for _ in range(_TRIES):
@@ -140,7 +144,7 @@ class KeyedSink:
                 state = self._decided(head, key, begun, results)
                 failpoints.hit("sink.keyed.decided")
                 state = self._carry_out(state)
-            except Fenced:  # the next look tells by whom
+            except Fenced:  # the next look shows by whom
                 continue
             return Committed(0, sum(result.rows for result in results), state.finished)
         raise _busy(self.sink)
@@ -170,7 +174,7 @@ class KeyedSink:
             raise Fenced(msg)
 
     def release(self, key: str, begun: Begun) -> None:
-        """Give a claim up, if it still holds, and remove what was staged for it: the write has failed."""
+        """Give up the claim of a failed write, if it still holds, and remove what was staged for it."""
         for _ in range(_TRIES):
             look = self.sink.ledger.look()
             head = self.sink.ledger.head(look)
@@ -186,12 +190,12 @@ class KeyedSink:
             return
 
     def _looked(self) -> tuple[Look, State]:
-        """Return the ledger as it is, all of it published."""
+        """Return a look at the ledger and its head, after publishing what the head names."""
         look = self.sink.ledger.look()
         head = self.sink.ledger.head(look)
         if head.n and head.owner != KEYED:
             msg = (
-                f"sinkId={self.sink.sink_id!r} in {self.sink.root!r} is that of a query; a batch is written with a ledger of its own: "
+                f"sinkId={self.sink.sink_id!r} in {self.sink.root!r} belongs to a query; a batch write needs a separate ledger: "
                 "leave sinkId out, or take another one"
             )
             raise OptionError(msg)
@@ -199,14 +203,14 @@ class KeyedSink:
         return look, head
 
     def _publish_owed(self, head: State, look: Look) -> None:
-        """Publish what the head names, if its own driver does not (failure 4)."""
+        """Publish what the head names, unless another driver does it at the same time (failure 4)."""
         try:
             self.sink.committer.publish_owed(head, look)
         except PublishConflict:
             self._published_by_another(head.n)
 
     def _published_by_another(self, n: int) -> None:
-        """Wait until record `n` is published by who else is about to; raise the conflict that is being handled if nobody does."""
+        """Wait until another driver has published record `n`; raise the conflict that is being handled if none does."""
         for _ in range(_LOOKS):
             look = self.sink.ledger.look()
             if n in look.notes or max(look.numbers, default=0) > n:
@@ -220,9 +224,9 @@ def _busy(sink: Sink) -> CommitError:
 
 
 class KeyedBatch:
-    """One batch of rows of one schema, written once: what Spark calls on its driver and in its tasks. Picklable.
+    """One batch of rows of one schema, written once, with the methods that Spark calls on its driver and in its tasks. Picklable.
 
-    `converts` makes rows of what Spark hands to a task. Without a `key` the write has one that nobody else has, and that is not kept.
+    `converts` makes rows of what Spark hands to a task. Without a `key` the write claims a unique one, which is not kept.
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, converts: Conversion, key: str | None) -> None:
@@ -237,14 +241,14 @@ class KeyedBatch:
         self.keyed.sink.check(self._schema)
 
     def begin(self) -> Begun:
-        """Claim the key, on the driver, unless its write is done: then nothing is written, and that is logged."""
+        """Claim the key, on the driver. If its write is done, nothing is written, and a warning says so."""
         begun = self.keyed.begin(self._claim, f"{socket.gethostname()}:{os.getpid()}")
         if begun.has(self._claim, 0):
             self._say_done()
         return begun
 
     def write(self, begun: Begun, partition: int, attempt: int, rows: Iterator[pa.RecordBatch]) -> TaskResult | None:
-        """Stage a task's rows; nothing, and nothing is asked for, where the write is done."""
+        """Stage a task's rows; if the write is done, read and stage nothing."""
         if begun.has(self._claim, 0):
             return None
         account, aside = Account(), Aside(restarts=True)
@@ -253,14 +257,14 @@ class KeyedBatch:
         return self.keyed.sink.write(begun, *names, self._schema, given, account, aside=aside, attempt=attempt)
 
     def commit(self, begun: Begun, results: Sequence[TaskResult]) -> Committed:
-        """Have the batch count, on the driver."""
+        """Commit the batch, on the driver."""
         done = self.keyed.commit(self._claim, begun, results)
         if done.repeated and not begun.has(self._claim, 0):
             self._say_done()
         return done
 
     def abort(self, begun: Begun) -> None:
-        """Give the claim up; what was staged for it is swept."""
+        """Give up the claim; what was staged for it is swept."""
         if not begun.has(self._claim, 0):
             self.keyed.release(self._claim, begun)
 

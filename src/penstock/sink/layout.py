@@ -1,4 +1,4 @@
-"""What the files of a sink are, as its options say: their columns and buckets, their format, and what they are told apart by."""
+"""What the files of a sink are, according to its options: their columns and buckets, their format, and what distinguishes their kinds."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _ROLLING = ("rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatch
 
 @dataclass(frozen=True)
 class Layout:
-    """The options of a sink that say what a row becomes; `root` is named in messages.
+    """The options of a sink that say what a row becomes; messages name `root`.
 
-    Of its storage, `goes_on`: it can append; `takes_colons`: names may have colons.
+    `goes_on`: the storage can append to files. `takes_colons`: its names may have colons.
     """
 
     options: Options
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def form(self) -> Format:
-        """What files of the format are."""
+        """The format of the files."""
         return format_named(self.options["format"])
 
     @cached_property
@@ -59,7 +59,7 @@ class Layout:
         return NameTemplate.of(options["fileName"], zone=zone, growing=growing, time_format=options["timeFormat"])
 
     def places(self, schema: pa.Schema) -> Places:
-        """Return what `bucketBy` and the columns of `fileName` say of data of this schema, checked."""
+        """Return the checked `bucketBy` and columns of `fileName` for data of this schema."""
         return Places(self.bucket_by(schema), FileColumns.of(self.names, schema))
 
     def bucket_by(self, schema: pa.Schema) -> BucketTemplate | None:
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def announced(self) -> Announced | None:
-        """How it is told that a bucket of time is complete; `None` if it is not."""
+        """How the sink announces that a bucket of time is complete; `None` if it does not."""
         ways = self.options["partitionReady"]
         if not ways:
             return None
@@ -79,7 +79,7 @@ class Layout:
         return Announced(delay_us, file="success-file" in ways, event="event" in ways, by_cursor=by_cursor, zone=zone)
 
     def check_progress(self, batch: Batch | None) -> None:
-        """Raise `OptionError` if buckets of time are complete by what the batch does not know."""
+        """Raise `OptionError` if completeness depends on the cursor of the source, and the batch does not know it."""
         if (
             self.announced is not None
             and self.announced.by_cursor
@@ -93,7 +93,7 @@ class Layout:
             raise OptionError(msg)
 
     def time_buckets(self, schema: pa.Schema) -> TimeBuckets | None:
-        """Return the buckets of time of which it is told that they are complete. Raises `OptionError`, `TemplateError`."""
+        """Return the buckets of time whose completeness is announced, `None` if it is not. Raises `OptionError`, `TemplateError`."""
         if self.announced is None:
             return None
         bucket_by = self.bucket_by(schema)
@@ -105,7 +105,7 @@ class Layout:
         return replace(buckets, behind_us=LOCAL_BEHIND_US) if self.announced.by_cursor and not buckets.zone else buckets
 
     def data_schema(self, schema: pa.Schema) -> tuple[pa.Schema, tuple[str, ...]]:
-        """Return the schema of what is written, and the columns left out (`dropBucketColumns`)."""
+        """Return the schema of the written data, and the columns that are left out (`dropBucketColumns`)."""
         places = self.places(schema)
         if places.is_one or not self.options["dropBucketColumns"]:
             return schema, ()
@@ -142,7 +142,10 @@ class Layout:
             check_table(form, data_schema, fmt.compression)
 
     def _check_colons(self) -> None:
-        """Raise `TemplateError` for files that Spark cannot read, and directories that HDFS refuses; values have theirs escaped."""
+        """Raise `TemplateError` for file names that Spark cannot read, and for directories that HDFS refuses.
+
+        Colons in values are escaped.
+        """
         if ":" in self.names.sample:
             msg = (
                 f"{self.names.where}: Spark reads no file with ':' in its name, and HDFS takes none; expected a time such as %H%M, or '-' "
@@ -156,7 +159,7 @@ class Layout:
             raise TemplateError(msg)
 
     def _check_encryption(self) -> None:
-        """Raise `OptionError` unless it is said what becomes of rows that wait to be encrypted."""
+        """Raise `OptionError` unless the options say what becomes of rows that wait to be encrypted."""
         to, key = self.options["encryptTo"], self.options["encryptionKey"]
         if to is None:
             if key is not None:
@@ -176,10 +179,11 @@ class Layout:
             raise OptionError(msg)
 
     def kind(self, schema: pa.Schema, recipients: tuple[str, ...] = ()) -> Kind:
-        """Return what the files of this sink are, encrypted to the recipients if there are any."""
+        """Return the kind of this sink's files, encrypted to the recipients if there are any."""
         fmt, form = self.format(schema), self.form
         described = schema.to_string(show_field_metadata=False)
-        if fmt.csv != Dialect(comment=fmt.csv.comment):  # else it is spelt as it always was
+        # The default dialect adds nothing, so the digest stays as it always was.
+        if fmt.csv != Dialect(comment=fmt.csv.comment):
             described += str(fmt.csv)
         digest = xxhash.xxh3_64_hexdigest(described.encode())
         header = form.header(fmt).decode() if isinstance(form, RecordFormat) else ""
@@ -187,7 +191,7 @@ class Layout:
         return Kind(form.name, fmt.compression, extension, digest, header, fmt.level, recipients)
 
     def format(self, schema: pa.Schema) -> WriteFormat:
-        """Return how data of this schema is written. Raises `OptionError`."""
+        """Return the format in which data of this schema is written. Raises `OptionError`."""
         form, options = self.form, self.options
         codec = options["compression"] or form.codecs[0]
         if codec not in form.codecs:
@@ -202,7 +206,7 @@ class Layout:
 
 
 def _check_level(form: Format, codec: str, level: int) -> None:
-    """Raise `OptionError` for a level that the codec does not have."""
+    """Raise `OptionError` unless the codec has this level."""
     least, most = form.levels.get(codec, (0, -1))
     if least <= level <= most:
         return

@@ -1,48 +1,48 @@
-"""The ledger: the one place where it is decided what the output is.
+"""The ledger: the one place that decides what the output is.
 
-Problem. Tasks die, drivers die, drivers are stopped and go on an hour later, replies are lost, and a reader may look at
-any instant. If what is visible followed from which files exist, each of these would need a repair of its own.
+Problem. Tasks die, drivers die, drivers are stopped and continue an hour later, replies are lost, and a reader may look at any
+instant. If the existence of files decided what is visible, each of these failures would need its own repair.
 
-Idea. Files are written once under names nobody else can have, and mean nothing. A small record, put with
-`put_if_absent` under the next number, says which of them count. **That put is the commit.** Each record holds the whole
-state (open parts, last batch of each query, who may commit), so only the last one is ever read. Where there are many open parts or
-growing files, a record has only what changed lately, and names the tables that have the rest (`parttables`, `lengths`). What a record
-declares finished is then published; publishing is idempotent, and anybody may repeat it.
+Idea. Files are written once under unique names, and mean nothing by themselves. A small record, put with `put_if_absent` under
+the next number, says which of them count. **That put is the commit.** Each record holds the whole state (open parts, last batch
+of each query, who may commit), so only the last one is ever read. If there are many open parts or growing files, a record has
+only what changed lately, and names the tables that have the rest (`parttables`, `lengths`). The files that a record declares
+finished are then published; publishing is idempotent, and any driver may repeat it.
 
-The failures, and the rule that kills each:
+The failures, and the rule against each:
 
-1. *Replay.* Driver commits batch 7; dies before Spark notes it; the replay writes batch 7 again. Rule: a record names
-   the last batch of each query; a batch that is not newer is not written again.
-2. *Stalled driver.* A is stopped before its put; B takes over and commits; A goes on. Rule: a put needs the number
-   after the head it started from, which B has taken; and B's records have a higher epoch, so A ends with `Fenced`.
-3. *Stalled for long.* As 2, but B's early records were already forgotten, so that A's number is free again. Rule: every
-   record names its parent, and the ledger is looked at again *after* the put: a record that is neither the head nor the
-   parent of the next one decides nothing. A takes it back and publishes nothing. If A dies before that, B takes it back: a
+1. *Replay.* A driver commits batch 7 and dies before Spark notes it; the replay writes batch 7 again. Rule: a record names the
+   last batch of each query, and a batch that is not newer is not written again.
+2. *Stalled driver.* A is stopped before its put; B takes over and commits; A continues. Rule: a put needs the number after the
+   head it started from, and B has taken that number. B's records have a higher epoch, so A ends with `Fenced`.
+3. *Stalled for long.* As 2, but B's early records were already folded and deleted, so A's number is free again. Rule: every
+   record names its parent, and the driver looks at the ledger again *after* the put: a record that is neither the head nor the
+   parent of the next one decides nothing. A deletes its record and publishes nothing. If A dies before that, B deletes it: a
    record with the number of a folded one is deleted and never folded.
-4. *Lost reply.* The put was done but reported as failed. Rule: whoever finds the number taken reads the record. If it has
-   his own write id, the put was done.
-5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the
-   record keeps a fingerprint of Spark's offsets of its batch; a batch that goes back, or has another fingerprint, is
-   `CheckpointMismatch`, never skipped in silence.
-6. *Lost records.* The checkpoint goes on, the ledger or its end is gone. Rule: every batch has a record, so a query
-   whose next batch does not follow the last one here is refused (see `sink`).
-7. *Half a fold.* Records are folded, and only some of them are deleted when their driver dies; or all are, and a power cut
-   brings some back. The next fold would begin with them, and the history have their files twice. Rule: as in 3, a record with
-   the number of a folded one is deleted and not folded again.
-8. *Fold seen, not durable.* A links a fold and is stopped before the sync; B finds it there and deletes the records; then
-   the power fails, and both are gone. Rule: whoever finds the fold makes it durable before it deletes.
-9. *Lost record of a batch that Spark repeats.* Record 9 is put and its files are published; the driver dies before Spark
-   notes the batch; record 9 is deleted. The batch follows record 8, so it would be written again, and its rows be there twice.
-   Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note,
-   nothing tells: this is not promised.)
+4. *Lost reply.* The put was done but reported as failed. Rule: a driver that finds the number taken reads the record. If the
+   record has the driver's own write id, the put was done.
+5. *Restored checkpoint.* The checkpoint is older than the ledger, so the same batch ids now mean other rows. Rule: the record
+   keeps a fingerprint of Spark's offsets for its batch. A batch with an older number or another fingerprint is a
+   `CheckpointMismatch`; it is never silently skipped.
+6. *Lost records.* The checkpoint is complete, but the ledger or its end is gone. Rule: every batch has a record, so a query whose
+   next batch does not follow the last batch in the ledger is refused (see `sink`).
+7. *Half a fold.* Records are folded, and their driver dies when only some of them are deleted; or all are deleted, and a power
+   cut brings some back. The next fold would begin with them, and the history would have their files twice. Rule: as in 3, a
+   record with the number of a folded one is deleted and not folded again.
+8. *Fold seen, not durable.* A links a fold and is stopped before the sync; B finds the fold and deletes the records; then the
+   power fails, and both are gone. Rule: a driver that finds the fold makes it durable before it deletes records.
+9. *Lost record of a batch that Spark repeats.* Record 9 is put and its files are published; the driver dies before Spark notes
+   the batch; record 9 is deleted. The batch follows record 8, so it would be written again, and its rows would be there twice.
+   Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note, nothing
+   shows the loss: this case is not promised.)
 
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
-`<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced.
-Records are folded, `FOLD` at a time, into files that list what they finished, and are then deleted. So the ledger directory
-stays small, and the history of finished files is kept for `files` and `verify`, though the sink never reads it.
+`<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced. Records are
+folded, `FOLD` at a time, into files that list the finished files, and are then deleted. So the ledger directory stays small, and
+the history of finished files is kept for `files` and `verify`. The sink itself never reads it.
 
-Rejected: one record for each part (O(history) to find the head); appending to one file (needs append and truncate); a lock
-(a stopped driver keeps it, and a dead one loses it; neither says who may commit).
+Rejected: one record for each part (O(history) to find the head); appending to one file (needs append and truncate); a lock (a
+stopped driver keeps it, and a dead one loses it; neither says who may commit).
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ __all__ = [
 FOLD = 128
 STAGING = "staging"  # the directory of staged files, beside that of the records
 _TRIES = 5
-_KEPT = 4  # records as they were understood: each step of a batch reads its head anew, and mostly finds the same bytes
+_KEPT = 4  # parsed records that are cached: each step of a batch reads the head again, and mostly finds the same bytes
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
-_EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # that a record was there
+_EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # names that prove that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
 _LATER = frozenset({"key", "name", "place", "tables", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
@@ -122,8 +122,8 @@ _NOTHING: tuple[Any, ...] = (None, "", (), {})
 class Growth:
     """What a batch appends to a growing file: from length `before` to `after`, the bytes of `segments`.
 
-    `header` is Base64 of what stands in front of them, where the file begins with it: the very bytes, as another
-    version might compress otherwise what is written again.
+    `header` is Base64 of the header, if the file begins with these segments. It holds the exact bytes, because another version
+    might compress the same header differently when it is written again.
     """
 
     path: str
@@ -136,7 +136,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class LengthTable:
-    """A staged file that holds the lengths of so many growing files; see `lengths`."""
+    """A staged file that holds the lengths of `files` growing files; see `lengths`."""
 
     file: str
     digest: str
@@ -147,15 +147,16 @@ class LengthTable:
 class State:
     """What one record says.
 
-    `n` is its number, `write` the id of the attempt that put it, `parent` that of record n - 1. The totals are rows
-    committed, files finished and their bytes since the sink began; `account` is of all these rows. `aside` is what was set
-    aside beside them; its files are among the finished ones. `ready` is about buckets of time. `lengths` are those of growing
-    files that changed lately; of others they are in the `tables`, the newest last (see `lengths`).
+    `n` is its number, `write` the id of the attempt that put it, `parent` the `write` of record n - 1. The totals count the rows
+    committed, the files finished and their bytes since the sink began; `account` covers all these rows. `aside` counts what was
+    set aside; the files of that are among the finished ones. `ready` is about buckets of time. `lengths` holds the lengths of
+    growing files that changed lately; `tables` have the others, the newest table last (see `lengths`).
 
-    `writing` are the batch writes that have begun, by their keys: the number of the record with which each did, and whose it is.
-    `written` are the keys of those that are done (see `keyed`), with `written_tables` as `lengths` with `tables`.
+    `writing` are the batch writes that have begun, by their keys: the number of the record with which each began, and its driver.
+    `written` are the keys of writes that are done (see `keyed`); it is to `written_tables` as `lengths` is to `tables`.
 
-    `open` are all open parts of the head. Where a record names tables of them, those of an older one are unread.
+    In the head, `open` has all open parts. In an older record that names tables of open parts, `open` is unread (see
+    `OpenParts`).
     """
 
     sink: str
@@ -186,30 +187,30 @@ class State:
 
     @property
     def events(self) -> int:
-        """Return how many events the record has, see `sink.events`."""
+        """Return how many events the record has (see `sink.events`)."""
         return len(self.finished) + len(self.ready.marks)
 
     @property
     def events_before(self) -> int:
-        """Return how many events the records before it have."""
+        """Return how many events the earlier records have."""
         return self.total_files + self.ready.total - self.events
 
     def may_name(self, base: int) -> bool:
-        """Tell whether a record behind this one may name what was staged behind record `base`, or with the claim that it is."""
+        """Tell whether a later record may name files that were staged from `base`, a record or the claim of a batch write."""
         return base >= self.n or base in {n for n, _ in self.writing.values()}
 
     def last_batch(self, query: str) -> int:
-        """Return the last batch of the query that is committed here, -1 if none is."""
+        """Return the last committed batch of the query, -1 if there is none."""
         return self.batches.get(query, (-1, ""))[0]
 
     def sequence(self, writer: int) -> int:
-        """Return the writer's next file number; one it never had, also after it was forgotten."""
+        """Return the writer's next file number, which it has never used before, even if the ledger has forgotten the writer."""
         return self.sequences.get(str(writer), self.floor)
 
 
 @dataclass(frozen=True)
 class FoldedRecord:
-    """What a fold keeps of a record that has events: its number, its time, how many files, and its marks of buckets of time."""
+    """What a fold keeps of a record that has events: its number, its time, how many files it has, and its marks of buckets of time."""
 
     n: int
     time_ns: int
@@ -219,9 +220,9 @@ class FoldedRecord:
 
 @dataclass(frozen=True)
 class Fold:
-    """Records `first` to `last`, as one file has them: what they finished, in order.
+    """Records `first` to `last` in one file: the files that they finished, in order.
 
-    `before` is how many events the records before them have, and `records` says which files are of which record. Both are
+    `before` is how many events the records before `first` have, and `records` says which files belong to which record. Both are
     `None` in a fold of an earlier version.
     """
 
@@ -234,7 +235,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Look:
-    """The names in a ledger's directory at one moment, and what they tell. A step of a batch looks once."""
+    """The names in a ledger's directory at one moment, and what follows from them. Each step of a batch looks once."""
 
     names: tuple[str, ...]
 
@@ -250,16 +251,16 @@ class Look:
 
     @cached_property
     def notes(self) -> set[int]:
-        """The records of which is noted that all they name is visible."""
+        """The records that are noted as published: all files that they name are visible."""
         return {int(name[:12]) for name in self.names if _NOTE.fullmatch(name)}
 
     @property
     def folded(self) -> int:
-        """The last record that is in a fold. What still has this number or a smaller one counts no more."""
+        """The last record that is in a fold. A record that still has this number or a smaller one no longer counts."""
         return _last_folded(self.names)
 
     def is_published(self, state: State) -> bool:
-        """Tell whether it is known that all of a record is visible; one that names nothing has nothing to show."""
+        """Tell whether all files of a record are known to be visible; true for a record that names none."""
         return not (state.finished or state.grown or state.ready.marks) or state.n in self.notes
 
 
@@ -274,28 +275,31 @@ class Ledger:
         self.other_names = OtherNames(storage, directory, sink)
 
     def look(self) -> Look:
-        """Return what is in the directory now; nothing if it is not there."""
+        """Return the names that are in the directory now; none if the directory is not there."""
         return Look(tuple(names_at(self._storage, self._directory)))
 
     def head(self, look: Look | None = None) -> State:
         """Return the last record, as of `look` or of now; `State(n=0)` if there is none.
 
-        `DamagedState` if it is not what was put, or gone.
+        Raises `DamagedState` if the record was altered, or is gone.
         """
         look = look or self.look()
         last = max(look.numbers, default=0)
         evidence = filter(None, map(_EVIDENCE.fullmatch, look.names))
         known, name = max(((int(match[1] or match[2]), match[0]) for match in evidence), default=(0, ""))
-        if known > last and known > max(self.numbers(), default=0):  # a live query may have put it since
+        if known > last and known > max(self.numbers(), default=0):  # unless a live query has put it after the look
             msg = (
-                f"{self._path(known)!r} is missing: {name!r} beside it tells that it was there; restore the ledger from a "
-                "copy, nothing was changed"
+                f"{self._path(known)!r} is missing: {name!r} beside it shows that it existed; restore the ledger from a "
+                "copy; nothing was changed"
             )
             raise DamagedState(msg)
         return self._whole(self.read(last, look)) if last else State(sink=self._sink)
 
     def _whole(self, state: State, tries: int = _TRIES) -> State:
-        """Return the head with all of its open parts; or the one that a live query has put meanwhile, and swept tables of this one."""
+        """Return the head with all of its open parts.
+
+        A live query may have put a newer head meanwhile, and swept tables of this one; then that head is returned.
+        """
         try:
             parts = self._parts.read(state.open)
         except DamagedState:
@@ -306,12 +310,12 @@ class Ledger:
         return state if parts is state.open else replace(state, open=parts)
 
     def in_record(self, state: State, batch: int) -> State:
-        """Return a decision with no more open parts in it than a record should hold: the others are staged in a table, and durable."""
+        """Return a decision with no more open parts than a record should hold; the others are staged in a table, which is durable."""
         parts = self._parts.in_record(state.open, state.n - 1, batch)
         return state if parts is state.open else replace(state, open=parts)
 
     def open_of(self, parts: OpenParts, writer: int) -> list[OpenPart]:
-        """Return the open parts of one writer, of which no more is read than that; for tasks."""
+        """Return the open parts of one writer, and read no others from the tables; for tasks."""
         return self._parts.of_writer(parts, writer)
 
     def numbers(self) -> list[int]:
@@ -319,7 +323,7 @@ class Ledger:
         return self.look().numbers
 
     def read(self, n: int, look: Look | None = None) -> State:
-        """Return record `n`, with the names that its files have as of `look` or of now; `DamagedState` if it is not what was put."""
+        """Return record `n`, with the names of its files as of `look` or of now; `DamagedState` if it was altered."""
         path = self._path(n)
         state = _record(state_bytes(self._storage, path), path)
         if state.n != n or state.sink != self._sink:
@@ -330,24 +334,24 @@ class Ledger:
         return _with_names(state, self.other_names.renamed(state, (look or self.look()).names))
 
     def put(self, state: State) -> None:
-        """Put record `state.n`: the commit. `AlreadyThere` if the number is taken; nothing has happened then."""
+        """Put record `state.n`, which is the commit. If the number is taken, raises `AlreadyThere` and changes nothing."""
         failpoints.hit("sink.ledger.before-put")
         self._storage.put_if_absent(self._path(state.n), signed(_form(state)))
         failpoints.hit("sink.ledger.after-put")
 
     def persist(self, n: int) -> None:
-        """Make record `n` durable: its put may have failed behind the moment at which it could be seen."""
+        """Make record `n` durable: its put may have failed after the record became visible."""
         self._storage.persist(self._directory, [f"{n:012d}"])
 
     def note_published(self, n: int) -> None:
-        """Note that all of record `n` is visible. Not durable: at worst it is published again."""
+        """Note that all files of record `n` are visible. The note is not durable: at worst the record is published again."""
         try:
             self._storage.create(f"{self._path(n)}.published").close()
         except AlreadyThere:
             return
 
     def forget(self, look: Look) -> None:
-        """Fold old records once there are two folds of them; safe to repeat after a crash at any point."""
+        """Fold old records once there are enough for two folds; safe to repeat after a crash at any point."""
         for number in sorted(look.notes):
             if number < look.numbers[-1] - 1:
                 self._storage.delete(f"{self._path(number)}.published")
@@ -357,9 +361,9 @@ class Ledger:
             self.fold(look.folds[-1])
             self._delete(look.numbers[: -len(left)])
         if len(left) >= 2 * FOLD:
-            left = self._unfolded(self.look())  # publishing took its time, and a successor may have folded
+            left = self._unfolded(self.look())  # publishing may have taken long, and a successor may have folded
         if len(left) >= 2 * FOLD:
-            self._fold(left[:FOLD])  # their successor is still there
+            self._fold(left[:FOLD])  # the record after them stays
 
     @staticmethod
     def _unfolded(look: Look) -> list[int]:
@@ -367,7 +371,7 @@ class Ledger:
         return [n for n in look.numbers if n > folded]
 
     def history(self) -> Iterator[FinishedFile]:
-        """Yield every file the ledger ever declared finished, oldest first. Reads O(history)."""
+        """Yield every file that the ledger ever declared finished, oldest first. Reads O(history)."""
         look = self.look()
         for name in look.folds:
             yield from self.fold(name).files
@@ -375,13 +379,15 @@ class Ledger:
             yield from self.read(number, look).finished
 
     def counts(self, state: State, look: Look) -> bool:
-        """Tell whether a record is in the chain, by a look taken after its put; takes it back if not (failure 3 above).
+        """Tell whether a record is in the chain, by a look taken after its put; deletes the record if not (failure 3 above).
 
-        One that was folded since may have been in it. It does not count either: its driver was replaced long ago.
+        A record that was folded in the meantime may have been in the chain. It does not count either: its driver was replaced
+        long ago.
         """
         if look.numbers[-1:] == [state.n]:
             return True
-        with suppress(NotThere):  # folded, and so is the record that was put, or what had its number
+        # `NotThere`: the next record is folded, and so is the record that was put, or the one that had its number.
+        with suppress(NotThere):
             if self.read(state.n + 1).parent == state.write:
                 return True
         self._storage.delete(self._path(state.n))
@@ -401,13 +407,13 @@ class Ledger:
         }
         try:
             self._storage.put_if_absent(f"{self._directory}/{name}", signed(record))
-        except AlreadyThere:  # who put it may have died, or stand still, before it was durable
+        except AlreadyThere:  # the driver that put it may have died or stalled before it was durable
             self._storage.persist(self._directory, [name])
         failpoints.hit("sink.ledger.folded")
         self._delete(numbers)
 
     def fold(self, name: str) -> Fold:
-        """Return what a file of folded records lists; `DamagedState` if it is not what was put."""
+        """Return the fold in a file; `DamagedState` if the file was altered."""
         path = f"{self._directory}/{name}"
         record = checked_at(self._storage, path)
         sink, first, last = (record.get(field) for field in ("sink", "first", "last"))
@@ -421,7 +427,7 @@ class Ledger:
             raise DamagedState(msg) from error
 
     def _delete(self, numbers: list[int]) -> None:
-        """Delete records, the oldest first: `counts` relies on a record of the chain going before its successor."""
+        """Delete records, the oldest first: `counts` relies on a record being deleted before its successor."""
         for n in numbers:
             self._storage.delete(self._path(n))
 
@@ -430,7 +436,7 @@ class Ledger:
 
 
 def _with_names(state: State, renamed: Mapping[str, str]) -> State:
-    """Return a record with other paths for some of its files, see `renamed`."""
+    """Return a record with other paths for some of its files (see `renamed`)."""
     if not renamed:
         return state
     finished = tuple(replace(file, path=renamed.get(file.path, file.path)) for file in state.finished)
@@ -440,12 +446,12 @@ def _with_names(state: State, renamed: Mapping[str, str]) -> State:
 
 
 def _last_folded(names: Iterable[str]) -> int:
-    """Return the last record that is in a fold. What still has this number or a smaller one counts no more."""
+    """Return the last record that is in a fold. A record that still has this number or a smaller one no longer counts."""
     return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
 
 
 def _fold_of(record: dict[str, Any]) -> Fold:
-    """Return the fold that a file has; raises what a form that is none makes Python raise."""
+    """Return the fold from its JSON form; a malformed form raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`."""
     files = tuple(map(_finished_file, record["finished"]))
     if "records" not in record:
         return Fold(record["first"], record["last"], files)
@@ -461,7 +467,7 @@ def _fold_of(record: dict[str, Any]) -> Fold:
 
 
 def _folded_form(state: State) -> list[Any]:
-    """Return what a fold says of a record that has events."""
+    """Return the entry of a fold for a record that has events."""
     marks = [[list(mark) for mark in state.ready.marks]] if state.ready.marks else []
     return [state.n, state.time_ns, len(state.finished), *marks]
 
@@ -473,9 +479,9 @@ def _form(state: State) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of many types
-    """Return a field as JSON has it. `asdict` does the same in four times the time, as it copies each number and text, too.
+    """Return a field in its JSON form. `asdict` takes four times as long, because it also copies each number and text.
 
-    Fields that came later and say nothing are left out: a sink that does not use them has the records it always had.
+    Fields of later versions are left out while they are empty, so a sink that does not use them keeps the records it always had.
     """
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -511,7 +517,7 @@ def _state(record: dict[str, Any], path: str) -> State:
 
 
 def _of_keys(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record has of batch writes."""
+    """Return the fields of a record that are about batch writes."""
     return {
         "writing": {key: (int(n), str(driver)) for key, (n, driver) in fields.get("writing", {}).items()},
         "written": {text: [[int(a), int(b)] for a, b in spans] for text, spans in fields.get("written", {}).items()},
@@ -520,7 +526,7 @@ def _of_keys(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
-    """Yield what a record names: where files go, and which staged files they are."""
+    """Yield the paths that a record names: of growing files and their lengths, and of staged files."""
     yield from (segment.file for growth in fields["grown"] for segment in growth.segments)
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
@@ -537,5 +543,5 @@ def _finished_file(form: dict[str, Any]) -> FinishedFile:
 
 
 def _leads_elsewhere(directory: str) -> bool:
-    """Tell whether an absolute path has steps up in it, or is none: no record that we put has such a one."""
+    """Tell whether a path is not absolute, or has `..` in it; no record that we put has such a path."""
     return not (directory.startswith("/") or "://" in directory) or ".." in directory.split("/")

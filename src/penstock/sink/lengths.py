@@ -1,24 +1,23 @@
-"""How long growing files are, where they are more than a record should hold.
+"""Tables of the lengths of growing files, for sinks with more lengths than a record should hold.
 
 Problem. A record holds the whole state, so that only the last one is read. With `growing=true` and columns in `fileName` that
-state is a length for each of thousands of files, of which a batch touches few: a record of all of them, put and read each batch,
-would cost O(files ever begun), not O(files touched).
+state is a length for each of thousands of files, of which a batch touches few. A record of all lengths, put and read for each
+batch, would cost O(files ever begun), not O(files touched).
 
-Idea. A record holds the lengths that changed lately, up to `IN_RECORD` of them, and names *tables*: files among the staged ones,
-written once and synced before the put, that hold the others. A length is what the record says of the path, else what the newest
-table says that has it. When the record has more, they become a table, together with all newer tables that are not twice as long:
-so there are O(log files) tables, and an entry is written O(log files) times. It is what a log-structured merge tree does.
+Idea. A record holds up to `IN_RECORD` lengths that changed lately, and names *tables* that hold the others: staged files, written
+once and synced before the put. The length of a file is in the record, or else in the newest table that has its path. When a
+record would have more lengths, they become a table. The newest tables are merged into it as long as they are less than twice its
+size. So there are O(log files) tables, and an entry is written O(log files) times, as in a log-structured merge tree.
 
-A table is a staged file like others: it has a name that nobody else can have, means nothing until a record names it with its
-digest, and is swept when the last record names it no more. So a crash between table and put leaves a file to sweep, and a stalled
-driver, whose put fails, has changed nothing.
+A table is a staged file like others: it has a unique name, means nothing until a record names it with its digest, and is swept
+when the last record no longer names it. So a crash between table and put leaves a file to sweep, and a stalled driver, whose put
+fails, has changed nothing.
 
-What was read is kept by its digest as long as the last record that this process has seen names it, so that a batch looks up what it
-touches and reads no table again; a process that starts reads them once.
+A process keeps each table that it has read, by its digest, while the last record that it has seen names the table. So a batch
+only looks up the files that it touches, and reads no table again; a new process reads the tables once.
 
-Rejected: the file's own size as the length before (a row of somebody else's would be taken for ours); a file a name (a sync for
-each of those that a batch touches); a record of what changed alone, with all records since the last full one read (a start would
-read a history).
+Rejected: the file's own size as its earlier length (a row of another writer would be taken for ours); one file for each length (a
+sync for each file that a batch touches); records of changes alone, read back to the last full one (a start would read a history).
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _kept: dict[
 class LengthTables:
     """The tables of one sink, in its directory of staged files. Picklable.
 
-    `keys.KeyTables` keeps other values in the same way: `field` and `tables` are the fields of the record, `in_record_max` is how
-    many entries it holds, `IN_RECORD` if that is not said.
+    `keys.KeyTables` keeps other values in the same way: `field` and `tables` are the names of the record's fields, and
+    `in_record_max` is the most entries that a record holds, `None` for `IN_RECORD`.
     """
 
     field: ClassVar[str] = "lengths"
@@ -64,16 +63,16 @@ class LengthTables:
         self._staging = staging
 
     def all_of(self, state: State) -> Mapping[str, Any]:
-        """Return the length of each growing file, by its path. `DamagedState` if a table is not what was put."""
+        """Return a copy of the length of each growing file, by its path. `DamagedState` if a table was altered."""
         tables = self._tables(getattr(state, self.tables))
         return ChainMap(dict(getattr(state, self.field)), *(dict(table) for table in reversed(tables)))
 
     def known(self, state: State) -> Mapping[str, Any]:
-        """Return the same to look paths up in, without a copy."""
+        """Return the same mapping for look-ups, without a copy."""
         return ChainMap(getattr(state, self.field), *reversed(self._tables(getattr(state, self.tables))))
 
     def in_record(self, state: State, batch: int) -> State:
-        """Return the state with no more lengths in it than a record should hold: the others are staged as a table, and durable."""
+        """Return the state with no more lengths than a record should hold; the others are staged as a table, which is durable."""
         in_record: dict[str, Any] = getattr(state, self.field)
         if len(in_record) <= (self.in_record_max or IN_RECORD):
             return state
@@ -86,7 +85,7 @@ class LengthTables:
             output.write(signed({"sink": state.sink, self.field: merged}))
             _, digest = staging.seal(output).result()
             staging.finish()
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
+        except BaseException:  # also for a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
         table = LengthTable(output.name, digest, len(merged))
@@ -126,5 +125,5 @@ class LengthTables:
 
     @staticmethod
     def _check_names(values: Mapping[str, Any]) -> None:
-        """Raise `ValueError` for a name that no table of ours has."""
+        """Raise `ValueError` for a name that none of our tables could have."""
         check_relative(values)

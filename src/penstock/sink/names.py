@@ -1,16 +1,16 @@
-"""What a finished file is called: the `fileName` template.
+"""The `fileName` template, which gives finished files their names.
 
-`{column}` and `{column:time format}` are columns, so that each row says which file it goes to; see `places`. The other fields
-come first (a column that is called as one of them stands in backticks): `{sink}`, `{writer}` (the partition that wrote it),
-`{seq}` (the writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it),
+`{column}` and `{column:time format}` are columns, so each row says which file it goes to (see `places`). The other fields take
+precedence (write a column with the name of one of them in backticks): `{sink}`, `{writer}` (the partition that wrote it), `{seq}`
+(the writer's file number), `{batch}` (the batch that opened it), `{host}`, `{pid}` (of the process that opened it),
 `{time:%Y%m%d_%H%M%S}` (when it was opened, in `timeZone`), and `{attempt}` (of the task that opened it, from 0). IBM Streams'
 variables stand for the same: `%HOST`, `%FILENUM` (seq), `%PROCID` (pid), `%PEID` (writer), `%PELAUNCHNUM` (attempt), `%TIME`;
 `timeFormat` says how a time without a format is written. Everything is fixed when the part is opened, except `{seq}`, which the
-committing driver counts on while the name is taken. The format's extension is added; a template that brings one of its own gets
-that of the compression only, which other programs go by.
+committing driver increases while the name is taken. The format's extension is added. A template with an extension of its own only
+gets the extension of the compression, because other programs depend on that.
 
-Times are written by `strftime`, with the directives that mean the same on every machine: not `%s`, which is in the
-machine's own zone, and years have four digits, also those before 1000.
+Times are written by `strftime`, with the directives that mean the same on every machine. `%s` is not among them, because it uses
+the machine's own zone. Years have four digits, also those before 1000.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _VARIABLE = re.compile(f"(?:{'|'.join(sorted(_VARIABLES, key=len, reverse=True))
 # A directive outside of braces; `%2F` is an escape.
 _TIME_AS_TEXT = re.compile("%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])")
 _NEVER_MEANT = {"Cc": "a control character", "Cs": "half of a surrogate pair"}
-UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # how names end that a source of ours, and others, never read
-UNNAMED = "part-{sink}-{writer}-{seq}"  # of parts from before `fileName` had columns
+UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # endings of names that our source, and other readers, never read
+UNNAMED = "part-{sink}-{writer}-{seq}"  # the template of parts that were opened before `fileName` had columns
 _TIME_FORMAT = "yyyyMMdd_HHmmss"
 _PATTERN = re.compile(r"'[^']*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 _LETTERS = {
@@ -66,8 +66,8 @@ _DIRECTIVES = frozenset("aAbBcCdDeFfgGhHIjklmMnpPrRStTuUVwWxXyYzZ%")
 class NameTemplate:
     """A checked `fileName` template. `time_spec` is how a time without a format of its own is written, for `strftime`.
 
-    `given` is the option where the template is one of a part, whose columns are filled in; `spelt` is the option as the user wrote
-    it, for messages.
+    `given` is the option's template if this one belongs to a part, so that its columns are filled in. `spelt` is the option as
+    the user wrote it, for messages.
     """
 
     template: str
@@ -81,7 +81,7 @@ class NameTemplate:
     def of(template: str, *, zone: str, growing: bool, time_format: str = _TIME_FORMAT) -> NameTemplate:
         """Check the template and the format of its times; `TemplateError` if they cannot name files.
 
-        Whether there are such columns is told where the schema is known.
+        Whether the columns exist is checked where the schema is known.
         """
         where, spelt, template = f"fileName={template!r}", template, _with_fields(template)
         fields = template_fields(template)
@@ -97,7 +97,7 @@ class NameTemplate:
 
     @property
     def sample(self) -> str:
-        """A name by the template, without extension. `TemplateError` if it is none."""
+        """A sample name made by the template, without extension. `TemplateError` if it is not a file's name."""
         part = self.of_part(self.filled("x" for _ in self.columns))
         return part.render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
 
@@ -108,22 +108,22 @@ class NameTemplate:
 
     @cached_property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The fields that are columns, each with its format, in the order of the template."""
+        """The fields of the template that are columns, each with its format, in order."""
         return tuple((name, spec) for name, spec in template_fields(self.template) if name not in FIELDS)
 
     @property
     def tells_sink(self) -> bool:
-        """Whether no two sinks can make the same name."""
+        """Whether the names contain the sink, so that no two sinks can make the same name."""
         return "sink" in dict(template_fields(self.template))
 
     @property
     def begins_with_column(self) -> bool:
-        """Whether the first character of a name is that of a column."""
+        """Whether a name begins with the value of a column."""
         literal, field, _, _ = next(iter(string.Formatter().parse(self.template)))
         return not literal and field not in FIELDS
 
     def filled(self, texts: Iterable[str]) -> str:
-        """Return the template of one part's names: with these texts, spelled as names are, in place of its columns."""
+        """Return the template of one part's names: its columns are replaced by these texts, which are escaped already."""
         columns, filled = iter(texts), ""
         for literal, field, spec, _ in string.Formatter().parse(self.template):
             filled += _literal(literal)
@@ -134,20 +134,20 @@ class NameTemplate:
         return filled
 
     def fits(self, filled: str) -> bool:
-        """Tell whether `filled` is what this template becomes with some texts in place of its columns; `""`: it has none."""
+        """Tell whether `filled` is this template with some texts in place of its columns; `""` fits a template without columns."""
         if not self.columns:
             return not filled
         pattern = ".*".join(map(re.escape, self.filled("\0" for _ in self.columns).split("\0")))
         return re.fullmatch(pattern, filled, re.DOTALL) is not None
 
     def of_part(self, filled: str) -> NameTemplate:
-        """Return the template of a part that was opened with these columns; `""`: under a template that had none."""
+        """Return the template of a part that was opened with these columns; `""`: the part was opened under a template without columns."""
         if filled:
             return NameTemplate(filled, self.zone, self.time_spec, self.given or self.template, self.spelt)
         return replace(self, template=UNNAMED) if self.columns else self
 
     def check_read(self, extension: str) -> None:
-        """Raise `TemplateError` if finished files would be called as those that readers take for unfinished, or unpack as others."""
+        """Raise `TemplateError` if readers would take finished files for unfinished ones, or unpack them by a wrong codec."""
         codec = _codec(extension)
         if self.template.endswith(UNFINISHED) and not codec:
             msg = f"{self.where}: readers pass over names that end in {', '.join(UNFINISHED)}; choose another ending"
@@ -170,7 +170,7 @@ class NameTemplate:
             codec = _codec(extension)
             extension = "" if name.endswith(codec) else codec
         name += extension
-        if not _is_visible_name(name):  # the template's fault, or what the host is called
+        if not _is_visible_name(name):  # because of the template, or of the host's name
             msg = (
                 f"{self.where} makes the name {name!r}; it must be the name of a visible file, without '/' "
                 "and control characters, and not beginning with '.' or '_'"
@@ -191,7 +191,7 @@ def has_columns(template: str) -> bool:
 
 
 def check_filled(filled: str) -> None:
-    """Raise `TemplateError` unless `filled` is what `NameTemplate.filled` returns for some texts: a file's name, and no column."""
+    """Raise `TemplateError` unless `filled` could come from `NameTemplate.filled`: it makes file names and has no column."""
     NameTemplate(filled, "UTC").render("", sink="sink", host="host", **dict.fromkeys(_NUMBERS, 0))
     fields = template_fields(filled)
     _check_fields(f"fileName={filled!r}", fields)
@@ -206,7 +206,7 @@ def _literal(text: str) -> str:
 
 
 def _codec(extension: str) -> str:
-    """Return the part of an extension that is the compression's."""
+    """Return the compression's part of an extension."""
     return "".join(re.findall(r"\.\w+", extension)[1:])
 
 
@@ -221,11 +221,11 @@ def _rendered(
         return literal
     if field == "time" and spec:
         return literal + written(moment, spec)
-    return literal + format(values[field], f"0{spec}" if spec else "")  # a width is filled up by zeros, never by blanks
+    return literal + format(values[field], f"0{spec}" if spec else "")  # zeros, never blanks, fill up a width
 
 
 def _check_fields(where: str, fields: list[tuple[str, str]]) -> None:
-    """Raise `TemplateError` unless each field can be written so."""
+    """Raise `TemplateError` unless each field has a name and a valid format."""
     for name, spec in fields:
         if not name:
             msg = f"{where} has a field without a name; expected a column, or one of {known_fields()}"
@@ -237,7 +237,7 @@ def _check_fields(where: str, fields: list[tuple[str, str]]) -> None:
 
 
 def check_literals(where: str, template: str, names: Iterable[str]) -> None:
-    """Raise `TemplateError` for text around the fields that cannot be meant; `names` are those of the files or directories in it."""
+    """Raise `TemplateError` for text around the fields that is probably a mistake; `names` are the template's file or directory names."""
     for literal, _, spec, _ in string.Formatter().parse(template):
         _check_characters(where, literal + (spec or ""))
         if directive := _TIME_AS_TEXT.search(literal):
@@ -250,7 +250,7 @@ def check_literals(where: str, template: str, names: Iterable[str]) -> None:
 
 
 def _check_characters(where: str, text: str) -> None:
-    """Raise `TemplateError` for characters that nobody can see: a line break at the end comes of the file an option was read from."""
+    """Raise `TemplateError` for invisible characters, such as the line break at the end of a file that an option was read from."""
     odd = next((character for character in text if unicodedata.category(character) in _NEVER_MEANT), None)
     if odd is not None:
         kind = _NEVER_MEANT[unicodedata.category(odd)]
@@ -267,14 +267,15 @@ def _check_blanks(where: str, names: Iterable[str]) -> None:
 
 
 def known_fields() -> str:
-    """Return the fields that are no columns, as a message shows them."""
+    """Return the fields that are not columns, in the form for messages."""
     return ", ".join(f"{{{name}}}" for name in FIELDS)
 
 
 def _with_fields(template: str) -> str:
-    """Return the template with fields in place of IBM Streams' variables; `TemplateError` for one that there is not.
+    """Return the template with fields in place of IBM Streams' variables; `TemplateError` for an unknown variable.
 
-    One in other letters is one that there is not; small letters behind one are text, as other words in them behind a `%`.
+    A variable in other than capital letters is unknown. Small letters after a variable are text, and so are other words in small
+    letters after a `%`.
     """
 
     def field(match: re.Match[str]) -> str:
@@ -284,12 +285,12 @@ def _with_fields(template: str) -> str:
             raise TemplateError(msg)
         return _VARIABLES[match[0]] if known else match[0]
 
-    literals = re.split(r"(\{[^{}]*\})", template)  # in `{time:%H%M}` it is a directive
+    literals = re.split(r"(\{[^{}]*\})", template)  # inside braces, as in `{time:%H%M}`, a `%` begins a directive
     return "".join(part if part[:1] == "{" else _VARIABLE.sub(field, part) for part in literals)
 
 
 def time_spec(time_format: str) -> str:
-    """Return what `strftime` takes for `timeFormat`, in Java's letters as Spark has them, or in directives already."""
+    """Return the `strftime` format for `timeFormat`, which has Java's letters, as in Spark, or directives."""
     where = f"timeFormat={time_format!r}"
     _check_characters(where, time_format)
     _check_blanks(where, [time_format])
@@ -313,7 +314,7 @@ def time_spec(time_format: str) -> str:
 
 
 def _check_difference(where: str, fields: set[str], *, growing: bool) -> None:
-    """Raise `TemplateError` unless the names of finished files differ, or those of growing files do not."""
+    """Raise `TemplateError` unless finished files get different names, and growing files a fixed one."""
     differing = fields - {"sink"}
     if growing and differing:
         msg = f"{where}: a growing file needs a fixed name, such as events.log"
@@ -327,7 +328,7 @@ def _check_difference(where: str, fields: set[str], *, growing: bool) -> None:
 
 
 def _check_spec(where: str, name: str, spec: str) -> None:
-    """Raise `TemplateError` unless the field can be written so, and `{seq}` always differently."""
+    """Raise `TemplateError` unless the field can be written in this format, and different values of `{seq}` differ."""
     if name == "time":
         check_time(where, spec)
     elif not (_WIDTH.fullmatch(spec) if name in _NUMBERS else spec == ""):
@@ -336,8 +337,8 @@ def _check_spec(where: str, name: str, spec: str) -> None:
 
 
 def check_time(where: str, spec: str) -> None:
-    """Raise `TemplateError`, that begins with `where`, unless the time format means the same on every machine."""
-    if _CONTROL.search(spec):  # of what stands behind a zero byte nothing would be written
+    """Raise `TemplateError` with `where` at its beginning unless the time format means the same on every machine."""
+    if _CONTROL.search(spec):  # strftime would write nothing after a zero byte
         msg = f"{where}: the time format {spec!r} has a control character; expected one such as %Y-%m-%d or %H%M%S"
         raise TemplateError(msg)
     unknown = [match[0] for match in _DIRECTIVE.finditer(spec) if match[1] not in _DIRECTIVES]
@@ -347,7 +348,7 @@ def check_time(where: str, spec: str) -> None:
 
 
 def check_tells(where: str, spec: str) -> None:
-    """Raise `TemplateError` unless the time format, if there is one, is portable and tells of the time."""
+    """Raise `TemplateError` unless the time format, if there is one, is portable and shows something of the time."""
     check_time(where, spec)
     if spec and not directives(spec) - _NO_TIME:
         msg = f"{where}: the time format {spec!r} is the same text for every time; expected {_in_directives(spec)}"
@@ -355,7 +356,7 @@ def check_tells(where: str, spec: str) -> None:
 
 
 def _in_directives(spec: str) -> str:
-    """Return in words the format that is meant by one in Java's letters, as Spark's functions take them; else what formats are."""
+    """Return for a message the directives for a format in Java's letters, as Spark's functions take them; else a description of formats."""
     try:
         return time_spec(spec.replace("%", ""))
     except TemplateError:
@@ -369,7 +370,7 @@ def directives(spec: str) -> set[str]:
 
 def written(moment: date, spec: str) -> str:
     """Return the moment in a time format that `check_time` has passed."""
-    year = f"{moment.year:04d}"  # strftime of the C library does not fill it up
+    year = f"{moment.year:04d}"  # strftime of the C library does not pad it
     whole = {"%Y": year, "%F": f"{year}-%m-%d"}
     return moment.strftime(re.sub("%.", lambda match: whole.get(match[0], match[0]), spec, flags=re.DOTALL))
 

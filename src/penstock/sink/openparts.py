@@ -1,11 +1,12 @@
-"""Parts of the output: what one is while it is open and when it is finished, and all that are open together.
+"""Parts of the output, open and finished, and the collection of all open parts.
 
-A record says which parts are open, and a batch touches few of them or many. So the collection of them (`OpenParts`) knows what has
-changed since it was last laid down (`changes`): that is what a record puts, and what a batch costs follows from it. Where the
-parts are few a record has them all. Where they are many it names *tables* (`parttables`), which have the others.
+A record says which parts are open, and a batch touches few of them or many. So the collection (`OpenParts`) knows what has
+changed since it was last written to tables (`changes`). A record puts these changes, so the cost of a batch follows from what it
+touched. If there are few parts, a record has them all. If there are many, it names *tables* (`parttables`), which have the
+others.
 
-A *change* is a part as it is now, less the segments that it begins with and that the tables have of it already: a part that gains
-a row puts one segment and not sixteen.
+A *change* is a part as it is now, without its first segments if the tables have them already: a part that gains a row puts one
+segment and not sixteen.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _NOTHING: tuple[Any, ...] = (None, "", ())
 
 
 def aside_bucket(sink: str) -> str:
-    """Return the bucket of what is set aside: a directory that no template can name, for `bucketBy` refuses the state's."""
+    """Return the bucket of what is set aside. No template can name this directory, because `bucketBy` refuses the state directory."""
     return f"{STATE_DIRECTORY}/{sink}/{_ASIDE}"
 
 
 def is_aside(bucket: str) -> bool:
-    """Tell whether a bucket is that of what is set aside; the others are those of rows."""
+    """Tell whether a bucket holds what is set aside; all other buckets hold rows."""
     return bucket.startswith(f"{STATE_DIRECTORY}/")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows of one part, in a staged file: bytes [start, end), immutable.
+    """Rows of one part, as the bytes [start, end) of a staged file. Immutable.
 
-    `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is
-    what the rows will take in the finished file: exact for bytes, an estimate otherwise. `digest` is that of the bytes. `key` is
-    the recipient that they are encrypted to, a file of age by themselves; empty if they are clear.
+    `form` is `bytes` (final form of text-like formats), `arrow` (see `formats.staged`) or `parquet` (a whole file). `size` is the
+    number of bytes of these rows in the finished file: exact for `bytes`, an estimate otherwise. `digest` is the digest of the
+    staged bytes. `key` is the recipient that they are encrypted to, as an age file of their own; empty if they are clear.
     """
 
     file: str
@@ -60,11 +61,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the files of a part are: format, compression, extension, and a digest of the schema. Parts never mix kinds.
+    """What the files of a part are: format, compression, extension, and a digest of the schema. A part never mixes kinds.
 
-    `header` is what the file begins with, in front of the rows; no segment has it. `level` is that of the compression, `None`
-    for its default. `recipients` are those that the file is encrypted to, none if it is clear: whoever completes the part, and
-    whenever, encrypts it to those who were named when it was opened.
+    The file begins with `header`, before the rows; no segment contains it. `level` is the level of the compression, `None` for
+    its default. The file is encrypted to `recipients`, or clear if there are none. They are fixed when the part is opened,
+    whichever process completes it later.
     """
 
     format: str
@@ -77,17 +78,17 @@ class Kind:
 
     @property
     def header_bytes(self) -> bytes:
-        """The header as the file has it: a member of its own if the file is compressed."""
+        """The bytes of the header in the file: a separate member if the file is compressed."""
         header = self.header.encode()
         return compress(header, self.compression, self.level) if header and self.compression != "none" else header
 
     def room(self, size: int) -> int:
-        """Return how many bytes of the part there may be for a file of at most `size`, which may be longer by being encrypted."""
+        """Return how many bytes the part may have so that its file, which encryption may make longer, has at most `size`."""
         return room(size, self.recipients) if self.recipients else size
 
 
 class Destination(NamedTuple):
-    """Where rows go: a bucket, and the template of the names of one part there; `""` where `fileName` has no columns."""
+    """Where rows go: a bucket, and the name template of one part there, `""` if `fileName` has no columns."""
 
     bucket: str
     name: str = ""
@@ -95,9 +96,9 @@ class Destination(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenPart:
-    """A part in progress. There is at most one for each (bucket, name, writer). Times are the committing driver's.
+    """A part in progress. There is at most one for each (bucket, name, writer). Times are those of the committing driver.
 
-    `name` is the template of its names, with the columns of `fileName` filled in; empty if that has none.
+    `name` is the part's name template, `fileName` with its columns filled in; empty if `fileName` has no columns.
     """
 
     bucket: str
@@ -141,10 +142,10 @@ class OpenPart:
 
 @dataclass(frozen=True)
 class FinishedFile:
-    """A part that is decided: visible under `path` (relative to the output) once it is published from `staged`.
+    """A decided file: visible under `path` (relative to the output) once it is published from `staged`.
 
-    `place`: it is about what was set aside, and has its name in this directory instead (see `sink.quarantine`). `name` is the
-    template of its names that columns were filled in, as of an open part.
+    `place`: the file holds what was set aside, and goes into this directory instead (see `sink.quarantine`). `name` is the name
+    template with its columns filled in, as in an open part.
     """
 
     path: str
@@ -159,7 +160,7 @@ class FinishedFile:
     name: str = ""
 
     def at(self, root: str) -> str:
-        """Return where the file is, or will be, of the output `root`."""
+        """Return the path that the file has, or will have, if the output is `root`."""
         return f"{self.place}/{self.path.rpartition('/')[2]}" if self.place else f"{root}/{self.path}"
 
     @property
@@ -172,22 +173,22 @@ Key: TypeAlias = tuple[str, str, int]  # bucket, name and writer of a part
 
 
 class Change(NamedTuple):
-    """What a part became: its first `kept` segments are those that it had, and behind them come those of `part`."""
+    """How a part changed: it keeps its first `kept` segments, and the segments of `part` come after them."""
 
     part: OpenPart
     kept: int = 0
 
     def applied(self, before: OpenPart | None) -> OpenPart:
-        """Return the part as it is now; `ValueError` if it had fewer segments than it kept."""
+        """Return the part after the change; `ValueError` if `before` has fewer than `kept` segments."""
         if not self.kept:
             return self.part
         if before is None or len(before.segments) < self.kept:
-            msg = f"a part in {self.part.bucket!r} keeps {self.kept} segments that it has not"
+            msg = f"a part in {self.part.bucket!r} keeps {self.kept} segments, but has fewer"
             raise ValueError(msg)
         return replace(self.part, segments=before.segments[: self.kept] + self.part.segments)
 
     def behind(self, earlier: Change) -> Change:
-        """Return the change that this one is together with the one before it."""
+        """Return one change for `earlier` followed by this one."""
         own = self.kept - earlier.kept
         if own <= 0:
             return self
@@ -195,7 +196,7 @@ class Change(NamedTuple):
 
 
 def change(before: OpenPart | None, after: OpenPart) -> Change:
-    """Return how a part changed. Segments are the same if they are one object: what is made anew is put anew."""
+    """Return how a part changed. Segments count as kept only if they are the same objects; new objects are put again."""
     if before is None or not before.segments:
         return Change(after)
     pairs = zip(before.segments, after.segments, strict=False)
@@ -205,9 +206,9 @@ def change(before: OpenPart | None, after: OpenPart) -> Change:
 
 @dataclass(frozen=True)
 class PartTable:
-    """A staged file of changes, see `parttables`: `size` bytes with this `digest`, of which the index begins at `index`.
+    """A staged file of changes (see `parttables`): it has `size` bytes and this `digest`, and its index begins at byte `index`.
 
-    `weight` is how many changes and segments it has.
+    `weight` is the number of its changes and segments together.
     """
 
     file: str
@@ -218,13 +219,13 @@ class PartTable:
 
 
 class OpenParts(Sequence[OpenPart]):
-    """The parts that are open, one at most of each key. Immutable: what differs is another one.
+    """The open parts, at most one for each key. Immutable: a change makes a new collection.
 
-    `tables` have the parts as they once were; `since` are the keys of those that have changed after that. `rows` are those of all
-    parts, and `files` the staged files that they are in.
+    `tables` have the parts of an earlier moment; `changes` are the parts that have changed since then. `rows` counts the rows of
+    all parts, and `files` are the staged files that hold these rows.
 
-    One that has travelled, or is of a record that is not the head, is *unread* where there are tables: it knows its changes alone,
-    until `PartTables.read` has made a whole one of it.
+    If there are tables, a collection that has travelled, or that belongs to a record other than the head, is *unread*: it knows
+    only its changes until `PartTables.read` makes a whole one of it.
     """
 
     def __init__(self, parts: Iterable[OpenPart] = ()) -> None:
@@ -239,26 +240,26 @@ class OpenParts(Sequence[OpenPart]):
 
     @staticmethod
     def unread(changes: Mapping[Key, Change | None], tables: tuple[PartTable, ...]) -> OpenParts:
-        """Return the parts of a record that names tables, of which none is read; `None` stands for a part that has ended."""
+        """Return the parts of a record that names tables, without reading them; the change `None` stands for a part that has ended."""
         parts = OpenParts()
         parts.tables, parts._parts, parts._since = tables, None, dict(changes)
         return parts
 
     def upon(self, base: OpenParts) -> OpenParts:
-        """Return the whole of one that is unread; `base` is what its tables say. `ValueError` if they do not fit together."""
+        """Return the whole collection for an unread one; `base` are the parts in its tables. `ValueError` if they do not fit together."""
         known = base.by_key
         ended = [key for key, changed in self._since.items() if changed is None]
         changes = [(key, changed) for key, changed in self._since.items() if changed is not None]
         return base.changed(ended, [changed.applied(known.get(key)) for key, changed in changes])
 
     def laid_down(self, tables: tuple[PartTable, ...]) -> OpenParts:
-        """Return the same parts, all of which are in `tables` by now."""
+        """Return the same parts, now that `tables` have them all."""
         laid = self.changed((), ())
         laid.tables, laid._base, laid._since = tables, self.by_key, {}  # noqa: SLF001 - one of its own
         return laid
 
     def changed(self, ended: Iterable[Key], parts: Iterable[OpenPart]) -> OpenParts:
-        """Return what is open when some have ended and these are open, new or as they are now, behind all others."""
+        """Return the parts that are open when some have ended and `parts` are new or changed; these come after all others."""
         after = object.__new__(OpenParts)
         after.tables, after._base, after.rows = self.tables, self._base, self.rows
         after._parts, after._since, after._files = dict(self.by_key), dict(self._since), dict(self._files)
@@ -271,7 +272,7 @@ class OpenParts(Sequence[OpenPart]):
             key = part.key
             after._drop(key)
             after._parts[key] = part
-            after._since[key] = None  # which change it is follows from the base
+            after._since[key] = None  # `changes` compares the part with the base
             after.rows += part.rows
             _count(after._files, part, 1)
         return after
@@ -284,7 +285,7 @@ class OpenParts(Sequence[OpenPart]):
 
     @property
     def by_key(self) -> dict[Key, OpenPart]:
-        """The parts by their keys. Not to be changed."""
+        """The parts by their keys. Callers must not change the mapping."""
         if self._parts is None:
             msg = "the parts that are open were asked for, and the tables that have them are not read"
             raise RuntimeError(msg)
@@ -292,13 +293,13 @@ class OpenParts(Sequence[OpenPart]):
 
     @property
     def files(self) -> Iterable[str]:
-        """The staged files that have rows of these parts, and the tables."""
+        """The staged files that hold rows of these parts, and the files of the tables."""
         yield from self._files
         yield from (table.file for table in self.tables)
 
     @property
     def changes(self) -> dict[Key, Change | None]:
-        """What has changed since the tables, all if there are none; `None` stands for a part that has ended."""
+        """What has changed since the tables were written, all parts if there are none; `None` stands for a part that has ended."""
         if self._parts is None:
             return self._since
         parts, base = self._parts, self._base
@@ -306,7 +307,7 @@ class OpenParts(Sequence[OpenPart]):
 
     @property
     def count_changed(self) -> int:
-        """How many parts have changed since the tables."""
+        """How many parts have changed since the tables were written."""
         return len(self._since)
 
     def items(self) -> ItemsView[Key, OpenPart]:
@@ -339,12 +340,12 @@ class OpenParts(Sequence[OpenPart]):
         return f"OpenParts({self.changes if self._parts is None else tuple(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as what a record has: tasks read of the tables what is theirs."""
+        """Travel in the form of a record: tasks read their own parts from the tables."""
         return (OpenParts.unread, (self.changes, self.tables)) if self.tables else (OpenParts, (tuple(self),))
 
 
 def _count(files: dict[str, int], part: OpenPart, by: int) -> None:
-    """Count the segments of a part in or out of how many there are in each file."""
+    """Add the segments of a part to the number of segments in each file, or subtract them (`by` is 1 or -1)."""
     for segment in part.segments:
         count = files.get(segment.file, 0) + by
         if count:
@@ -353,11 +354,11 @@ def _count(files: dict[str, int], part: OpenPart, by: int) -> None:
             del files[segment.file]
 
 
-# -- as JSON has them -------------------------------------------------------------------------------------------------
+# -- in JSON -----------------------------------------------------------------------------------------------------------
 
 
 def part_form(part: OpenPart, kept: int = 0) -> dict[str, Any]:
-    """Return a part, or a change that keeps segments, as a record has it. What came later and says nothing is left out."""
+    """Return a part, or a change that keeps segments, in its JSON form. Empty fields of later versions are left out."""
     kind = {name: value for name, value in vars(part.kind).items() if name not in _LATER_KIND or value not in _NOTHING}
     form = vars(part) | {"kind": kind, "segments": [_segment_form(segment) for segment in part.segments]}
     if part.kind.recipients:
@@ -375,7 +376,7 @@ def _segment_form(segment: Segment) -> dict[str, Any]:
 
 
 def part_of(form: dict[str, Any]) -> Change:
-    """Return what `part_form` was given; raises what a form that is none makes Python raise."""
+    """Return the change from the JSON form of `part_form`; a malformed form raises `KeyError`, `TypeError`, `ValueError` or the like."""
     if form.get("name"):
         check_filled(form["name"])
     kind, kept = form["kind"], form.get("kept", 0)
@@ -394,7 +395,7 @@ def part_of(form: dict[str, Any]) -> Change:
 
 
 def changes_form(changes: Iterable[tuple[Key, Change | None]]) -> dict[str, Any]:
-    """Return changes as a record has them, and a line of a table."""
+    """Return changes in the JSON form of a record and of a table's line."""
     given = list(changes)
     ended = [list(key) for key, changed in given if changed is None]
     return {"open": [part_form(*changed) for _, changed in given if changed is not None]} | (
@@ -403,7 +404,10 @@ def changes_form(changes: Iterable[tuple[Key, Change | None]]) -> dict[str, Any]
 
 
 def changes_of(form: dict[str, Any]) -> dict[Key, Change | None]:
-    """Return what `changes_form` was given; raises what a form that is none makes Python raise."""
+    """Return the changes from the JSON form of `changes_form`.
+
+    A malformed form raises `KeyError`, `TypeError`, `ValueError` or the like.
+    """
     changed = [part_of(part) for part in form["open"]]
     ended = [(str(bucket), str(name), int(writer)) for bucket, name, writer in form.get("ended", ())]
     changes: dict[Key, Change | None] = dict.fromkeys(ended)
@@ -411,13 +415,13 @@ def changes_of(form: dict[str, Any]) -> dict[Key, Change | None]:
 
 
 def open_form(parts: OpenParts) -> dict[str, Any]:
-    """Return the open parts as a record has them."""
+    """Return the open parts in the JSON form of a record."""
     form = changes_form(parts.changes.items())
     return form | ({"open_tables": [vars(table) for table in parts.tables]} if parts.tables else {})
 
 
 def open_of(form: dict[str, Any]) -> OpenParts:
-    """Return what `open_form` was given, unread where there are tables; raises what a form that is none makes Python raise."""
+    """Return the open parts from the JSON form of `open_form`, unread if there are tables; a malformed form raises as in `changes_of`."""
     changes, tables = changes_of(form), tuple(PartTable(**table) for table in form.get("open_tables", ()))
     check_relative(table.file for table in tables)
     whole = OpenParts.unread(changes, tables)
@@ -425,12 +429,12 @@ def open_of(form: dict[str, Any]) -> OpenParts:
 
 
 def segments_of(form: dict[str, Any]) -> tuple[Segment, ...]:
-    """Return the segments that a part, or what a file gains, has."""
+    """Return the segments from the JSON form of a part or of a growth."""
     return tuple(Segment(**segment) for segment in form["segments"])
 
 
 def check_relative(paths: Iterable[str]) -> None:
-    """Raise `ValueError` for a path that could lead out of its directory: no record that we put has one."""
+    """Raise `ValueError` for a path that could lead out of its directory; no record that we put has such a path."""
     for path in paths:
         if path.startswith("/") or (".." in path and ".." in path.split("/")):
             msg = f"the path {path!r}"

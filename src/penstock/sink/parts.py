@@ -1,27 +1,27 @@
-"""What a task writes: segments of parts that stay open, and whole files of parts that fill.
+"""Parts in one task: segments of parts that stay open, and whole files of parts that fill.
 
-A task has one part for each bucket it meets, and continues the part that the ledger says is open for (bucket, writer).
-Three ways lead from a row to disk, and the choice is only about cost:
+A task has one part for each bucket that its rows go to, and continues the part that the ledger has open for (bucket, writer). A
+row reaches the disk in one of three ways, which differ only in cost:
 
-- *Small*: the rows of this batch stay in memory (at most `stage_bytes` a part, and so many a task) and go, at the
-  end, as one range into the task's *pack*, a single file for all its buckets: one sync a task, however many buckets.
-- *Large*: they go to a file of their own, already in the final form. If the part fills, has no earlier segments, and
-  nothing else, that file *is* the finished part: written once, no copy.
-- *Assembly*: a part that is closed and has earlier segments is written anew: the segments, then the rows of this
-  batch, in one pass. Bytes where files are records (compressed members too, since members concatenate); decoded and
-  encoded in groups of a proper size where they are tables.
+- *Small*: the rows of this batch stay in memory (limited for each part by `stage_bytes`, and for the task as a whole). At the end
+  they go as one range into the task's *pack*, a single file for all its buckets: one sync for each task, however many buckets.
+- *Large*: the rows go to the part's own file, already in the final form. If the part fills, and has no earlier segments, that
+  file *is* the finished part: it is written once and not copied.
+- *Assembly*: a part that is closed and has earlier segments is written again in one pass: the segments, then the rows of this
+  batch. For files of records that copies bytes (also compressed members, since members concatenate). For tables it decodes the
+  rows and encodes them in row groups of a proper size.
 
-What is encrypted is so once, in one piece. Of a part that is known to end with this batch, and in this task, that is done as its rows
-come, in a file of its own. Any other part has none: its rows wait in the pack, also those of a large batch, clear or under the
-staging key, and are assembled when it is closed. What is complete before that much of it waits in memory goes straight into its file, so
-of bytes more is held.
+A file is encrypted once, in one piece. If a part is known to end with this batch and in this task, its rows are encrypted as they
+come, in the part's own file. No other encrypted part has its own file: its rows wait in the pack, even those of a large batch,
+clear or under the staging key, and are assembled when the part is closed. A part that is complete while its rows are still in
+memory goes straight into its file. Therefore more bytes are held in memory before encryption.
 
-A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one
-with the new rows, as a log-structured merge tree does: their number stays logarithmic, and no byte is copied more than
-a logarithmic number of times.
+A part that gathers many segments (a batch a second for a quarter of an hour) folds the small ones at its end into one with the
+new rows, as a log-structured merge tree does. So the number of segments stays logarithmic, and no byte is copied more than a
+logarithmic number of times.
 
-Here is what all parts share; `byteparts` and `tableparts` are the two kinds of them, `writer` leads rows to them, and `staging`
-has the files. Rows come as one of two payloads (`payload`).
+This file has what all parts share; `byteparts` and `tableparts` are the two kinds of parts, `writer` gives rows to them, and
+`staging` has the files. Rows come as one of two payloads (`payload`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from penstock.sink.staging import Output, Staging
 
 _STAGE_BYTES = 4 << 20
-_OWN_FILES_MAX = 64  # files of their own that a task keeps open
-_SEGMENTS_MAX = 16  # beyond which a part folds
+_OWN_FILES_MAX = 64  # own files of parts that a task keeps open
+_SEGMENTS_MAX = 16  # a part with this many segments folds the small ones
 
-# The forms of segments that are pieces of a file; any other is a file of the format of that name.
+# The forms of segments that are pieces of a file; any other form is the name of a format, and the segment is a file of
+# it.
 BYTES, ARROW = "bytes", "arrow"
 
 Payload = TypeVar("Payload", Encoded, ArrowRows)
@@ -55,7 +56,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Origin:
-    """The task that opens parts: what they are stamped with."""
+    """The task that opens parts, with the values that they are stamped with."""
 
     writer: int
     batch: int
@@ -74,27 +75,25 @@ class Desk:
     origin: Origin
     limits: Limits
     ratio: float
-    root: str  # of the output, for messages
+    root: str  # path of the output, for messages
     final: bool = False  # the query ends with this batch
-    merge_below: int = (
-        0  # bytes: smaller parts that end with this batch are left to the driver, which merges those of several writers
-    )
-    as_text: bool = False  # columns that the format cannot hold
-    growing: bool = False  # files of rows, which no limit closes
+    merge_below: int = 0  # bytes: the driver assembles, and merges, smaller parts that end with this batch
+    as_text: bool = False  # write columns as text that the format cannot hold
+    growing: bool = False  # files of rows grow, and no limit closes them
     own_files: int = 0
     buffered: int = 0
     closed: list[Callable[[], ClosedPart]] = field(default_factory=list)
 
     def limits_of(self, bucket: str) -> Limits:
-        """Return what closes a part of this bucket."""
+        """Return the limits for a part of this bucket."""
         return Limits.never() if self.growing and not is_aside(bucket) else self.limits
 
     def ends(self, part: OpenPart) -> bool:
-        """Tell whether a part ends with this batch, whatever more comes."""
+        """Tell whether a part ends with this batch, whatever rows still come."""
         return self.final or self.limits_of(part.bucket).ends_with(part.first_batch, self.origin.batch)
 
     def own_file(self) -> Output | None:
-        """Return a new file of its own for a part, `None` if the task has enough of them."""
+        """Return a new file for one part alone, `None` if the task has too many open."""
         if self.own_files >= _OWN_FILES_MAX:
             return None
         self.own_files += 1
@@ -102,9 +101,9 @@ class Desk:
 
 
 class Part(ABC, Generic[Payload]):
-    """One part in one task: what the ledger has of it, and behind that the rows of this batch.
+    """One part in one task: the segments that the ledger has, and after them the rows of this batch.
 
-    The rows of this batch are in the pack (as segments), then in a file of the part's own, then in memory: in this order.
+    The rows of this batch are, in this order, in the pack (as segments), in the part's own file, and in memory.
     """
 
     def __init__(self, desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> None:
@@ -125,16 +124,16 @@ class Part(ABC, Generic[Payload]):
 
     @property
     def rows(self) -> int:
-        """Return the part's rows, committed or not."""
+        """Return the number of the part's rows, committed or not."""
         return sum(s.rows for s in self._segments) + self._own_rows + sum(p.rows for p in self._held)
 
     @property
     def size(self) -> int:
-        """Return the bytes the finished file would have now (estimated where it must be)."""
+        """Return the bytes that the finished file would have now (an estimate for tables)."""
         return sum(s.size for s in self._segments) + self._own_size() + self._held_size()
 
     def fitting(self, payload: Payload) -> int:
-        """Return how many of the payload's rows the part can take before a limit."""
+        """Return how many of the payload's rows the part can take before it reaches a limit."""
         limits = self._limits
         room_rows = None if limits.rows is None else max(limits.rows - self.rows, 0)
         return self._fitting(payload, max(self._limit - self.size, 0), room_rows)
@@ -146,34 +145,37 @@ class Part(ABC, Generic[Payload]):
 
     @property
     def is_to_be_staged(self) -> bool:
-        """Whether more of the part is in memory than should be."""
+        """Whether more of the part is in memory than there should be."""
         return self.buffered >= self.stage_bytes
 
     def add(self, payload: Payload) -> None:
-        """Take the rows, all of them."""
+        """Take all the rows."""
         self._held.append(payload)
         self._grew = True
         self._hold(self._weigh(payload))
 
     def _hold(self, size: int) -> None:
-        """Count what is in memory."""
+        """Count bytes that are in memory."""
         self.buffered += size
         self._desk.buffered += size
 
     @property
     def is_encrypted_now(self) -> bool:
-        """Whether its rows are encrypted as they come: then it can neither be left open, nor be left to the driver."""
+        """Whether the part's rows are encrypted as they come.
+
+        Then the task must close it: it can neither stay open nor be left to the driver.
+        """
         return self._own is not None and bool(self.opened.kind.recipients)
 
     @property
     def _has_own_file(self) -> bool:
-        """Whether it has a file of its own, or may: an encrypted one only if nothing can leave it open, nor to the driver."""
+        """Whether the part has its own file, or may have one; an encrypted part may only if this task is sure to close it."""
         if self._own is not None or not self.opened.kind.recipients:
             return True
         return self.size >= self._desk.merge_below and self._desk.ends(self.opened)
 
     def relieve(self) -> None:
-        """Move what is in memory to disk: into the part's own file, or the pack when there are too many of those."""
+        """Move what is in memory to disk: into the part's own file, or into the pack if the part cannot have one."""
         if self._own is None and self._has_own_file:
             self._own = self._desk.own_file()
             if self._own is not None:
@@ -187,7 +189,7 @@ class Part(ABC, Generic[Payload]):
         self._hold(-self.buffered)
 
     def close(self) -> None:
-        """Bring the part into one complete file and have it sealed; the task's `closed` will describe it."""
+        """Bring the part into one complete file and begin to seal it; the task's `closed` will describe it."""
         rows = self.rows
         if self._own is not None and not self._segments:
             output = self._own
@@ -195,7 +197,8 @@ class Part(ABC, Generic[Payload]):
             arrow_bytes = self._end_own()
         else:
             output = self._desk.staging.create()
-            # Closed here and now, also where a write fails: its generators hold the staged files open that they read.
+            # Close the generators at once, also if a write fails, because they hold the staged files open that they
+            # read.
             with closing(self._assembled()) as contents:
                 output.fill(contents, self.opened.kind.recipients)
             arrow_bytes = self._assembled_arrow_bytes()
@@ -206,7 +209,7 @@ class Part(ABC, Generic[Payload]):
     def _described(
         self, output: Output, sealed: Future[tuple[int, str]], rows: int, arrow_bytes: int
     ) -> Callable[[], ClosedPart]:
-        """Return what describes the closed part once its sync is done."""
+        """Return a function that describes the closed part, and waits for its sync."""
         opened, last = self.opened, self._last_batch()
 
         def describe() -> ClosedPart:
@@ -228,7 +231,7 @@ class Part(ABC, Generic[Payload]):
         return describe
 
     def leave(self, *, durable: bool) -> OpenPart:
-        """Stage what is in memory and return the part as the ledger shall know it, still open.
+        """Stage what is in memory and return the open part for the ledger.
 
         Not `durable`: the driver assembles the part before the ledger names it, so its segments need no sync.
         """
@@ -252,7 +255,7 @@ class Part(ABC, Generic[Payload]):
         return self._desk.origin.batch if self._grew else self.opened.last_batch
 
     def _absorbed(self) -> list[Segment]:
-        """Take off the last segments that the rows in memory should be folded with."""
+        """Remove and return the last segments, which are folded together with the rows in memory."""
         if len(self._segments) < _SEGMENTS_MAX:
             return []
         keep, size = len(self._segments), self._held_size()
@@ -262,13 +265,13 @@ class Part(ABC, Generic[Payload]):
         absorbed, self._segments = self._segments[keep:], self._segments[:keep]
         return absorbed
 
-    # What differs between bytes and Arrow:
+    # The methods that differ between bytes and Arrow:
 
     stage_bytes = _STAGE_BYTES
 
     @abstractmethod
     def _own_segments(self, own: Output) -> list[Segment]:
-        """Return what was written to the own file as the segments that the ledger shall know."""
+        """Return the contents of the own file as segments for the ledger."""
 
     @abstractmethod
     def _weigh(self, payload: Payload) -> int: ...
@@ -283,14 +286,14 @@ class Part(ABC, Generic[Payload]):
     def _fitting(self, payload: Payload, room: int, room_rows: int | None) -> int: ...
 
     def _begin_own(self) -> None:
-        """Prepare the own file, which is new."""
+        """Prepare the part's own file, which is new."""
 
     @abstractmethod
     def _write_own(self) -> int:
-        """Write what is in memory to the own file; return the rows."""
+        """Write what is in memory to the own file; return the number of rows."""
 
     def _end_own(self) -> int:
-        """Complete the own file; return the Arrow bytes it holds, 0 if that is not known."""
+        """Complete the own file; return the number of Arrow bytes in it, 0 if unknown."""
         return 0
 
     @abstractmethod
@@ -299,16 +302,16 @@ class Part(ABC, Generic[Payload]):
 
     @abstractmethod
     def _assembled(self) -> Generator[bytes | memoryview, None, None]:
-        """Yield the whole file: segments, own file and memory. The own file is done with then."""
+        """Yield the whole file: segments, own file and memory. The own file is not used afterwards."""
 
     def _assembled_arrow_bytes(self) -> int:
-        """Return the Arrow bytes that an assembled file holds, 0 if that is not known."""
+        """Return the number of Arrow bytes in an assembled file, 0 if unknown."""
         return 0
 
 
 def required(value: _T | None) -> _T:
-    """Return what a part has begun; a part that has not is a fault of ours."""
+    """Return a value that the part must have set by now; `RuntimeError`, a fault in our code, if it has not."""
     if value is None:
-        msg = "a part was asked for what it has not begun"
+        msg = "a part was asked for something that it has not begun yet"
         raise RuntimeError(msg)
     return value

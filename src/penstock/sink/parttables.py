@@ -1,35 +1,37 @@
-"""The parts that are open, where they are more than a record should hold.
+"""Tables of open parts, for sinks with more open parts than a record should hold.
 
 Problem. A record holds the whole state, so that only the last one is ever read. With a thousand tasks of a hundred buckets that
-state is a hundred thousand open parts: 180 MB, put and read at each batch, and sent to each task, though a batch touches few of
-them, and a task has a hundred.
+state is a hundred thousand open parts: 180 MB, put and read for each batch, and sent to each task, although a batch touches few
+of them, and a task has a hundred.
 
-Idea. That of the lengths of growing files (`lengths`), for parts: a record holds what changed lately, up to `IN_RECORD` parts, and
-names *tables*, files among the staged ones, written once and synced before the put, that hold the others. What a part is follows
-from the tables, the oldest first, and then from the record: each says which segments it keeps of what was before (`openparts`).
-When a record has more changes, they become a table, together with the newer tables that are not twice as heavy: a segment is
-written O(log) times. So what a batch puts follows what it touched.
+Idea. The same as for the lengths of growing files (`lengths`): a record holds up to `IN_RECORD` parts that changed lately, and
+names *tables* that hold the others: staged files, written once and synced before the put. The state of a part follows from the
+tables, the oldest first, and then from the record: each change says how many segments it keeps of the state before (`openparts`).
+When a record would have more changes, they become a table. The newest tables are merged into it as long as their weight is less
+than twice its own. So a segment is written O(log) times, and a batch puts no more than it touched.
 
-A table has a line for each writer, and an index of these lines, so that a task reads what is its own: O(its parts).
+A table has a line for each writer, and an index of these lines, so that a task reads only its own line: O(its parts).
 
-The failures, and the rule that kills each:
+The failures, and the rule against each:
 
-1. *Crash between table and put.* The table is a staged file that no record names; it is swept. (As of all staged files.)
-2. *Stalled driver.* A stages a table and stands still; B goes on; A's put fails. Rule: the same; names are nobody else's.
-3. *Table not durable.* The record is put, the power fails, and the table is gone: every open row with it. Rule: a table is synced,
-   and its name with it, before the put.
-4. *Base swept too early.* Record n names tables 1 and 2; record n+1 has merged them into 3; 1 and 2 are swept; a stalled reader of
-   record n misses them. Rule: what the head names is never swept, and whoever misses a table looks whether there is a newer head.
-5. *A change on the wrong base.* A table says "keep five segments", and what is below it is another one than when it was written
-   (restored, exchanged). Rule: the record has the digest of each table, a line of a table says which table it is of, and a change
-   that keeps more than there is does not fit.
-6. *A task of an overtaken driver* reads tables that its successor has swept. Rule: as with all that a base names, it is told
-   `Fenced` (`Committer.reading_of`).
+1. *Crash between table and put.* The table is a staged file that no record names. Rule: it is swept, as all such staged files
+   are.
+2. *Stalled driver.* A stages a table and stalls; B takes over; A's put fails. Rule: the same; names are unique.
+3. *Table not durable.* The record is put, the power fails, and the table is gone, and every open row with it. Rule: a table and
+   its name are synced before the put.
+4. *Base swept too early.* Record n names tables 1 and 2; record n+1 has merged them into 3; 1 and 2 are swept; a stalled reader
+   of record n misses them. Rule: tables that the head names are never swept, and a reader that misses a table checks for a newer
+   head.
+5. *A change on the wrong base.* A table says "keep five segments", and the table below it is not the one it was written for
+   (restored, exchanged). Rule: the record has the digest of each table, a line of a table says which table it belongs to, and a
+   change that keeps more segments than there are is an error.
+6. *A task of an overtaken driver* reads tables that its successor has swept. Rule: it gets `Fenced`, as for any missing file that
+   its base record names (`Committer.reading_of`).
 
-What was read is kept by its digest as long as the last record that this process has seen names it; a process of tasks keeps what is
-of the writers that it ran last. Rejected: a file of state for each writer (a sync for each of a thousand writers at each batch, and
-a roll changes the parts of all); records of changes alone, with all records since the last full one (records are folded, and a
-start would read a history).
+A process keeps each table that it has read, by its digest, while the last record that it has seen names the table. A process of
+tasks keeps the parts of the writers that it ran last. Rejected: a state file for each writer (a sync for each of a thousand
+writers in each batch, and a roll changes the parts of all); records of changes alone, read back to the last full one (records are
+folded, and a start would read a history).
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 IN_RECORD = 256
 _kept: dict[str, dict[str, Any]] = {}  # by the staging directory: digest -> changes of a table
-_bases: dict[str, tuple[tuple[str, ...], OpenParts]] = {}  # digests of tables, and what they say together
+_bases: dict[str, tuple[tuple[str, ...], OpenParts]] = {}  # by the staging directory: digests of tables and their parts
 _own: dict[tuple[str, int], dict[str, Changes]] = {}  # by the staging directory and the writer, in a process of tasks
 _OWN_MAX = 4
 _REMEDY = "restore it from a copy of the directory"
@@ -69,7 +71,7 @@ class PartTables:
         self._sink = sink
 
     def read(self, parts: OpenParts) -> OpenParts:
-        """Return all parts of a record; `DamagedState` if a table is not what was put."""
+        """Return all open parts of a record; `DamagedState` if a table was altered."""
         if not parts.tables:
             return parts
         tables = {table.digest: self._table(table) for table in parts.tables}
@@ -81,7 +83,7 @@ class PartTables:
             raise DamagedState(msg) from error
 
     def of_writer(self, parts: OpenParts, writer: int) -> list[OpenPart]:
-        """Return the parts of one writer, reading no more of the tables than these. For tasks."""
+        """Return the parts of one writer, and read only these from the tables. For tasks."""
         if not parts.tables:
             return [part for part in parts if part.writer == writer]
         own: dict[Key, OpenPart] = {}
@@ -100,9 +102,9 @@ class PartTables:
         return list(own.values())
 
     def in_record(self, parts: OpenParts, base: int, batch: int) -> OpenParts:
-        """Return the parts with no more changes than a record should hold: the others are staged as a table, and durable.
+        """Return the parts with no more changes than a record should hold; the others are staged as a table, which is durable.
 
-        Few parts need none: a record has them all. `base` and `batch` are what the name of a staged file begins with.
+        Few parts need no table, because a record has them all. The name of a staged file begins with `base` and `batch`.
         """
         if len(parts) <= IN_RECORD:
             return OpenParts(parts) if parts.tables else parts
@@ -131,17 +133,17 @@ class PartTables:
             output.write(signed(self._named(output.name) | {"index": index}))
             size, digest = staging.seal(output).result()
             staging.finish()
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
+        except BaseException:  # also for a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
         return PartTable(output.name, digest, size, start, _weight(changes))
 
     def _named(self, table: str) -> dict[str, Any]:
-        """Return what each line says: whose it is."""
+        """Return the fields of each line that say which sink and table it belongs to."""
         return {"sink": self._sink, "table": table}
 
     def _base(self, tables: tuple[PartTable, ...], read: Mapping[str, Changes]) -> OpenParts:
-        """Return what these tables say together."""
+        """Return the parts that these tables give together."""
         digests = tuple(table.digest for table in tables)
         known, base = _bases.get(self._staging, ((), OpenParts()))
         if known == digests:
@@ -173,7 +175,7 @@ class PartTables:
         return changes
 
     def _of_writer(self, table: PartTable, writer: int) -> Changes:
-        """Return what a table has of one writer."""
+        """Return the changes of one writer in a table."""
         path = f"{self._staging}/{table.file}"
         try:
             with self._storage.open(path) as handle:
@@ -212,7 +214,7 @@ def _between(handle: ReadHandle, start: int, end: int) -> bytes:
 
 
 def _apply(parts: dict[Key, OpenPart], changes: Changes) -> None:
-    """Bring parts forward. `ValueError` if a change does not fit."""
+    """Apply changes to parts, in place. `ValueError` if a change does not fit."""
     for key, change in changes.items():
         before = parts.pop(key, None)
         if change is not None:
@@ -220,7 +222,7 @@ def _apply(parts: dict[Key, OpenPart], changes: Changes) -> None:
 
 
 def _merged(lower: Changes, upper: Changes, *, bottom: bool) -> Changes:
-    """Return what two tables say as one; at the bottom nothing is left of parts that have ended."""
+    """Return the changes of two tables as one; the bottom table needs no entries for parts that have ended."""
     merged = dict(lower)
     for key, change in upper.items():
         before = merged.pop(key, None)

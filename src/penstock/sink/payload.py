@@ -1,4 +1,4 @@
-"""Rows on their way into parts: encoded records, or rows that are still Arrow. Either can be cut behind any row."""
+"""Rows on their way into parts: encoded records, or rows that are still Arrow. Both can be cut after any row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_COUNT_BYTES = 256 << 10  # fits in a core's cache together with what is computed of it
+_COUNT_BYTES = 256 << 10  # fits in a core's cache together with the values computed from it
 _LINE_FEED = ord("\n")
 
 
 @dataclass
 class Encoded:
-    """Encoded records: `ends()` gives the end of each row in `data`."""
+    """Encoded records: `ends()` returns the end of each row in `data`."""
 
     data: bytes | memoryview | pa.Buffer
     rows: int
@@ -29,7 +29,7 @@ class Encoded:
     )
 
     def fitting(self, room_bytes: int, room_rows: int | None) -> int:
-        """Return how many of the first rows fit."""
+        """Return how many rows fit, counted from the first."""
         if len(self.data) <= room_bytes and (room_rows is None or self.rows <= room_rows):
             return self.rows
         fit = int(np.searchsorted(self.ends(), room_bytes, side="right"))
@@ -44,7 +44,7 @@ class Encoded:
 
 
 def lines(data: bytes) -> Encoded:
-    """Return UTF-8 lines, each ended by a line feed, as encoded records."""
+    """Return UTF-8 lines, each of which ends with a line feed, as encoded records."""
     codes = np.frombuffer(data, np.uint8)
     pieces = (codes[start : start + _COUNT_BYTES] for start in range(0, len(codes), _COUNT_BYTES))
     rows = sum(int(np.count_nonzero(piece == _LINE_FEED)) for piece in pieces)
@@ -59,7 +59,7 @@ class ArrowRows:
 
     @property
     def rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of rows."""
         return int(self.batch.num_rows)
 
     def cut(self, rows: int) -> tuple[ArrowRows, ArrowRows]:

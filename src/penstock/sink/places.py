@@ -1,12 +1,12 @@
-"""Where a row goes: a directory, by `bucketBy`, and in it the files of a name, by the columns of `fileName`.
+"""Where a row goes: to a directory, by `bucketBy`, and there to the files of one name, by the columns of `fileName`.
 
-So each row says which file it goes to, as in IBM Streams by an attribute; but rows of A, B and A again are in one file A, which
-stays open meanwhile, and whose next file has the next number. What a value is written as, and how it is escaped, is as in
-`buckets`. Beyond that a name must be seen by readers, so its own first character is guarded also where it is that of null:
-`%5F%5FHIVE_DEFAULT_PARTITION__`, which no text is spelled as.
+So each row says which file it goes to, as with an attribute in IBM Streams. But rows of A, B and A again are in one file A, which
+stays open meanwhile; the next file of A has the next number. Values are written and escaped as in `buckets`. In addition, readers
+must see the file, so the first character of its name is escaped even in the name for null: `%5F%5FHIVE_DEFAULT_PARTITION__`,
+which no text is written as.
 
-A place is a value, and the name in it a template of `names` with its columns filled in: what is fixed when a part is opened is kept
-with the part, and a sink that goes on with another `fileName` closes its parts under the names they were opened for.
+A place is a value. The name in it is a template of `names` with its columns filled in. It is fixed when a part is opened and kept
+with the part, so a sink that continues with another `fileName` closes its parts under the names that they were opened for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FileColumns(Fields):
 
     @staticmethod
     def of(names: NameTemplate, schema: pa.Schema) -> FileColumns:
-        """Check the columns against the data's schema; `TemplateError` if a row could not be placed by them."""
+        """Check the columns against the data's schema; `TemplateError` if they could not place a row."""
         where = names.where
         try:
             fields = column_fields(where, names.columns, schema)
@@ -48,7 +48,7 @@ class FileColumns(Fields):
         return FileColumns(where, names.zone, fields, names)
 
     def place(self, values: Sequence[str | None]) -> str:
-        """Return the template of a part's names for one combination of values; `""` without columns."""
+        """Return a part's name template for one combination of values; `""` without columns."""
         if not values:
             return ""
         texts = [spelled(value) if value else DEFAULT_PARTITION for value in values]
@@ -59,29 +59,29 @@ class FileColumns(Fields):
 
 @dataclass(frozen=True)
 class Places:
-    """What `bucketBy` and the columns of `fileName` say of rows of one schema."""
+    """The checked `bucketBy` and columns of `fileName` for rows of one schema."""
 
     buckets: BucketTemplate | None
     files: FileColumns
 
     @property
     def is_one(self) -> bool:
-        """Whether all rows go to one place, which `split` need not be asked for."""
+        """Whether all rows go to one place, so that `split` need not be called."""
         return self.buckets is None and not self.files.fields
 
     @property
     def follows_from_rows(self) -> bool:
-        """Tell whether a row's place can be told from the row: not if `bucketBy` has the time of the batch."""
+        """Tell whether the row alone determines its place; it does not if `bucketBy` has the batch's time."""
         return self.buckets is None or self.buckets.follows_from_rows
 
     @property
     def droppable(self) -> tuple[str, ...]:
-        """The columns that places hold the whole of; `TemplateError` if one holds but a member of a column."""
+        """The columns whose whole value is in a place; `TemplateError` if a place has only a member of a column."""
         buckets = () if self.buckets is None else self.buckets.droppable
         return tuple(dict.fromkeys([*buckets, *self.files.droppable]))
 
     def split(self, batch: pa.RecordBatch, time_ns: int) -> Iterator[tuple[Destination, pa.RecordBatch]]:
-        """Yield (place, its rows in order); `batch` has the columns of the templates, places come in no set order."""
+        """Yield (place, its rows in order); `batch` has the columns of the templates. The order of the places is not defined."""
         coded = [] if self.buckets is None else self.buckets.coded(batch, time_ns)
         of_bucket = len(coded)
         for values, rows in grouped(batch, [*coded, *self.files.coded(batch, time_ns)]):

@@ -1,8 +1,8 @@
-"""Making visible what the ledger has decided.
+"""Makes visible what the ledger has decided.
 
-A record names each finished file and the staged file that is all of it. Publishing moves one to the other, never
-replacing, durable under the new name before the old name goes. It is repeated by whoever finds a record that is not
-noted as published: the same driver, its successor, `finish`. What the staged file and the target tell:
+A record names each finished file and the staged file with its complete contents. Publishing moves the staged file to the final
+name. It never replaces a file, and the new name is durable before the old name goes. Any process that finds a record that is not
+noted as published repeats it: the same driver, its successor, `finish`. The staged file and the target show what to do:
 
 | staged | target | meaning |
 |---|---|---|
@@ -14,18 +14,20 @@ noted as published: the same driver, its successor, `finish`. What the staged fi
 | missing | there, of another length | not what was decided: `PublishConflict` |
 | missing | missing | lost, or published and taken away before that was noted: `PublishConflict`, never silence |
 
-A growing file is extended here, from the one length that the ledger gives to the other. Nothing is ever cut:
+This module also extends a growing file, from the earlier to the later length in the record. The file is never cut:
 
-1. A puts its record, looks at the file, and is stopped in front of the write.
+1. A puts its record, looks at the file, and is stopped before the write.
 2. B publishes that record, and puts and publishes the next one.
-3. A goes on. If it cut the file to the length it knows, B's rows would be gone: their segments are swept. So it writes the
-   same bytes in the same place, or finds that their segments are gone, and the file is what it was.
+3. A continues. If it cut the file to the length that it knows, B's rows would be lost, because their segments are swept. So A
+   writes the same bytes in the same place, or finds that their segments are gone, and the file stays as it was.
 
-Bytes after the first length are those that one of us began to write: the same bytes, or zeros where a power cut took them. Any others
-are somebody else's, and must not be written over: `PublishConflict`. Two sinks may begin one file at one moment, as both find none: to
-the second to publish it is as with a finished file, and from its next batch on the name is refused before anything is decided.
+Bytes after the earlier length are normally bytes that one of our drivers began to write: the same bytes, or zeros after a power
+cut. Any other bytes belong to somebody else and must not be overwritten: `PublishConflict`. Two sinks may begin one file at the
+same moment, because both find none. The sink that publishes second gets another name, as for a finished file, and from its next
+batch on the name is refused before anything is decided.
 
-A consumer may move finished files away as soon as they are visible: a noted record is never looked at again.
+A consumer may move finished files away as soon as they are visible, because the files of a noted record are never looked at
+again.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.sink.ready import Mark
     from penstock.storage import Storage
 
-# Growing files that are open at a time: each waits for a disk, or on HDFS for three and half a second.
+# Growing files that are open at the same time: each waits for a disk, or on HDFS for three disks and half a second.
 _GROWN_AT_ONCE = 32
 _COPIED_AT_ONCE = 8
 _Decided = TypeVar("_Decided", "FinishedFile", "Growth")
@@ -63,9 +65,9 @@ _log = logging.getLogger("penstock.sink")
 
 
 def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> State:
-    """Make all that `state` finished visible, and note it; return the record with the names that its files have. Idempotent.
+    """Make all files of `state` visible and note it; return the record with the names that its files really have. Idempotent.
 
-    Called for a record that is not noted as published; consumers may have taken away files of one that is.
+    Called only for a record that is not noted as published; consumers may have taken files of a noted record away.
     """
     paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
     _make_directories(storage, root, paths)
@@ -85,7 +87,7 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
 
 
 def _publish_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[FinishedFile, ...]:
-    """Publish the files one after the other; side by side where each is copied, by a store that others wait for too."""
+    """Publish the files one after the other, or side by side if the storage copies each file instead of moving it."""
 
     def publish_one(file: FinishedFile) -> None:
         failpoints.hit("sink.publish.one")
@@ -99,7 +101,7 @@ def _publish_all(storage: Storage, root: str, staging: str, ledger: Ledger, stat
 
 
 def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[Growth, ...]:
-    """Bring the growing files that the record names to their lengths, some at a time; an error is that of the first that has one."""
+    """Bring the record's growing files to their lengths, several at a time. Raises the error of the first file that fails."""
 
     def grow(growth: Growth) -> None:
         failpoints.hit("sink.publish.grow")
@@ -115,7 +117,7 @@ def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: 
 def _with_a_name(
     show: Callable[[_Decided], None], storage: Storage, root: str, ledger: Ledger, state: State, decided: _Decided
 ) -> _Decided:
-    """Have a file made visible under the name that was decided, or under another one if a file of another sink has that; see `renamed`."""
+    """Make a file visible under its decided name, or under another one if a file of another sink has the name (see `renamed`)."""
     try:
         show(decided)
     except PublishConflict:
@@ -130,7 +132,7 @@ def _with_a_name(
 def _another_name(
     storage: Storage, root: str, ledger: Ledger, state: State, decided: FinishedFile | Growth
 ) -> str | None:
-    """Note another name for a file, and tell it, if another sink has the file in its place; `None` if it is a stranger's."""
+    """Return another name for a file, noted and logged, if another sink has taken its name; `None` if no sink has."""
     if not _may_be_renamed(state, decided):
         return None
     other = taker(storage, root, state.sink, decided.path)
@@ -146,14 +148,18 @@ def _another_name(
 
 
 def _may_be_renamed(state: State, decided: FinishedFile | Growth) -> bool:
-    """Tell whether the record alone says where the file is: one in a directory of the user's is not of the output, see `quarantine`."""
+    """Tell whether a note may rename the file, because this record alone says where it is.
+
+    Not so for a file in the user's directory (see `quarantine`), for a growing file that had a length before, and for one whose
+    length is in a table.
+    """
     if isinstance(decided, FinishedFile):
         return not decided.place
     return not decided.before and decided.path in state.lengths
 
 
 def _say(storage: Storage, root: str, staging: str, number: int, mark: Mark) -> None:
-    """Make `_SUCCESS` in a bucket that is complete, durable; take it away from one that was reopened. Idempotent."""
+    """Make `_SUCCESS` durable in a bucket that is complete, or remove it from one that was reopened. Idempotent."""
     if not mark.file:
         return
     path = f"{root}/{mark.bucket}/{SUCCESS}"
@@ -165,16 +171,16 @@ def _say(storage: Storage, root: str, staging: str, number: int, mark: Mark) -> 
                 storage.persist(f"{root}/{bucket}", [])
         return
     _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
-    staged = f"{staging}/{number:012d}-ready-{unique.token()}.part"  # swept as others are: no record names it
+    staged = f"{staging}/{number:012d}-ready-{unique.token()}.part"  # swept like other staged files, because no record names it
     with storage.create(staged) as file:
         file.sync()
-    with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept, and says what holds
+    with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept the staged file, and decides now
         storage.publish(staged, path)
     storage.delete(staged)
 
 
 def _undo(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:
-    """Undo what later records have said otherwise since, for a driver that stood still (failure 5 of `ready`)."""
+    """Undo the marks of this record that later records contradict, in case this driver stalled (failure 5 of `ready`)."""
     marks = [mark for mark in state.ready.marks if mark.file]
     head = ledger.head() if marks else state
     if head.n == state.n:
@@ -186,7 +192,7 @@ def _undo(storage: Storage, root: str, staging: str, ledger: Ledger, state: Stat
 
 
 def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:
-    """Make the directories below `root` that the paths need; `PublishConflict` where a link leads out of it."""
+    """Make the directories below `root` that the paths need; `PublishConflict` if a link leads out of `root`."""
     inside = storage.resolve(root).rstrip("/")
     for directory in sorted({path.rpartition("/")[0] for path in paths}):
         if directory:
@@ -195,7 +201,7 @@ def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:
 
 
 def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:
-    """Raise `PublishConflict` where a symbolic link leads out of `inside`, which `root` is: nothing is published through one."""
+    """Raise `PublishConflict` if `directory` leads out of the output through a symbolic link; `inside` is `root` resolved."""
     target = storage.resolve(f"{root}/{directory}")
     if target != f"{inside}/{directory}":
         msg = f"{root}/{directory} leads to {target!r}, expected a directory of the output; remove the symbolic link"
@@ -213,11 +219,11 @@ def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> 
 
 
 def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest: Callable[[], bool]) -> None:
-    """Bring a growing file to its decided length. What a crash left beyond the old length is written again.
+    """Bring a growing file to its decided length. Writes again what a crash left after the old length.
 
-    The bytes are the same at every try, so a reader that follows the file sees a prefix of its final contents. Segments
-    go only when the file is synced: where one is gone, and the note that it may go was lost in a crash, the file is whole.
-    A file that is longer is what later records made of it, unless this record is still the `newest`.
+    Every try writes the same bytes, so a reader that follows the file sees a prefix of its final contents. Segments are deleted
+    only after the file is synced. So if a segment is gone, and a crash has lost the note that the record is published, the file
+    is complete. If the file is longer, later records have extended it, unless this record is still the `newest`.
     """
     size = _size(storage, target)
     if not growth.before and size > growth.after and newest():
@@ -239,7 +245,7 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
 
 
 def _gained(storage: Storage, staging: str, growth: Growth) -> Iterator[bytes]:
-    """Yield what the file gains; `DamagedState`, at the latest behind the last of it, if it is not what was staged."""
+    """Yield the bytes that the file gains; `DamagedState`, at the latest after the last bytes, if the staged bytes were altered."""
     if growth.header:
         yield base64.b64decode(growth.header)
     for segment in growth.segments:
@@ -247,7 +253,7 @@ def _gained(storage: Storage, staging: str, growth: Growth) -> Iterator[bytes]:
 
 
 def _check_begun(storage: Storage, target: str, gained: Iterable[bytes], growth: Growth) -> None:
-    """Raise `PublishConflict` unless what is there of what the file gains are its bytes, or zeros that a power cut left."""
+    """Raise `PublishConflict` unless the bytes after the earlier length are those that the file gains, or zeros from a power cut."""
     at = growth.before
     with storage.open(target) as file:
         for data in gained:
@@ -258,7 +264,10 @@ def _check_begun(storage: Storage, target: str, gained: Iterable[bytes], growth:
 
 
 def is_ours(storage: Storage, target: str, staging: str, growth: Growth) -> bool:
-    """Tell whether a growing file goes on as it is to, as far as it goes. `NotThere`, `DamagedState` of what is staged for it."""
+    """Tell whether the bytes that a growing file already has after the earlier length are ours.
+
+    Raises `NotThere` or `DamagedState` for the staged files.
+    """
     try:
         _check_begun(storage, target, _gained(storage, staging, growth), growth)
     except PublishConflict:
@@ -267,21 +276,21 @@ def is_ours(storage: Storage, target: str, staging: str, growth: Growth) -> bool
 
 
 def _not_ours(target: str, growth: Growth) -> str:
-    """Return in words that somebody else has written where a growing file is gone on with, and what to do."""
+    """Return the message that somebody else has written where a growing file continues, and what to do."""
     more = growth.after - growth.before
     if not growth.before:
         return (
-            f"{target!r} was begun by somebody else, and {more} bytes that were committed belong there: nothing was written over; move it "
-            "away and run the same command again"
+            f"{target!r} was begun by somebody else, and {more} committed bytes belong there: nothing was overwritten; move it away "
+            "and run the same command again"
         )
     return (
-        f"{target!r} has bytes of somebody else behind byte {growth.before}, where {more} bytes belong that were committed: nothing was "
-        f"written over; keep a copy of them, cut it to {growth.before} bytes and run the same command again"
+        f"{target!r} has bytes of somebody else after byte {growth.before}, where {more} committed bytes belong: nothing was "
+        f"overwritten; keep a copy of them, cut it to {growth.before} bytes and run the same command again"
     )
 
 
 def _is_begun(begun: bytes, data: bytes) -> bool:
-    """Tell whether bytes are the first of `data`, but for zeros."""
+    """Tell whether `begun` is a beginning of `data`, except for bytes that are zero."""
     if data.startswith(begun):
         return True
     there, expected = np.frombuffer(begun, np.uint8), np.frombuffer(data, np.uint8, len(begun))
@@ -289,12 +298,12 @@ def _is_begun(begun: bytes, data: bytes) -> bool:
 
 
 def _write_on(storage: Storage, target: str, staging: str, growth: Growth) -> None:
-    """Write what the file gains, where it is gained, and sync it; all segments are checked before a reader can see a byte."""
+    """Write the bytes that the file gains in their place, and sync. All segments are checked before a reader can see a byte."""
     for segment in growth.segments:
         check_segment(storage, staging, segment)
     try:
         output = storage.extend(target, growth.before)
-    except NotThere as error:  # its directory is: so it is no file but a link
+    except NotThere as error:  # its directory exists, so the path is a link and not a file
         msg = f"{error.message}; expected the file itself, and no link to it: put it back as it was and run the same command again"
         raise PublishConflict(msg) from error
     with output as file:
@@ -310,7 +319,7 @@ def _size(storage: Storage, path: str) -> int:
 
 
 def _confirm(storage: Storage, target: str, file: FinishedFile, error: NotThere) -> None:
-    """Make sure that the target is what the staged file was, which is gone."""
+    """Check by its size that the target is the staged file, which is gone; else raise `PublishConflict`."""
     entry = entry_at(storage, target)
     if entry is None:
         msg = (

@@ -1,22 +1,24 @@
-"""What was published into one output, by all of its sinks, as batches between offsets.
+"""Gives what all sinks of one output have published, as batches between offsets.
 
-An offset has a position for each sink (see `events`), so it is O(sinks), and what lies between two offsets never changes: a batch
-that is repeated has the same rows, whatever was published or folded since. The path is not in it: an output may move.
+An offset has a position for each sink (see `events`), so it is O(sinks). The events between two offsets never change: a repeated
+batch has the same rows, whatever was published or folded in the meantime. The path is not in the offset, because an output may
+move.
 
-Failures, beside those of `events`:
+Failures, in addition to those of `events`:
 
-1. *`latest` that drifts.* A query begins with what comes from now on; nothing comes; it is started again later, and begins later
-   still: what was published in between is in no batch. Rule: the first offset is one that differs from the begin, so that there is a
-   batch, without rows, that keeps it.
-2. *A sink that comes later.* Its first events came after the begin, whatever that was. Rule: they are all given.
-3. *A sink that is gone* was removed with what was not given yet, perhaps. Rule: `EventsLost`, by its name.
-4. *A busy sink starves another.* Rule: the limit of a batch is shared out among the sinks that have something new.
-5. *An offset that was altered.* Rule: it has a checksum, as those of the other source have.
-6. *A reader that keeps no checkpoint* is killed, and begins with the record of the last event that it has dealt with: of another sink than
-   that one's, all that was published meanwhile is in front of its begin. Rule: each event can be told with the offset behind it, of all
-   sinks, and a reader may begin with an offset.
-7. *A first batch that is repeated.* Spark keeps no offset in front of it, and asks for one at each start: `latest` is later then, and what
-   was given in between would be left out. Rule: the offset behind the first batch says `from` where it began.
+1. *`latest` that drifts.* A query begins with `latest`, nothing is published, and it is started again later with a later
+   `latest`: what was published in between is in no batch. Rule: the first offset differs from the begin, so that there is a
+   batch, without rows, that keeps the begin.
+2. *A sink that comes later.* All its events came after the begin. Rule: all of them are given.
+3. *A sink that is gone.* It may have been removed with events that were not given yet. Rule: `EventsLost`, which names the sink.
+4. *A busy sink starves another.* Rule: the sinks with new events share the limit of a batch.
+5. *An offset that was altered.* Rule: it has a checksum, as the offsets of the file source have.
+6. *A reader without a checkpoint.* It is killed, and begins again with the record of the last event that it has processed. Then
+   it misses what other sinks published in the meantime, because that comes before its begin. Rule: each event can be given
+   together with the offset after it, which covers all sinks, and a reader may begin with an offset.
+7. *A first batch that is repeated.* Spark keeps no offset before the first batch, and asks for one at each start. By then
+   `latest` is later, and the events of the batch would be left out. Rule: the offset after the first batch says in `from` where
+   the batch began.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ if TYPE_CHECKING:
     from penstock.sink.events import Event
     from penstock.storage import Storage
 
-_BEGIN = "begin"  # in the offset before the first one
-_FROM = "from"  # in the offset behind the first batch: what the one before it had
+_BEGIN = "begin"  # marks the offset before the first batch
+_FROM = "from"  # in the offset after the first batch: the positions before it
 
 
 class Published:
-    """The events of the output `root`, or of the one sink `only`, for one reader; `remedy` is what he can do where some are lost."""
+    """The events of the output `root`, or of its sink `only`, for one reader; `remedy` is what to do if some are lost."""
 
     def __init__(self, storage: Storage, root: str, only: str | None = None, *, remedy: str = REMEDY) -> None:
         self._storage = storage
@@ -55,7 +57,7 @@ class Published:
     def begin(self, starting: str = "earliest", *, name: str = "startingFrom") -> dict[str, Any]:
         """Return the offset before the first batch: `earliest`, `latest`, a record, `12` or `orders:12`, or an offset. `OptionError`.
 
-        `name` is what the user knows `starting` by.
+        `name` is the user's name for `starting`, for messages.
         """
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
@@ -81,15 +83,16 @@ class Published:
         return ends | {sink: self._log(sink).at_record(int(record))}
 
     def ends(self) -> dict[str, int]:
-        """Return how many events of each sink are published now: where a run that takes what is there ends."""
+        """Return how many events of each sink are published now; a run that takes only what is there ends at these."""
         return {sink: self._log(sink).end().number for sink in self.sinks()}
 
     def plan(
         self, start: Mapping[str, Any], limit: int | None = None, until: Mapping[str, int] | None = None
     ) -> dict[str, Any]:
-        """Return the offset behind the next batch, of about `limit` events at most and at least one a sink; `start` if nothing is new.
+        """Return the offset after the next batch; `start` if nothing is new.
 
-        None is behind `until`, which `ends` gave.
+        The batch has about `limit` events at most, and at least one of each sink with new ones. It has none after `until`, which
+        `ends` returned.
         """
         positions = _positions(start)
         sinks = self._all_there(positions)
@@ -112,26 +115,29 @@ class Published:
         return end
 
     def _busy_last(self, sinks: list[str]) -> list[str]:
-        """Return the sinks with those first that had nothing new lately, whose share goes to the others."""
+        """Return the sinks in an order in which those without events in the last batch come first.
+
+        Others get what is left of their share.
+        """
         lately = {event.sink for event in self._planned[2]} if self._planned else set()
         return sorted(sinks, key=lambda sink: (sink in lately, sink))
 
     def events(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Event]:
-        """Return the events of a batch, those of one sink in the order of its ledger: the same at each call, in each process."""
+        """Return the events of a batch, in each sink in the order of its ledger. They are the same at each call and in each process."""
         if self._planned is not None and self._planned[:2] == (start, end):
             events = self._planned[2]
         else:
-            before, behind = self._before(start, end), _positions(end)
-            self._all_there(behind)
+            before, after = self._before(start, end), _positions(end)
+            self._all_there(after)
             events = [
                 e
-                for sink in sorted(behind)
-                for e in self._log(sink).between(before.get(sink, EventPosition()), behind[sink])
+                for sink in sorted(after)
+                for e in self._log(sink).between(before.get(sink, EventPosition()), after[sink])
             ]
         return [event for event in events if event.is_shown]
 
     def told(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[tuple[Event, dict[str, Any]]]:
-        """Yield the events of a batch, each with the offset after it: whoever begins there is given all that comes later."""
+        """Yield the events of a batch, each with the offset after it; a reader that begins there gets all later events."""
         positions = self._before(start, end)
         for event in self.events(start, end):
             positions[event.sink] = event.behind
@@ -139,17 +145,17 @@ class Published:
 
     @staticmethod
     def place(at: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an offset as the place that it is, for a user to begin with: without what is kept about the first batch."""
+        """Return an offset for a user to begin with: its positions alone, without what it keeps about the first batch."""
         return _offset(_positions(at))
 
     @staticmethod
     def _before(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, EventPosition]:
-        """Return where a batch begins."""
+        """Return the positions where a batch begins."""
         checked = _positions(start), _positions(end)
         return _read(end[_FROM]) if _BEGIN in start and _FROM in end else checked[0]
 
     def sinks(self) -> list[str]:
-        """Return the sinks that have a ledger there; none if nothing was written yet."""
+        """Return the sinks that have a ledger in the output; none if nothing was written yet."""
         try:
             sinks = sink_ids(self._storage, f"{self._root}/{STATE_DIRECTORY}")
         except NotThere:
@@ -183,7 +189,7 @@ def _offset(positions: Mapping[str, EventPosition], more: Mapping[str, Any] | No
 
 
 def _given(text: str, name: str) -> dict[str, EventPosition]:
-    """Return what an offset says that a user has kept; `OptionError` if it is none."""
+    """Return the positions of an offset that a user has kept; `OptionError` if it is not an offset."""
     try:
         return _positions(json.loads(text))
     except (ValueError, DamagedState) as error:
@@ -195,7 +201,7 @@ def _given(text: str, name: str) -> dict[str, EventPosition]:
 
 
 def _positions(form: Mapping[str, Any]) -> dict[str, EventPosition]:
-    """Return what an offset says; `DamagedState` if it is none of ours, or was altered."""
+    """Return the positions of an offset; `DamagedState` if it is not one of ours, or was altered."""
     offset.check({name: value for name, value in form.items() if name != _BEGIN} if isinstance(form, dict) else form)
     try:
         return _read(form["published"])

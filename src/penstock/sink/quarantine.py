@@ -1,13 +1,13 @@
-"""A directory of the user's for what is set aside, in place of the one below the sink's state (`quarantineLocation`).
+"""The user's directory for what is set aside, instead of the one below the sink's state (`quarantineLocation`).
 
-The record of the ledger that finishes a file about what was set aside says which directory it goes to. So what an earlier
-location has stays where it is and is known, and a sink that is rebuilt from its notes (`finish`, `verify`, `retry`) needs
+A file of what was set aside is finished by a record of the ledger, and the record says which directory the file goes to. So files
+in an earlier location stay there and remain known, and a sink that is rebuilt from its notes (`finish`, `verify`, `retry`) needs
 no option.
 
-**A record alone leads nobody out of the output.** Whoever may write to the output is not trusted: a record of his could have
-`penstock finish`, run by somebody else, put files anywhere. So a directory outside is published to only if it has a note
-that names this output. The driver that was given the option puts it there (`claim`), and whoever could not write to the
-directory cannot have put it. The note stays for as long as the directory does.
+**A record alone never leads out of the output.** Users who may write to the output are not trusted: with a forged record, one of
+them could make another user's `penstock finish` put files anywhere. So files are published to a directory outside the output only
+if the directory has a note that names this output. The driver that was given the option puts the note there (`claim`); a user who
+cannot write to the directory cannot have put it. The note stays as long as the directory does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def claim(storage: Storage, place: str, root: str) -> None:
-    """Note in the directory, which is made, that the output `root` sets aside there. Idempotent.
+    """Make the directory, and note in it that the output `root` may set aside there. Idempotent.
 
-    `OptionError` if files of the output cannot be moved there, since it is another file system; `StorageError`.
+    Raises `OptionError` if files of the output cannot be moved there because it is another file system, and `StorageError`.
     """
     storage.make_directory(place)
     source, target = (f"{directory}/{TEMPORARY}{unique.token()}" for directory in (root, place))
@@ -61,5 +61,5 @@ def check_claimed(storage: Storage, place: str, root: str) -> None:
 
 
 def _note(storage: Storage, root: str) -> str:
-    """Return the name of the note about an output; readers leave out what begins so."""
+    """Return the name of the note about an output; readers skip names that begin with `_`."""
     return f"_penstock-{xxhash.xxh3_64_hexdigest(storage.resolve(root).encode('utf-8', 'surrogateescape'))}"

@@ -1,19 +1,21 @@
-"""Files that have another name than the one that was decided, as another sink of the directory has taken that.
+"""Notes about files that have another name than the decided one, because another sink of the directory has taken that.
 
-Problem. Two sinks whose `fileName` has no `{sink}` may decide on one free name at one moment. Whoever publishes first has it. The other
-one's record names a place where committed rows lie that are not its own: it must not replace them, nobody may be asked to
-move them away, and a record is never altered.
+Problem. Two sinks whose `fileName` has no `{sink}` may decide on the same free name at the same moment. The sink that publishes
+first has it. The record of the other sink then names a file with committed rows of the first. It must not replace them, users
+cannot be asked to move them away, and a record is never altered.
 
-Idea. A note beside the record says which name the file has instead: `<n>.<digest of the path>.renamed`. It is put once, and durable,
-before anything is published there, so before any reader is told of the file. Whoever publishes the record again finds it, or puts
-the same one; whoever reads the record is given the name of the note. A fold of the record has that name, and the note goes.
+Idea. A note beside the record says which name the file has instead: `<n>.<digest of the path>.renamed`. The note is put once,
+durably, before the file is published, so before any reader hears of the file. A driver that publishes the record again finds the
+note, or puts the same one. A reader of the record gets the name from the note. A fold of the record has the new name, and the
+note is deleted.
 
-The name is that of the record with the sink's in it, so no other sink of the directory takes it for a file that it numbers, and it
-follows from the record alone. A note of a record that is not there any more (the ledger was put back from an older copy) is `DamagedState`.
+The new name is the decided name with the sink's id in it, so no other sink of the directory takes it for a file that it numbers,
+and it follows from the record alone. A note about a record that is not there any more (the ledger was restored from an older
+copy) is `DamagedState`.
 
-Rejected: to refuse a second sink that names its files alike (one may follow the other, and always could); to claim names before they
-are decided (a put for each file, for what happens to nobody who has `{sink}` in the name); a record that takes the one before it back
-(each reader would have to read on before it believes a record).
+Rejected: refusing a second sink that names its files alike (one may follow the other, and always could); claiming names before
+they are decided (a put for each file, for a case that nobody with `{sink}` in the name ever meets); a record that revokes the one
+before it (each reader would have to read the next record before it believes one).
 """
 
 from __future__ import annotations
@@ -44,15 +46,15 @@ class Record(Protocol):
 
     @property
     def n(self) -> int:
-        """Its number."""
+        """The number of the record."""
 
     @property
     def write(self) -> str:
-        """The id."""
+        """The id of the attempt."""
 
 
 class OtherNames:
-    """The notes of one sink's ledger, in its directory. Records are told by their number and `write`."""
+    """The notes of one sink's ledger, in its directory. A record is identified by its number and `write`."""
 
     def __init__(self, storage: Storage, directory: str, sink: str) -> None:
         self._storage = storage
@@ -60,17 +62,17 @@ class OtherNames:
         self._sink = sink
 
     def renamed(self, record: Record, names: Iterable[str]) -> dict[str, str]:
-        """Return which paths of a record are others, by the notes among `names`. `DamagedState`."""
+        """Return the changed paths of a record, by decided path, from the notes among `names`. `DamagedState`."""
         notes = [name for name in names if (match := RENAMED.fullmatch(name)) and int(match[1]) == record.n]
         return dict(self._read(record, f"{self._directory}/{name}") for name in notes)
 
     def of(self, record: Record, path: str) -> str | None:
-        """Return what a path of the record is instead; `None` if it is as the record has it."""
+        """Return the new path of a file of the record; `None` if it has the decided one."""
         note = self._note(record, path)
         return self._read(record, note)[1] if entry_at(self._storage, note) else None
 
     def give(self, record: Record, path: str) -> str:
-        """Note another path for a file of the record, durable, and return it. Idempotent."""
+        """Durably note another path for a file of the record, and return it. Idempotent."""
         form = {"sink": self._sink, "n": record.n, "write": record.write, "path": path}
         with suppress(AlreadyThere):
             self._storage.put_if_absent(self._note(record, path), signed(form | {"renamed": _beside(path, self._sink)}))
@@ -87,7 +89,7 @@ class OtherNames:
         return f"{self._directory}/{record.n:012d}.{digest}.renamed"
 
     def _read(self, record: Record, note: str) -> tuple[str, str]:
-        """Return the path of the record, and what it is instead."""
+        """Return the decided path and the new one."""
         form = checked_at(self._storage, note)
         if [form.get("sink"), form.get("n"), form.get("write")] != [self._sink, record.n, record.write]:
             msg = f"{note!r} is about another record {record.n} than the one beside it; restore the ledger from a copy"
@@ -105,7 +107,7 @@ class OtherNames:
 
 
 def _beside(path: str, sink: str) -> str:
-    """Return the path with the sink in its name, in front of the endings that readers go by."""
+    """Return the path with the sink's id in its name, before the extensions that readers depend on."""
     directory, slash, name = path.rpartition("/")
     match = _ENDINGS.search(name)
     endings = match[0] if match else ""

@@ -1,4 +1,4 @@
-"""Other sinks of the same directory: which of them has committed a file."""
+"""Finds out which sink of an output directory has committed a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRIES = 5
 
 
 def paths_of(storage: Storage, root: str, sink: str) -> set[str]:
-    """Return every file that the sink of the output `root` has ever decided, below that. O(history). `DamagedState`, `NotThere`."""
+    """Return every path, below `root`, that the output's sink has ever decided. O(history). `DamagedState`, `NotThere`."""
     state = f"{root}/{STATE_DIRECTORY}/{sink}"
     ledger = Ledger(storage, f"{state}/ledger", sink)
     lengths = LengthTables(storage, f"{state}/{STAGING}")
@@ -25,10 +25,10 @@ def paths_of(storage: Storage, root: str, sink: str) -> set[str]:
 
 
 def taker(storage: Storage, root: str, sink: str, path: str) -> str | None:
-    """Return the sink, another one than `sink`, that has decided a file `path`; `None`: it is a stranger's. `DamagedState`."""
+    """Return the sink other than `sink` that has decided a file `path`; `None` if no sink has. `DamagedState`."""
     for other in sink_ids(storage, f"{root}/{STATE_DIRECTORY}"):
         for _ in range(_TRIES if other != sink else 0):
-            with suppress(NotThere):  # it is folded just now
+            with suppress(NotThere):  # a record was folded during the reading
                 if path in paths_of(storage, root, other):
                     return other
                 break

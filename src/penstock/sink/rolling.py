@@ -1,12 +1,13 @@
-"""When a part is closed: by size, rows, age, idleness, batches, or because the query ends.
+"""The limits at which a part is closed: size, rows, age, idleness and batches.
 
-Size and rows are the task's business (`parts`): it closes a part before the record that would pass the limit. Time is
-the driver's: a batch sees one time, taken when it began, so that all its tasks, and a replay of a task, agree. A part
-whose time is up is closed *without* the rows of the new batch, which open another: it should have been closed before
-they came. A part is never closed for time when it has no rows, because a part without rows does not exist.
+The task checks size and rows (`parts`): it closes a part before the record that would pass the limit. The driver checks time: a
+batch uses one time, taken when it began, so that all its tasks, and a replay of a task, agree. A part whose time is up is closed
+*without* the rows of the new batch, because it should have been closed before they came; they open another part. A part without
+rows does not exist, so none is ever closed for its time.
 
-*A clock that was ahead*, by a year, and was set right: what it has opened and written to would be young for a year, and hidden for as
-long where its bucket gets no more rows. Rule: a part that lies further in the future than a limit of time is as long is closed, too.
+*A clock that was ahead* by a year, and was set right: the parts that it opened or wrote to would look young for a year, and stay
+hidden as long if their bucket gets no more rows. Rule: a part is also closed if its times are in the future by more than the
+limit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Limits:
-    """When to close a part; `None` means never. Sizes in bytes, times in nanoseconds."""
+    """When to close a part; `None` means never. Sizes are in bytes, times in nanoseconds."""
 
     size: int
     rows: int | None
@@ -46,19 +47,19 @@ class Limits:
 
     @staticmethod
     def never() -> Limits:
-        """Return limits that close nothing: those of growing files."""
+        """Return limits that never close a part, for growing files."""
         return Limits(_NEVER, None, _NEVER, _NEVER, None)
 
     def expires_ns(self, part: OpenPart) -> int:
-        """Return the time at which the part's age or idleness closes it, by a clock that is right."""
+        """Return the time at which age or idleness closes the part, by a correct clock."""
         return min(part.opened_ns + self.interval_ns, part.written_ns + self.inactivity_ns)
 
     def expired(self, part: OpenPart, now_ns: int) -> bool:
-        """Tell whether age or idleness closes the part at `now_ns`, or a clock that was ahead has opened it or written to it."""
+        """Tell whether age or idleness closes the part at `now_ns`, or whether its times come from a clock that was ahead."""
         return self.expiring(now_ns)(part)
 
     def expiring(self, now_ns: int) -> Callable[[OpenPart], bool]:
-        """Return `expired` of one moment, for many parts."""
+        """Return the function `expired` for one moment, to call for many parts."""
         old_ns, idle_ns = now_ns - self.interval_ns, now_ns - self.inactivity_ns
         ahead_ns, later_ns = now_ns + self.interval_ns, now_ns + self.inactivity_ns
         return lambda part: not (old_ns < part.opened_ns < ahead_ns and idle_ns < part.written_ns < later_ns)

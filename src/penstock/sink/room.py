@@ -1,4 +1,4 @@
-"""Whether the names that a sink will choose are short enough for its storage, told before anything is committed."""
+"""Checks, before anything is committed, that the names that a sink will choose are short enough for its storage."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import Kind
     from penstock.sink.parts import Origin
 
-_NUMBER_MAX = 10**12 - 1  # of a file: what a name must have room for
+_NUMBER_MAX = 10**12 - 1  # the largest number of a file that a name must have room for
 
 
 def room(root: str, most: int, rules: Rules, origin: Origin, kind: Kind) -> Callable[[Destination], None]:
-    """Return what raises `TemplateError` if a part at a destination would have a name or a path that no file can have.
+    """Return a function that raises `TemplateError` if a part at a destination would get a name or a path that is too long for a file.
 
     `most` is how many bytes a path below `root` may have (`Storage.bytes_below`).
 
-    That is told for the highest number that the file may have. It is asked for each new part: thousands in buckets have one name,
-    which is made once.
+    The function checks the name with the highest number that a file may have. It is called for each new part. Thousands of parts
+    in different buckets share one name, which is made once.
     """
     opener = {"writer": origin.writer, "batch": origin.batch, "host": origin.host, "pid": origin.pid}
     opener |= {"seq": _NUMBER_MAX, "attempt": origin.attempt, "time": origin.time_ns}

@@ -1,9 +1,9 @@
-"""Reading back what was staged, compared with what the ledger has of it: length and digest.
+"""Reads staged bytes back and compares them with the length and digest in the ledger.
 
-A staged file lies on a disk from its commit until its part is closed, for hours perhaps, and its bytes go into a file
-that others read. So nobody reads one but through here: what was cut, altered or deleted meanwhile is `DamagedState`
-before anything of it is visible, in every form, compressed or not. The digest is taken while the bytes are written and
-compared while they are copied: it costs a pass over memory (XXH3, above 10 GB/s), no read of its own.
+A staged file stays on a disk from its commit until its part is closed, perhaps for hours, and its bytes go into a file that
+others read. So all staged bytes are read through this module: if they were cut, altered or deleted meanwhile, it raises
+`DamagedState` before any of them is visible, whether compressed or not. The digest is computed while the bytes are written, and
+compared while they are copied. That costs a pass over memory (XXH3, above 10 GB/s), and no additional read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMEDY = "restore it from a copy of the directory; nothing of it is visible"
 
 
 def digest(storage: Storage, path: str, start: int = 0, end: int | None = None) -> tuple[int, str]:
-    """Return length and XXH3 digest (128 bits) of bytes [start, end) of a file, as far as there are; `NotThere`."""
+    """Return length and XXH3 digest (128 bits) of bytes [start, end) of a file, or of fewer if the file is shorter; `NotThere`."""
     hashed, length = xxhash.xxh3_128(), 0
     for data in _blocks(storage, path, start, end):
         hashed.update(data)
@@ -36,7 +36,7 @@ def digest(storage: Storage, path: str, start: int = 0, end: int | None = None) 
 
 
 def segment_bytes(storage: Storage, directory: str, segment: Segment) -> Iterator[bytes]:
-    """Yield the bytes of a segment; `DamagedState`, at the latest behind the last of them, if they are not what was staged."""
+    """Yield the bytes of a segment; `DamagedState`, at the latest after the last bytes, if they are not the staged ones."""
     path = f"{directory}/{segment.file}"
     hashed, at = xxhash.xxh3_128(), segment.start
     try:
@@ -60,15 +60,16 @@ def segment_bytes(storage: Storage, directory: str, segment: Segment) -> Iterato
 
 
 def check_segment(storage: Storage, directory: str, segment: Segment) -> None:
-    """Raise `DamagedState` unless the segment is what was staged."""
+    """Raise `DamagedState` if the segment is missing, cut or altered."""
     for _ in segment_bytes(storage, directory, segment):
         pass
 
 
 def check_staged(storage: Storage, directory: str, file: FinishedFile) -> None:
-    """Raise `DamagedState` if the staged file is there and is not what was decided."""
+    """Raise `DamagedState` if the staged file is there but is not the decided one."""
     path = f"{directory}/{file.staged}"
-    with suppress(NotThere), state_file(storage, path):  # published before, or lost: publishing tells
+    # A missing file was published before, or is lost: publishing finds out.
+    with suppress(NotThere), state_file(storage, path):
         actual = digest(storage, path)
         if actual != (file.bytes, file.digest):
             msg = (
@@ -79,7 +80,7 @@ def check_staged(storage: Storage, directory: str, file: FinishedFile) -> None:
 
 
 def _blocks(storage: Storage, path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the bytes of a file from `start`, up to `end` if there are so many."""
+    """Yield the bytes of a file from `start` up to `end`, or to the end of the file."""
     at = start
     with storage.open(path) as file:
         while data := file.read(at, _READ_BYTES if end is None else min(_READ_BYTES, end - at)):

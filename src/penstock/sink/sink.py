@@ -1,33 +1,36 @@
-"""One sink, one batch: begin, write, commit, publish, forget. First try and replay take the same path.
+"""Runs one batch of one sink: begin, write, commit, publish, forget. First try and replay take the same path.
 
-The driver runs `begin` when a batch starts, and its result travels to the tasks. These run `write`. The driver runs `commit`,
-perhaps in another process, with what the tasks returned. Between batches `roll` closes parts by age and idleness; `finish`
-closes what is left when the query is over. Both are commits without rows.
+The driver runs `begin` when a batch starts, and its result travels to the tasks. The tasks run `write`. The driver runs `commit`,
+perhaps in another process, with the results of the tasks. Between batches `roll` closes parts by age and idleness; `finish`
+closes all open parts when the query is over. Both are commits without rows.
 
-The failures that this order answers (see also `ledger`):
+The failures that this order is made for (see also `ledger`):
 
-1. *Half a batch.* A task dies, or the driver before its put. No record names what was staged, and the replay writes it again
-   under other names. As soon as there is a next record, the leftovers have a base below the head's number. Such a file can
-   never be named again unless the head names it: it is swept.
-2. *Twin tasks.* A speculative twin, or a zombie of an attempt that was given up, stages the same rows under other names.
-   Rule: the record has only the names in the messages that Spark accepted.
-3. *Roll against batch.* The idle close decides about a part while a batch extends it. Rule: the record numbers make one
-   of them lose; the spark layer keeps them apart, so that the batch never does.
-4. *Lost notification.* The put is done, publishing is not. Rule: whoever begins next publishes first.
-5. *Lost records.* The ledger, or its last records, are gone or were put back from an older copy, and the checkpoint goes
-   on. Rule: every batch has a record, even one without rows, and a batch that does not follow the last of its query is refused.
-6. *Failed commit that was one.* The put is done, publishing fails; so does the commit, and Spark has the batch aborted,
-   with the very results that the record names. Rule: `abort` removes nothing once there is a record behind the one that
-   the batch began from.
-7. *Commit seen, not durable.* The process that commits is killed between the link and the sync of its put. The batch is
-   run again in the same JVM, finds itself committed, and Spark takes it for done; then the power fails, and the record
-   is gone. Rule: whoever repeats a commit makes the record durable first.
-8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary stays; on HDFS it also stays open.
-   Rule: a driver that claims the sink lists the temporaries, puts its record, and removes what it listed. Each of these belongs
-   to somebody who wanted a number that is taken now, so it can become nothing any more. One that is not listed may be a successor's.
-9. *Last word of the dead.* A driver is killed, and its keeper publishes what it left while the next driver claims the sink:
-   both want one number, and the claim loses. Rule: a driver that loses to the one it takes the sink over from begins again
-   after that record, since it has staged nothing yet. One that loses to another claim is `Fenced`, or the two would take turns.
+1. *Half a batch.* A task dies, or the driver dies before its put. No record names what was staged, and the replay writes it again
+   under other names. Rule: as soon as there is a next record, the base of the left-over files is below the head's number. No
+   later record can name such a file unless the head does, so it is swept.
+2. *Twin tasks.* A speculative twin, or a zombie of an attempt that was given up, stages the same rows under other names. Rule:
+   the record has only the names in the messages that Spark accepted.
+3. *Roll against batch.* The idle close decides about a part while a batch extends it. Rule: the record numbers make one of them
+   lose; the keeper and the batch are kept apart (see `keeper`), so that the batch never loses.
+4. *Lost notification.* The put is done, publishing is not. Rule: the next driver publishes before it begins anything else.
+5. *Lost records.* The ledger, or its last records, are gone or were restored from an older copy, while the checkpoint is
+   complete. Rule: every batch has a record, even one without rows, and a batch that does not follow the last of its query is
+   refused.
+6. *Failed commit that counts.* The put is done, and publishing fails. So the commit fails, and Spark aborts the batch with the
+   very results that the record names. Rule: `abort` removes nothing once there is a record after the one that the batch began
+   from.
+7. *Commit seen, not durable.* The process that commits is killed between the link and the sync of its put. The batch is run again
+   in the same JVM and finds itself committed, and Spark takes it for done. Then the power fails, and the record is gone. Rule: a
+   driver that repeats a commit makes the record durable first.
+8. *Half a put.* A driver is killed in the middle of putting a record, and its temporary file stays; on HDFS it also stays open.
+   Rule: a driver that claims the sink lists the temporary files, puts its record, and removes the files that it listed. Each of
+   these belongs to a driver that wanted a number that is taken now, so it can never become a record. A file that was not listed
+   may belong to a successor.
+9. *Keeper of a dead driver.* A driver is killed, and its keeper publishes what it left while the next driver claims the sink:
+   both want the same number, and the claim loses. Rule: if the winner belongs to the driver that the sink is taken over from, the
+   claim begins again after that record, since it has staged nothing yet. If the winner is another claim, this driver is `Fenced`;
+   otherwise the two would take turns.
 """
 
 from __future__ import annotations
@@ -90,15 +93,15 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult"]
 
-KEYED = "batchKey"  # in place of a driver, where batches are written by their keys; see `keyed`
+KEYED = "batchKey"  # the owner of a ledger of batch writes, instead of a driver; see `keyed`
 _log = logging.getLogger("penstock.sink")
-_ASSEMBLERS = 4  # at a time: they copy, hash and encode without Python's lock
+_ASSEMBLERS = 4  # threads at a time: they copy, hash and encode without Python's lock
 
 
 class Sink:
     """A sink in one output directory. Picklable; holds no state but its options: all state is in the ledger.
 
-    `note` is what a sink is rebuilt from without its query: what an ingest noted of its stage, and which options have changed.
+    `note` is set if the sink is rebuilt without its query: what an ingest noted of its stage, and which options have changed.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class Sink:
         try:
             options = parse(SINK, {**note.options, "path": root}, what="sink")
             return Sink(storage, root, options, sink_id, note)
-        except UsageError as error:  # the user of a command has not given them
+        except UsageError as error:  # the options come from a note, not from the user of a command
             msg = (
                 f"the options noted in {state!r} are not what this Penstock could have noted: {error.message}; restore them "
                 "from a copy, or use the Penstock that wrote them"
@@ -151,11 +154,11 @@ class Sink:
     # -- begin ---------------------------------------------------------------------------------------------------
 
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
-        """Start a batch: finish what is owed, claim the sink if another driver had it, return what tasks must know.
+        """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None`
-        where it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
-        `OptionError` if files shall grow while parts are open.
+        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None` if it is
+        not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
+        are to grow while parts are open.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -196,14 +199,14 @@ class Sink:
         return claimed
 
     def temporaries(self) -> Iterator[tuple[str, str]]:
-        """Yield directory and name of what is being put, or was when somebody died."""
+        """Yield directory and name of temporary files of puts, in progress or left by a dead process."""
         for directory in (self.state, f"{self.state}/ledger"):
             for name in self.storage.names(directory):
                 if name.startswith(TEMPORARY):
                     yield directory, name
 
     def place(self, head: State, batch: Batch) -> Standing:
-        """Return where a batch stands to the last one of its query; `CheckpointMismatch` if it fits nowhere."""
+        """Return whether a batch is the next one of its query or is applied already; `CheckpointMismatch` if it is neither."""
         number, mark = head.batches.get(batch.query, (-1, ""))
         return place(Last(batch.query, number, mark), batch, self._nouns)
 
@@ -224,14 +227,15 @@ class Sink:
     ) -> TaskResult:
         """Write a task's rows to staged files; nothing becomes visible. Called on executors.
 
-        `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has
-        is drained and not written. Whoever yields the rows tells of them in `account`, and puts what he sets aside into `aside`:
-        it is staged beside the rows, and counts with them. Each time he raises `BeginAgain`, all that was staged is dropped and
-        the rows are asked for again. `attempt` is the task's. After an error nothing staged here counts, and it will be swept.
+        `rows` are Arrow batches of `schema`, or, for text without buckets, lines as bytes. A batch that the ledger has is drained
+        and not written. The producer of the rows counts them in `account`, and puts what it sets aside into `aside`: that is
+        staged beside the rows, and is committed with them. Whenever the producer raises `BeginAgain`, everything staged is
+        dropped and the rows are read again from the start. `attempt` is the task's. After an error the files staged here mean
+        nothing, and are swept later.
         """
         template = begun.write, begun.base, begun.epoch, begun.time_ns, begun.final, writer
         if begun.has(query, batch):
-            with suppress(BeginAgain):  # what it would yield then does not count either
+            with suppress(BeginAgain):  # rows after a new beginning would not count either
                 for _ in rows:
                     pass
             return TaskResult(*template)
@@ -254,7 +258,7 @@ class Sink:
                 if account is not None:
                     account.clear()
                 continue
-            except BaseException:  # also a simulated crash: release what is open, then let it pass
+            except BaseException:  # also for a simulated crash: release what is open, then let it pass
                 task.discard()
                 raise
             counts = count, account or Account(), aside.tally, task.progress
@@ -304,7 +308,7 @@ class Sink:
         self._check_room(schema)
 
     def _check_room(self, schema: pa.Schema) -> None:
-        """Raise `TemplateError` if numbers to come would make names too long; of names with columns a row tells, when it comes."""
+        """Raise `TemplateError` if later numbers would make names too long. Names with columns are checked when their rows come."""
         if self.layout.names.columns:
             return
         kind = self.layout.kind(self.layout.data_schema(schema)[0], ("",) if self.options["encryptTo"] else ())
@@ -320,18 +324,18 @@ class Sink:
     def commit(self, batch: Batch, results: list[TaskResult]) -> Committed:
         """Decide the batch and publish what it finished.
 
-        Returns also when the batch was committed before (`repeated`). Raises `Fenced` when a newer driver owns the
-        sink, `CommitError` when the head moved otherwise; then this call has changed nothing that counts.
+        If the batch was committed before, returns with `repeated`. Raises `Fenced` if a newer driver owns the sink, `CommitError`
+        if the head has moved for another reason; then this call has changed nothing that counts.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
         if results:
             self.committer.check(head, Claim(epoch=results[0].epoch))
         if self.place(head, batch) is Standing.APPLIED:
-            self.ledger.persist(head.n)  # who put it may not have come to that (failure 7)
+            self.ledger.persist(head.n)  # the driver that put it may have died before that (failure 7)
             self.committer.publish(head, look)
             return Committed(batch.number, repeated=True, open=head.open)
-        if not results:  # who has written nothing cannot be stale
+        if not results:  # a driver without results has written nothing, so it cannot be stale
             results = [self._step(head, head.epoch, final=batch.final)]
         if any(result.base != head.n for result in results):
             msg = (
@@ -343,7 +347,7 @@ class Sink:
 
     @staticmethod
     def _step(head: State, epoch: int, *, final: bool) -> TaskResult:
-        """Return what the driver reports where no task has: nothing, now, from `head` on."""
+        """Return the driver's own result, if there are none of tasks: no rows, with the present time and `head` as its base."""
         return TaskResult(unique.token(), head.n, epoch, clock.now_ns(), final, DRIVER)
 
     def decided(
@@ -356,9 +360,9 @@ class Sink:
         as_text: bool = False,
         base: int | None = None,
     ) -> State:
-        """Return the next record: assembles what is due, and sees to it that nobody has the names it gives.
+        """Return the next record: assembles the parts that are due, and makes sure that the chosen names are free.
 
-        `base` is what the names of staged files begin with, if it is not the number of `head`.
+        The names of staged files begin with `base`, or with the number of `head` if it is not given.
         """
         results = [result.whole(head.open) for result in results]
         ending = due(head, batch, results, self.rules)
@@ -382,7 +386,7 @@ class Sink:
     def _assembled(
         self, head: State, parts: list[OpenPart], first: TaskResult, batch: int, base: int, *, as_text: bool
     ) -> list[TaskResult]:
-        """Assemble parts whose end has come, those of one bucket together; return what the driver has done, if anything."""
+        """Assemble parts that end, small ones of one place together; return the driver's result in a list, empty without parts."""
         if not parts:
             return []
         origin = Origin(DRIVER, batch, base, clock.now_ns(), socket.gethostname(), os.getpid())
@@ -394,10 +398,10 @@ class Sink:
                 for _ in pool.map(lambda g: new_part(desk, g.place, g.kind, g).close(), groups(parts, self.limits)):
                     pass
                 staging.finish()
-            # In the order of their places, whoever of the pool was done first: names are numbered in this order.
+            # Sorted by place, and not by which thread was done first, because names are numbered in this order.
             described = (describe() for describe in desk.closed)
             closed = tuple(sorted(described, key=lambda part: (part.place, part.writer, part.first_batch)))
-        except BaseException:  # also a simulated crash: release what is open, then let it pass
+        except BaseException:  # also for a simulated crash: release what is open, then let it pass
             staging.discard()
             raise
         nothing = replace(
@@ -408,7 +412,7 @@ class Sink:
     def abort(self, results: Iterable[TaskResult]) -> None:
         """Remove what the tasks of a failed batch staged, as far as it is known; the rest is swept later.
 
-        Nothing of a batch that began before the last record: that record may be its own (failure 6).
+        Removes nothing of a batch that began before the last record, because that record may be the batch's own (failure 6).
         """
         base = self.ledger.head().n
         for result in results:
@@ -423,9 +427,9 @@ class Sink:
     # -- between batches and at the end --------------------------------------------------------------------------
 
     def roll(self, owner: str, named: Iterable[str] = ()) -> Committed | None:
-        """Close the parts whose time is up, and those that are `named`, see `decide.parts_named`, of which none may be open.
+        """Close the parts whose time is up, and the `named` ones (see `decide.parts_named`); a name without an open part is ignored.
 
-        Called while no batch is in flight; `Fenced` if `owner` is not.
+        Called while no batch is in flight. Returns `None` if no part is due. Raises `Fenced` if `owner` does not own the sink.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -438,13 +442,13 @@ class Sink:
         return self._closed(head, step, owner)
 
     def finish(self, owner: str | None = None, *, as_text: bool = False, only: str | None = None) -> Committed | None:
-        """Publish everything that is committed and still open. `owner`: only if the sink is still this driver's.
+        """Publish everything that is committed and still open. With `owner`, only if the sink still belongs to this driver.
 
-        `as_text`: columns that the files cannot hold, which an earlier version took, as JSON text; else `Unwritable`.
-        `only`: the open parts of this name alone, see `decide.parts_named`; the others stay open.
+        `as_text`: write columns as JSON text that an earlier version accepted and the files cannot hold; otherwise they raise
+        `Unwritable`. `only`: close only the open parts of this name (see `decide.parts_named`); the others stay open.
 
-        Without `owner` parts that are open are taken from whoever has the sink: a driver that still runs ends with
-        `Fenced`. `None`: there was nothing, and nothing has changed.
+        Without `owner` the open parts are taken from any driver that has the sink: if it still runs, it ends with `Fenced`.
+        Returns `None` if there was nothing to do, and nothing has changed.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -462,12 +466,12 @@ class Sink:
         return Committed(-1, files=published.finished) if published and shown else None
 
     def _closed(self, head: State, step: TaskResult, owner: str, *, as_text: bool = False) -> Committed:
-        """Decide, put and publish what is due without a batch."""
+        """Decide without a batch, put the decision, and publish it."""
         state = self.committer.carry_out(self.decided(head, None, [step], owner=owner, as_text=as_text))
         return Committed(-1, sum(file.rows for file in state.finished), state.finished, open=state.open)
 
     def unwritable(self, head: State) -> Iterator[tuple[OpenPart, tuple[str, ...]]]:
-        """Yield the open parts that have columns which their format cannot hold, with these; those of a kind are alike."""
+        """Yield each open part with columns that its format cannot hold, and these columns; they are looked up once for each kind."""
         columns: dict[Kind, tuple[str, ...]] = {}
         for part in head.open:
             if part.kind not in columns:
@@ -479,9 +483,9 @@ class Sink:
 
 
 def _check_taken_over(sink: Sink, head: State) -> None:
-    """Raise `OptionError` for a ledger that is that of batch writes, or that has open parts where files shall grow."""
+    """Raise `OptionError` for a ledger of batch writes, or for one with open parts if files are to grow."""
     if head.owner == KEYED:
-        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} is that of batch writes; a query has a ledger of its own: take another sinkId"
+        msg = f"sinkId={sink.sink_id!r} in {sink.root!r} belongs to batch writes; a query needs a separate ledger: take another sinkId"
         raise OptionError(msg)
     if sink.options["growing"] and (parts := [part for part in head.open if not part.is_aside]):
         msg = (
@@ -492,7 +496,7 @@ def _check_taken_over(sink: Sink, head: State) -> None:
 
 
 def _tell_namesakes(sink: Sink) -> None:
-    """Tell in the log of other sinks of the directory that may choose the same names for files."""
+    """Log a warning about other sinks of the directory that may choose the same names for files."""
     names = sink.layout.names
     if names.tells_sink:
         return
@@ -505,16 +509,16 @@ def _tell_namesakes(sink: Sink) -> None:
 
 
 def _notable(sink: Sink) -> dict[str, str]:
-    """Return what is noted of a sink; of one that was rebuilt the note goes on as it was."""
+    """Return the options to note for a sink; a rebuilt sink keeps the stage of its note."""
     stage = sink.note.stage
     return {**sink.options.given, **({} if stage is None else {STAGE: stage.text})}
 
 
-@lru_cache(maxsize=4)  # for each task of a sink the same
+@lru_cache(maxsize=4)  # the same for each task of a sink
 def _aside_parts(sink_id: str, recipients: tuple[str, ...]) -> AsideParts:
-    """Return where a sink's lines about what is set aside go, and what files they are: the same whatever the output is.
+    """Return the place and the kind of a sink's files of what is set aside; they do not depend on the format of the output.
 
-    They hold records, so they are encrypted as the output is.
+    They hold records, so they are encrypted like the output.
     """
     extension = file_extension(LINES_WRITTEN) + (EXTENSION if recipients else "")
     kind = Kind(LINES_WRITTEN.name, LINES_WRITTEN.compression, extension, "", recipients=recipients)
@@ -526,7 +530,7 @@ def _room(sink: Sink, origin: Origin, kind: Kind) -> Callable[[Destination], Non
 
 
 def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
-    """Give rows to a task; return how many they are."""
+    """Give rows to a task; return how many there are."""
     if isinstance(some, bytes):
         return task.write_text(some)
     task.write(some)
@@ -534,5 +538,5 @@ def _fed(task: TaskWriter, some: pa.RecordBatch | bytes) -> int:
 
 
 def _stamped(task: TaskWriter, batch: int, time_ns: int, lines: pa.RecordBatch) -> None:
-    """Have a task stage lines about what is set aside, with the batch and its time."""
+    """Have a task stage lines about what is set aside, stamped with the batch and its time."""
     task.set_aside(stamped(lines, batch, time_ns))

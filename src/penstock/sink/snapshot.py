@@ -1,16 +1,17 @@
-"""The finished files of an output at one moment, or as they were with a record of the ledger, for those who read them as a batch.
+"""The finished files of an output at one moment, now or as of a record of the ledger, for batch readers.
 
-A listing of an output is no snapshot: files come while it is read, those of one batch one after the other, and files of strangers
-lie among them. The ledger is one: a record decides all files of a batch at once, and an event's number (see `events`) says how many
-files there were with it, over records and folds alike. So a snapshot is a position in the events of each sink, and its files are
-the entries in front of these. It is the same whenever it is taken again.
+A listing of an output is not a snapshot: files appear while it is read, even the files of one batch one after the other, and
+there may be files of other programs among them. The ledger gives a snapshot: a record decides all files of a batch at once, and
+an event's number (see `events`) says how many files there were up to it, in records and folds alike. So a snapshot is a position
+in the events of each sink, and its files are the entries before these positions. It is the same whenever it is taken again.
 
-1. *Half a batch.* A reader lists while a batch is published, and has some of its files. Rule: what is in the last record counts when
-   it is noted as published, all of it or nothing; see `events`, failures 1 and 2.
+1. *Half a batch.* A reader lists while a batch is published, and sees some of its files. Rule: the files of the last record count
+   when it is noted as published, all of them or none; see `events`, failures 1 and 2.
 2. *Two actions, two states.* A query reads twice, and a batch is published in between. Rule: the reader keeps the positions.
-3. *A record that is not there* (not yet, not published, folded by a version that does not tell, removed) is refused, with those that are.
-4. *Files that are gone.* Somebody took finished files away, which he may. Rule: that is told before the first row is read, and what
-   is left is read only by those who say so.
+3. *A record that is not there* (not yet there, not published, folded by a version that does not tell it, removed). Rule: it is
+   refused, with a message that names the records that are there.
+4. *Files that are gone.* A user may take finished files away. Rule: the reader reports missing files before the first row is
+   read, and reads the remaining files only if asked to.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class OutputSnapshot:
-    """Finished files, in the order of the ledgers, and how long growing ones are, both by paths below the output."""
+    """Finished files, in the order of the ledgers, and the lengths of growing files; all paths are below the output."""
 
     files: tuple[FinishedFile, ...]
     lengths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return how many bytes of each file are in it."""
+        """Return how many bytes of each file belong to the snapshot."""
         return {file.path: file.bytes for file in self.files} | dict(self.lengths)
 
 
 class Finished:
-    """What the sinks of the output `root` have finished, or what the sink `only` has."""
+    """What the sinks of the output `root` have finished, or only the sink `only`."""
 
     def __init__(self, storage: Storage, root: str, only: str | None = None) -> None:
         self._storage = storage
@@ -57,7 +58,7 @@ class Finished:
         self._only = only
 
     def sinks(self) -> list[str]:
-        """Return the sinks that have a ledger there; none if it is no output."""
+        """Return the sinks that have a ledger in the directory; none if it is not an output."""
         with suppress(NotThere):
             return sink_ids(self._storage, f"{self._root}/{STATE_DIRECTORY}")
         return []
@@ -67,9 +68,9 @@ class Finished:
         return {sink: noted(self._storage, self._state(sink)).options for sink in self._chosen()}
 
     def positions(self, records: Mapping[str, int] | None) -> Positions:
-        """Return where the events of each sink end: now, or with a record; `OptionError` for one that is not there.
+        """Return where the events of each sink end: now, or after a given record; `OptionError` for a record that is not there.
 
-        The only sink needs no name among the `records`, which is `""` then; else each has one.
+        `records` has a record number for each sink. If there is only one sink, its name may be `""`.
         """
         sinks = self._chosen()
         if records is None:
@@ -87,14 +88,14 @@ class Finished:
         return {sink: self._log(sink).through_record(n) for sink, n in records.items()}
 
     def _refuse_records(self, records: Mapping[str, int], sinks: list[str]) -> NoReturn:
-        """Say which records there are."""
+        """Raise `OptionError` with the records that there are."""
         expected = ",".join(f"{sink}:{self._ledger(sink).head().n}" for sink in sinks)
         given = ",".join(f"{sink}:{n}" if sink else str(n) for sink, n in records.items())
         msg = f"asOf={given} is not a record of each sink of {self._root!r}; expected such as asOf={expected}, or one sink by sinkId"
         raise OptionError(msg)
 
     def snapshot(self, positions: Positions, *, lost: bool = False) -> OutputSnapshot:
-        """Return the files in front of these positions; growing ones as they are now. `lost`: what is gone of a ledger is left out.
+        """Return the files before these positions, and growing files as they are now. `lost`: leave out files whose records are gone.
 
         Raises `EventsLost`, `DamagedState`.
         """
@@ -117,7 +118,7 @@ class Finished:
         return [self._only]
 
     def _lengths(self, sink: str) -> dict[str, int]:
-        """Return how long the growing files of a sink are, as far as that is published."""
+        """Return the published lengths of a sink's growing files."""
         ledger = self._ledger(sink)
         tables = LengthTables(self._storage, f"{self._state(sink)}/staging")
         for left in reversed(range(_TRIES)):

@@ -1,9 +1,10 @@
-"""The log of Spark's own file sink, `_spark_metadata`: which files of an output its readers see.
+"""Reads the log of Spark's own file sink, `_spark_metadata`, which says which files of an output Spark's readers see.
 
-A batch writes its files under their final names, and then `_spark_metadata/<batch>`: a line `v1`, and one JSON object a file with
-`path` (a URI, percent-encoded), `size` and `action` (`add`, or `delete` for one that counts no more). Every so many batches the file is
-`<batch>.compact`, with all entries up to there; what is before the last one is deleted some time later. Spark's readers
-of the directory see the files of the log and no others: not what a killed batch has left, and not what another writer adds.
+A batch writes its files under their final names, and then `_spark_metadata/<batch>`: a line `v1`, and one JSON object for each
+file with `path` (a URI, percent-encoded), `size` and `action` (`add`, or `delete` for a file that no longer counts). At regular
+intervals the log file is `<batch>.compact`, with all entries up to that batch; log files before the last compaction are deleted
+some time later. Spark's readers of the directory see only the files of the log: neither what a killed batch has left, nor what
+another writer adds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NAME = re.compile(r"(\d+)(\.compact)?")
 
 
 def no_output(storage: Storage, root: str) -> UsageError:
-    """Return the error for a directory that no sink of ours has written to, with what is there instead."""
+    """Return the error for a directory that none of our sinks has written to; it says what is there instead."""
     entry = entry_at(storage, root)
     if entry is None:
         why = "there is nothing of that name"
@@ -47,7 +48,7 @@ def no_output(storage: Storage, root: str) -> UsageError:
 
 @dataclass(frozen=True)
 class Logged:
-    """A file of the log: its path as the log has it, decoded, its size, and the batches that may have written it."""
+    """A file in the log: its decoded path, its size, and the first and last batch that may have written it."""
 
     path: str
     size: int
@@ -56,7 +57,7 @@ class Logged:
 
 
 def read(storage: Storage, directory: str) -> dict[str, Logged]:
-    """Return the files that a log says are there, by their paths; `DamagedState` if a part of it is missing or no such log."""
+    """Return the files that a log lists, by their paths; `DamagedState` if a part of the log is missing or malformed."""
     listed: dict[str, Logged] = {}
     for name, first, last in _parts(storage, directory):
         for entry in _entries(storage.read(f"{directory}/{name}"), f"{directory}/{name}"):
@@ -68,7 +69,7 @@ def read(storage: Storage, directory: str) -> dict[str, Logged]:
 
 
 def _parts(storage: Storage, directory: str) -> list[tuple[str, int, int]]:
-    """Return the files of a log that count, each with the first and the last batch that it is of."""
+    """Return the files of a log that count, each with the first and the last batch that it covers."""
     matches = filter(None, map(_NAME.fullmatch, storage.names(directory)))
     files = {(int(match[1]), match[2] is not None): match[0] for match in matches}
     compacted = max((number for number, compact in files if compact), default=None)
@@ -79,11 +80,14 @@ def _parts(storage: Storage, directory: str) -> list[tuple[str, int, int]]:
 
 
 def _check_whole(directory: str, compacted: int | None, numbers: list[int]) -> None:
-    """Raise unless the log has all batches behind its last compaction; one that begins later was begun by another query."""
+    """Raise `DamagedState` unless the log has all batches after its last compaction.
+
+    A log without a compaction may begin with a later batch than 0: another query has begun it.
+    """
     first = compacted + 1 if compacted is not None else (numbers[0] if numbers else 0)
     if numbers and numbers != list(range(first, numbers[-1] + 1)):
         missing = sorted(set(range(first, numbers[-1] + 1)) - set(numbers))
-        msg = f"{directory!r} lacks batch {missing[0]}, so which files count cannot be told; restore it from a copy, nothing was changed"
+        msg = f"{directory!r} lacks batch {missing[0]}, so it is unknown which files count; restore it from a copy; nothing was changed"
         raise DamagedState(msg)
 
 
@@ -115,7 +119,7 @@ def _decoded(uri: str) -> str:
 
 
 def check_no_log(storage: Storage, root: str) -> None:
-    """Raise `UsageError` where a log of Spark's sink would hide what we write from Spark's readers."""
+    """Raise `UsageError` if a log of Spark's sink would hide what we write from Spark's readers."""
     if entry_at(storage, f"{root}/{LOG}") is not None:
         msg = (
             f"{root!r} has a {LOG}, the log of Spark's own file sink: Spark's readers see the files that it lists and no others, so "
@@ -126,10 +130,10 @@ def check_no_log(storage: Storage, root: str) -> None:
 
 
 def check_apart(storage: Storage, root: str, checkpoint: str | None) -> None:
-    """Raise `OptionError` where readers of the output would take the files of a query's checkpoint for rows; of one that goes on not."""
+    """Raise `OptionError` if readers of the output would take the checkpoint's files for rows, unless the checkpoint is in use already."""
     try:
         own, path = locate(checkpoint, name="checkpoint") if checkpoint else (storage, "")
-    except OptionError:  # Spark may know file systems that we do not
+    except OptionError:  # Spark may support file systems that we do not
         return
     target, output = own.addressed_as(storage, own.resolve(path)) if path else "", storage.resolve(root).rstrip("/")
     if not f"{target}/".startswith(f"{output}/"):
@@ -146,10 +150,10 @@ def check_apart(storage: Storage, root: str, checkpoint: str | None) -> None:
 
 
 def relative(listed: Iterable[Logged], root: str, sizes: dict[str, int]) -> dict[str, Logged]:
-    """Return the files by their paths below `root`, of whose files `sizes` has the bytes.
+    """Return the listed files by their paths below `root`; `sizes` are the sizes of the files that are there, by path.
 
-    The log has absolute paths. Where the output was moved since, it begins with another directory: that of which the end of
-    the paths is a file that is here.
+    The log has absolute paths. If the output was moved in the meantime, these begin with another directory. That directory is
+    found by the longest end of a listed path that is a file here.
     """
     entries = list(listed)
     base = f"{root.rstrip('/')}/"
@@ -159,7 +163,7 @@ def relative(listed: Iterable[Logged], root: str, sizes: dict[str, int]) -> dict
 
 
 def _base(entry: Logged, sizes: dict[str, int]) -> str | None:
-    """Return the directory in front of the longest end of a path that is a file here, of that size."""
+    """Return the directory before the longest end of a listed path that is a file here with the listed size."""
     names = entry.path.split("/")
     for start in range(1, len(names)):
         end = "/".join(names[start:])

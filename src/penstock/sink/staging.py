@@ -1,10 +1,11 @@
-"""The staged files of one task attempt: files of their own, and one pack for all that is small; each hashed and synced.
+"""The staged files of one task attempt: separate files of parts, and one pack for everything small; each hashed and synced.
 
-Every file has a name that nobody else can have, begins with the number of the record the task started from, and means
-nothing until a record names it. All of them are synced before the task reports them; syncs run beside the work.
+Every file has a unique name, which begins with the number of the record that the task started from, and means nothing until a
+record names it. All files are synced before the task reports them; syncs run in parallel to the work.
 
-Under a staging key what is packed is encrypted, each segment a file of age by itself, to the public half of the key; whoever
-assembles the part needs the key. Lengths and digests are those of the cipher text, so that whoever has no key can compare them.
+With a staging key, each segment in the pack is encrypted as an age file of its own, to the public half of the key; the task or
+driver that assembles the part needs the key. Lengths and digests are those of the cipher text, so that they can be compared
+without the key.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from penstock.formats.encryption import Keys
     from penstock.storage import ReadHandle, Storage, WriteHandle
 
-_SYNCS_MAX = 8  # at a time: each waits for a disk, or on HDFS for three
-# Outputs that wait for their syncs, each an open file: a process may often have 1,024, and its libraries and Spark need some of them.
+_SYNCS_MAX = 8  # syncs at a time: each waits for a disk, or on HDFS for three disks
+# Outputs that wait for their syncs. Each is an open file: a process may often have only 1,024, and its libraries and
+# Spark need some.
 _WAITING_MAX = 64
 
 
@@ -46,22 +48,22 @@ class Output:
         self._rows_hash = self._hash
         self._discarded = False
         self._encrypting: encryption.Encrypting | None = None
-        self._taken = 0  # bytes that were encrypted
+        self._taken = 0  # bytes given to encryption
 
     def encrypt_to(self, recipients: Sequence[str]) -> None:
-        """Have all that is written be encrypted, until `end`, if there are recipients. Called before anything is written."""
+        """Encrypt everything that is written until `end`, if there are recipients. Called before anything is written."""
         if recipients:
             self._encrypting = encryption.Encrypting(recipients, self._append)
 
     def begin(self, header: bytes) -> None:
-        """Write what is in front of the rows, first of all."""
+        """Write the header that comes before the rows. Called first."""
         if header:
             self.write(header)
             self.header_bytes = len(header)
             self._rows_hash = xxhash.xxh3_128()
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> None:
-        """Append all of `data`; once discarded do nothing, for Arrow completes a file that was given up, later."""
+        """Append all of `data`. Does nothing after `discard`, because Arrow may later complete a file that was given up."""
         if self._encrypting is None:
             self._append(data)
         elif not self._discarded:
@@ -76,7 +78,7 @@ class Output:
             self._handle.write(data)
 
     def fill(self, chunks: Iterable[bytes | memoryview], recipients: Sequence[str] = ()) -> None:
-        """Write all that the chunks hold, encrypted if there are recipients: then it is the whole file."""
+        """Write all chunks; if there are recipients, encrypted as one complete age file."""
         if recipients:
             encryption.encrypt(chunks, recipients, self._append)
             return
@@ -84,16 +86,16 @@ class Output:
             self.write(data)
 
     def end(self) -> None:
-        """Complete what is encrypted, if it is; then it is the whole file."""
+        """Complete the encryption, if there is one; nothing can be written afterwards."""
         if self._encrypting is not None:
             self._encrypting.end()
 
     def tell(self) -> int:
-        """Return the bytes written so far, as they were given."""
+        """Return the number of bytes written so far, before encryption."""
         return self._handle.tell() if self._encrypting is None else self._taken
 
     def segment(self, rows: int, form: str) -> Segment:
-        """Return all that was written so far behind the header as a segment of `rows` rows."""
+        """Return everything that was written after the header so far as a segment of `rows` rows."""
         end = self.tell()
         size = end - self.header_bytes
         return Segment(self.name, self.header_bytes, end, rows, form, size, self._rows_hash.hexdigest())
@@ -107,7 +109,7 @@ class Output:
         return size, self._hash.hexdigest()
 
     def complete(self) -> None:
-        """Close without syncing: nothing is written to it any more, and it is read."""
+        """Close without syncing: nothing more is written to the file, and it is read next."""
         self._handle.close()
 
     def discard(self) -> None:
@@ -120,9 +122,9 @@ class Output:
 
 
 class Staging:
-    """The staged files of one task attempt, or of a driver that assembles. Closing it waits for its syncs.
+    """The staged files of one task attempt, or of a driver that assembles. `finish` waits for the syncs.
 
-    With `keys` what is packed is encrypted, and what was encrypted can be read.
+    With `keys`, packed segments are encrypted, and encrypted segments can be read.
     """
 
     def __init__(
@@ -139,14 +141,14 @@ class Staging:
         self._pack_name = ""
 
     def create(self) -> Output:
-        """Create a staged file of its own."""
+        """Create a separate staged file."""
         name = f"{self._prefix}-{unique.token()}.part"
         output = Output(self._storage.create(f"{self._directory}/{name}", unique=True), name)
         self._outputs[name] = output
         return output
 
     def seal(self, output: Output) -> Future[tuple[int, str]]:
-        """Sync and close `output` beside the work; the result is its length and digest. Waits while too many wait for their syncs."""
+        """Sync and close `output` in a thread; the result is its length and digest. Blocks while too many outputs wait for their syncs."""
         if len(self._sealing) >= _WAITING_MAX:
             self._sealing[-_WAITING_MAX].result()
         sealing = self._syncs.submit(output.seal)
@@ -154,7 +156,7 @@ class Staging:
         return sealing
 
     def pack(self, data: bytes | pa.Buffer, rows: int, form: str, size: int) -> Segment:
-        """Append to the task's pack; return the range as a segment."""
+        """Append `data` to the task's pack; return its range as a segment."""
         if self._pack is None:
             self._pack_name = f"{self._prefix}-{unique.token()}.pack"
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}", unique=True)
@@ -165,9 +167,9 @@ class Staging:
         return replace(packed.segment(rows, form), start=start, size=size, key=key)
 
     def read(self, segment: Segment) -> Iterator[bytes]:
-        """Yield the bytes of a segment; `DamagedState`, at the latest behind the last, if they are not what was staged.
+        """Yield the bytes of a segment; `DamagedState`, at the latest after the last bytes, if they are not the staged ones.
 
-        Of one that is encrypted nothing is yielded before all of it is known to be right. `OptionError` without a key, `WrongKey`.
+        Of an encrypted segment, nothing is yielded before all of it is checked. `OptionError` without a key, `WrongKey`.
         """
         self._complete(segment.file)
         data = segment_bytes(self._storage, self._directory, segment)
@@ -186,25 +188,25 @@ class Staging:
         except WrongKey as error:
             msg = (
                 f"{where!r}, {segment.rows} rows that are committed and open, is encrypted to {segment.key}, and {self._keys.where} has "
-                "another key; put the former key behind the new one there, on a line of its own"
+                "another key; put the former key after the new one there, on a separate line"
             )
             raise WrongKey(msg) from error
-        except BadFile as error:  # its digest is right
+        except BadFile as error:  # although its digest is right
             msg = f"{where!r}: {error.message}; restore it from a copy of the directory; nothing of it is visible"
             raise DamagedState(msg) from error
 
     @contextmanager
     def open(self, segment: Segment) -> Iterator[ReadHandle]:
-        """Open the file that a segment is all of, once it is known to be what was staged."""
+        """Open the file of a segment that is a whole file, after checking that it was not altered."""
         self._complete(segment.file)
         check_segment(self._storage, self._directory, segment)
         with self._storage.open(f"{self._directory}/{segment.file}") as handle:
             yield handle
 
     def _complete(self, name: str) -> None:
-        """See to it that a file can be read: one that was written here is still open, which some storages do not show.
+        """Make a file readable: a file that was written here is still open, and some storages do not show open files.
 
-        A pack has rows of other parts, too: it is made durable, and what comes next goes to another one.
+        A pack also has rows of other parts. So it is synced and closed, and later rows go to another pack.
         """
         if self._storage.reads_open:
             return
@@ -216,7 +218,7 @@ class Staging:
             self._outputs[name].complete()
 
     def finish(self, *, durable: bool = True) -> None:
-        """Wait until everything staged is durable (the pack only if asked); raises what any sync raised."""
+        """Wait until everything staged is durable (the pack only if `durable`); raises the error of any sync."""
         if self._pack is not None:
             failpoints.hit("sink.write.before-pack-sync")
             if durable:

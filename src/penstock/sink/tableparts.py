@@ -1,4 +1,4 @@
-"""Parts of tables: their rows wait as Arrow, or in files of the format, and are written anew in groups of a proper size."""
+"""Parts of tables: their rows wait as Arrow, or in files of the format, and are then written in row groups of a proper size."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import Destination, Kind, OpenPart, Segment
     from penstock.sink.staging import Output, Staging
 
-_ROW_GROUP_BYTES = 32 << 20  # of Arrow in one row group
+_ROW_GROUP_BYTES = 32 << 20  # bytes of Arrow in one row group
 
 
 class ArrowPart(Part[ArrowRows]):
     """A part of a table: staged as Arrow, or as a file of its format when a batch brings a row group or more.
 
-    Sizes are estimates: what the rows will take in the file, from the ratio that the sink's finished files have shown.
+    Sizes are estimates of the rows' bytes in the file, from the ratio that the sink's finished files have shown.
     """
 
     stage_bytes = _ROW_GROUP_BYTES
@@ -41,11 +41,11 @@ class ArrowPart(Part[ArrowRows]):
         self._form = table_format(kind.format)
         self._writer: TableWriter | None = None
         self._refused: tuple[str, ...] = ()  # columns that the format cannot hold
-        self._schema: pa.Schema | None = None  # of the rows that are staged, once it is asked for
+        self._schema: pa.Schema | None = None  # schema of the staged rows, once it was needed
         self._arrow_bytes = 0
 
     def settle(self) -> bool:
-        """Do nothing: an estimate is all there is until a row group is written."""
+        """Do nothing: the size stays an estimate until a row group is written."""
         return False
 
     def add(self, payload: ArrowRows) -> None:
@@ -68,7 +68,7 @@ class ArrowPart(Part[ArrowRows]):
         return fit if room_rows is None else min(fit, room_rows)
 
     def _begin_own(self) -> None:
-        """Begin the own file; earlier segments that are no larger than what is in memory are written first, and all if it is encrypted."""
+        """Begin the part's own file. If it is encrypted, or earlier segments are no larger than what is in memory, writes these first."""
         self._writer = self._new_writer(required(self._own))
         if self.is_encrypted_now or sum(s.size for s in self._segments) <= self._held_size():
             self._own_rows += self._copy(self._segments, self._writer)
@@ -93,7 +93,7 @@ class ArrowPart(Part[ArrowRows]):
         return staging.pack(arrow_stream(batches, batches[0].schema), sum(b.num_rows for b in batches), ARROW, size)
 
     def _own_segments(self, own: Output) -> list[Segment]:
-        """Return the file, behind a segment without rows if nothing else would tell their schema."""
+        """Return the own file as a segment, after a segment without rows if nothing else would show the schema."""
         segment = own.segment(self._own_rows, self._form.name)
         if self._segments or self._form.tells_schema:
             return [segment]
@@ -128,7 +128,7 @@ class ArrowPart(Part[ArrowRows]):
         return sum(segment.rows for segment in segments)
 
     def _staged(self, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of segments, as the file gets them."""
+        """Yield the rows of segments in the form that the file gets."""
         for segment in segments:
             for batch in read_batches(self._desk.staging, segment, self._schema):
                 yield as_text(batch, self._refused)
@@ -136,7 +136,8 @@ class ArrowPart(Part[ArrowRows]):
     def _new_writer(self, output: WritableFile) -> TableWriter:
         kind = self.opened.kind
         schema = self._staged_schema()
-        if not self._held:  # an earlier version may have staged them, which has not tried their schema
+        # If all rows are staged, an earlier version may have done that, without trying whether the format can hold them.
+        if not self._held:
             self._refused = refused(self._form, schema, kind.compression)
             self._check_refused(schema)
             schema = text_schema(schema, self._refused)
@@ -144,12 +145,12 @@ class ArrowPart(Part[ArrowRows]):
         return self._form.writer(output, fmt, group_bytes=_ROW_GROUP_BYTES, ratio=self._desk.ratio)
 
     def _staged_schema(self) -> pa.Schema:
-        """Return the schema of the part's rows, which were not tried if they are all staged."""
+        """Return the schema of the part's rows."""
         self._schema = self._held[0].batch.schema if self._held else read_schema(self._desk.staging, self._segments)
         return self._schema
 
     def _check_refused(self, schema: pa.Schema) -> None:
-        """Raise `Unwritable` if columns cannot be written, and nobody has said that their text shall be."""
+        """Raise `Unwritable` if columns cannot be written, and `as_text` does not ask for their text."""
         if self._refused and not self._desk.as_text:
             name = self._refused[0]
             msg = (
@@ -161,7 +162,7 @@ class ArrowPart(Part[ArrowRows]):
 
 
 class _Encoded:
-    """What a writer of a table has written since it was last asked: at most a group of rows."""
+    """Collects what a table writer has written since the last `taken`: at most a row group."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -175,7 +176,7 @@ class _Encoded:
 
 
 def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a staged segment, of form `arrow` or a table's; `schema` is theirs, `None` if the segment tells it."""
+    """Yield the rows of a staged segment of form `arrow` or of a table format; `schema` may be `None` if the segment has it."""
     if segment.form == ARROW:
         yield from arrow_batches(pa.py_buffer(b"".join(staging.read(segment))))
         return
@@ -186,12 +187,12 @@ def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -
 
 
 def read_schema(staging: Staging, segments: Sequence[Segment]) -> pa.Schema:
-    """Return the schema of staged segments, of which the first tells it."""
+    """Return the schema of staged segments, which the first one has."""
     return next(iter(read_batches(staging, segments[0], None))).schema
 
 
 def unwritable(staging: Staging, part: OpenPart) -> tuple[str, ...]:
-    """Return the columns of an open part that its format cannot hold: an earlier version took them."""
+    """Return the columns of an open part that its format cannot hold; an earlier version accepted such columns."""
     form = format_named(part.kind.format)
     if not isinstance(form, TableFormat):
         return ()

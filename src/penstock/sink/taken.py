@@ -1,4 +1,4 @@
-"""Names in the output that somebody has: a file of users', or of another sink, may be called as one of ours would be."""
+"""Names in the output that are taken: a file of a user, or of another sink, may have the name that one of ours would get."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TakenNames:
-    """The names that were met so far. Each path is looked at once; a directory where names are met twice is listed."""
+    """The taken names that were found so far. Each path is looked up once; a directory with taken names in two look-ups is listed."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self.taken: set[str] = set()
@@ -23,14 +23,14 @@ class TakenNames:
         self._met_in: set[str] = set()
 
     def meets(self, files: Iterable[FinishedFile]) -> bool:
-        """Tell whether something is where one of the files would be; its path, below the root, is among `taken` then."""
+        """Tell whether the path of one of the files is taken; `taken` then has that path, below the root."""
         places = {file.path: file.at(self._root) for file in files if file.path not in self._free}
         met = {path for path, place in places.items() if entry_at(self._storage, place)}
         self._free |= places.keys() - met
         self.taken |= met
         folders = {path.rpartition("/")[0]: places[path].rpartition("/")[0] for path in met}
         for directory, folder in folders.items():
-            if directory in self._met_in:  # more than one: it may be full of them
+            if directory in self._met_in:  # the second time: the directory may be full of taken names
                 self.taken |= self._names_in(directory, folder)
             self._met_in.add(directory)
         return bool(met)

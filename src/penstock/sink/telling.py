@@ -1,24 +1,26 @@
-"""`onPublish`: a function of the user is told what was published, at least once.
+"""`onPublish`: calls a function of the user with what was published, at least once for each event.
 
-It is told by the ledger, as every reader of events is (`events`), and how far it was told is noted beside the ledger, as
-`told-<number>.json`, once it has returned. So:
+The events come from the ledger, as for every reader of events (`events`). When the function has returned, a note beside the
+ledger, `told-<number>.json`, says how far it was called. So:
 
-1. *The driver dies before it calls, or within the call.* The next start calls, with the same events.
-2. *It dies behind the call, before the note.* The next start calls again: **at least once**. A function that must not do a thing twice
-   goes by `path`, or by `sink` and `number`, which are the same again.
-3. *The function fails.* What it was told of is committed and visible all the same. The batch ends with `CallbackFailed`, and the
-   next start tells it again, before anything new is written: nothing is passed over.
-4. *The keeper, `finish` or `retry` publish.* Nothing that a state file names is ever run (`existing`), so they call nobody. The query
-   tells it with its next batch, or its next start.
-5. *A driver that stood still goes on.* It may tell, late, what its successor has told. It is behind in its note, too: the note with
-   the largest number counts.
-6. *The function wants a part closed*: it returns names of parts or buckets, as `penstock finish --part` takes them, and they are closed and
-   published by the driver that has the sink, which goes on. That is done before the note: whoever dies in between asks it again.
+1. *The driver dies before the call, or during it.* The next start calls the function with the same events.
+2. *The driver dies after the call, before the note.* The next start calls it again: **at least once**. A function that must not
+   do a thing twice can recognise events by `path`, or by `sink` and `number`, which are the same again.
+3. *The function fails.* The events that it was given are committed and visible all the same. The batch ends with
+   `CallbackFailed`, and the next start calls it again with the same events, before anything new is written: no event is passed
+   over.
+4. *The keeper, `finish` or `retry` publish.* Code that a state file names is never run (`existing`), so they do not call the
+   function. The query calls it with its next batch, or at its next start.
+5. *A stalled driver continues.* It may call the function, late, with events that its successor has given already. Its note has a
+   smaller number, too, and the note with the largest number counts.
+6. *The function wants a part closed.* It returns names of parts or buckets, as `penstock finish --part` takes them. The driver
+   that has the sink closes and publishes them, and keeps the sink. That is done before the note, so if the driver dies in
+   between, the function is called again.
 
-7. *The function does not return.* Nothing goes on, and nothing tells that from a batch that is large. A warning does, after half a minute
-   and then every ten. It is not ended: nobody knows what it has half done.
+7. *The function does not return.* The query waits, and that looks like a large batch. So a warning is logged after half a minute
+   and then every ten minutes. The function is not interrupted, because nobody knows what it has half done.
 
-It is called in the process that commits, between two batches: what it takes delays the next one.
+The function is called in the process that commits, between two batches: the time that it takes delays the next batch.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ if TYPE_CHECKING:
     Told = Callable[[list[dict[str, Any]]], object]
 
 _NOTE = re.compile(r"told-(\d{15})\.json")
-_CALL_EVENTS = 1000  # of one call
-_SILENT_SECONDS = 30.0  # of a function that does not return, until that is told
+_CALL_EVENTS = 1000  # events in one call
+_SILENT_SECONDS = 30.0  # how long a function may run before the first warning
 _AGAIN_SECONDS = 600.0
 _log = logging.getLogger("penstock.sink")
 
 
 class Telling:
-    """Tells the function that `load` returns what a sink has published. Picklable; holds nothing but that."""
+    """Calls the function that `load` returns with what a sink has published. Picklable; holds no other state."""
 
     def __init__(self, sink: Sink, name: str, load: Callable[[], Told]) -> None:
         self._sink = sink
@@ -64,15 +66,15 @@ class Telling:
         self._load()
 
     def begin(self, driver: str) -> bool:
-        """Do as `tell` does, for a driver that has just taken the sink; told for the first time, note where its events begin."""
+        """Do what `tell` does, for a driver that has just taken the sink. The very first time, only note where the events begin."""
         if self._told() is None:
             self._note(self._log().end())
         return self.tell(driver)
 
     def tell(self, driver: str) -> bool:
-        """Tell what was published and not told yet, while no batch is in flight; return whether parts were closed, as the function asked.
+        """Call the function with what was published since the last call; return whether parts were closed because it asked for it.
 
-        Raises `CallbackFailed`, `EventsLost`, and what closing parts raises.
+        Called while no batch is in flight. Raises `CallbackFailed`, `EventsLost`, and what closing parts raises.
         """
         at, log, closed = self._told() or EventPosition(), self._log(), False
         while events := log.after(at, _CALL_EVENTS):
@@ -91,11 +93,11 @@ class Telling:
             with _silence_told(self._name):
                 wanted = self._load()(facts)
             check_done("it", wanted)
-        except (Exception, SystemExit) as error:  # what a user's function raises; it ends no process of ours
+        except (Exception, SystemExit) as error:  # whatever a user's function raises must not end our process
             first = facts[0]["path"] or facts[0]["bucket"]
             msg = (
-                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; told of {len(facts)} events from {first!r} on, "
-                "which are published: mend the function and start again, and it is told of them again; or leave onPublish out"
+                f"onPublish={self._name!r} failed with {type(error).__name__}: {error}; it was given {len(facts)} events from {first!r} "
+                "on, which are published: mend the function and start again, and it gets them again; or leave onPublish out"
             )
             raise CallbackFailed(msg) from error
         names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
@@ -103,7 +105,7 @@ class Telling:
 
     def _log(self) -> EventLog:
         remedy = (
-            f"restore the ledger from a copy, or remove '{self._sink.state}/told-*.json', and the next start tells onPublish of what is "
+            f"restore the ledger from a copy, or remove '{self._sink.state}/told-*.json', and the next start gives onPublish what is "
             "published from then on"
         )
         return EventLog(self._sink.ledger, self._sink.sink_id, f"the ledger of {self._sink.state!r}", remedy)
@@ -116,20 +118,20 @@ class Telling:
         return sorted(int(match[1]) for name in names if (match := _NOTE.fullmatch(name)))
 
     def _told(self) -> EventPosition | None:
-        """Return how far it was told; `None` if it never was."""
+        """Return the position that the last note has; `None` if there is no note."""
         notes = self._notes()
         if not notes:
             return None
         path = self._path(notes[-1])
         record = checked_at(self._sink.storage, path)
         if (record.get("sink"), record.get("number")) != (self._sink.sink_id, notes[-1]) or "mark" not in record:
-            msg = f"{path!r} is no note of how far onPublish was told: it was moved here; restore it from a copy"
+            msg = f"{path!r} is not the note of the last event that onPublish was given: it was moved here; restore it from a copy"
             raise DamagedState(msg)
         return EventPosition(notes[-1], str(record["mark"]))
 
     def _note(self, at: EventPosition) -> None:
         record = {"sink": self._sink.sink_id, "number": at.number, "mark": at.mark}
-        with suppress(AlreadyThere):  # a driver that stood still has told the same
+        with suppress(AlreadyThere):  # a stalled driver has noted the same position
             self._sink.storage.put_if_absent(self._path(at.number), signed(record))
         for number in self._notes():
             if number < at.number:
@@ -141,7 +143,7 @@ class Telling:
 
 @contextmanager
 def _silence_told(name: str) -> Iterator[None]:
-    """Warn, as long as the block takes, that it does."""
+    """Log warnings while the block runs for long."""
     over, begun = threading.Event(), clock.monotonic()
 
     def tell() -> None:

@@ -1,7 +1,8 @@
-"""Which buckets of `bucketBy` are buckets of time, when each ends, and how far the times of rows have come.
+"""Finds the buckets of time in `bucketBy`, their ends, and the largest time in rows.
 
-The end follows from a row of the bucket, not from the bucket's name: its time, in the zone that names the bucket, is rounded down to
-the smallest unit that the template shows, and that unit is added. Where clocks are set back, an hour has two ends: the later one counts.
+The end of a bucket follows from one of its rows, not from its name: the time of the row, in the zone that names the bucket, is
+rounded down to the smallest unit that the template shows, and that unit is added. When clocks are set back, an hour has two ends:
+the later one counts.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ LOCAL_BEHIND_US = 12 * 3_600_000_000  # a local time may be that far behind UTC
 
 @dataclass(frozen=True)
 class TimeBuckets:
-    """The buckets of time of one template: the first `depth` directories; `path` leads to their column, none is the batch's time.
+    """The buckets of time of one template: its first `depth` directories; `path` leads to their column and is empty for the batch's time.
 
-    `behind_us` is how much later than its clocks show a bucket ends, where its end is compared with a moment.
+    `behind_us` is added to the end of a bucket without a zone if that end is compared with a moment: the largest time that a
+    local clock may be behind UTC.
     """
 
     path: tuple[str, ...]
@@ -52,7 +54,7 @@ class TimeBuckets:
 
     @staticmethod
     def of(template: BucketTemplate, schema: pa.Schema) -> TimeBuckets:
-        """Return those of a checked template; `TemplateError` if its directories do not tell spans of one time."""
+        """Return the buckets of time of a checked template; `TemplateError` if its directories are not spans of one time."""
         shown = [(place, f.path, _shown(f.path, f.spec, schema)) for place, f in enumerate(template.fields)]
         times = [(place, path, units) for place, path, units in shown if units]
         unit = _smallest({unit for _, _, units in times for unit in units})
@@ -68,11 +70,11 @@ class TimeBuckets:
         )
 
     def time_of(self, bucket: str) -> str:
-        """Return the bucket of time that a bucket lies in."""
+        """Return the bucket of time that contains a bucket."""
         return "/".join(bucket.split("/")[: self.depth])
 
     def times(self, rows: pa.RecordBatch) -> pa.Array | None:
-        """Return the times of rows, in microseconds; `None`: they have that of their batch."""
+        """Return the times of rows, in microseconds; `None` if they have the time of their batch."""
         if not self.path:
             return None
         column, *members = self.path
@@ -83,7 +85,7 @@ class TimeBuckets:
         return values.cast(kind, safe=False).cast(pa.int64())
 
     def end_us(self, time_us: int) -> int | None:
-        """Return the end of the bucket that a time is in; `None` behind the last year that there is."""
+        """Return the end of the bucket that contains a time; `None` if it is after the last year of the calendar."""
         local = self._local(time_us)
         smaller = _UNITS[_UNITS.index(self.unit) + 1 :]
         begin = reduce(_floored, smaller, local.replace(microsecond=0))
@@ -97,7 +99,7 @@ class TimeBuckets:
         return int(moment.value) + self.behind_us
 
     def _local(self, time_us: int) -> datetime:
-        """Return a time as its zone's clocks show it, by the library that names buckets: Arrow's has no summer behind 2037."""
+        """Return the local time of a moment in the zone, by the library that names buckets; Arrow's has no summer time after 2037."""
         moment = pa.scalar(time_us, pa.timestamp("us", tz=self.zone))
         local: datetime = (moment if self.zone is None else pc.local_timestamp(moment)).as_py()
         return local
@@ -105,7 +107,7 @@ class TimeBuckets:
 
 @dataclass
 class TimesSeen:
-    """What one task has seen of time so far."""
+    """The times and buckets of time that one task has seen so far."""
 
     buckets: TimeBuckets
     time_ns: int
@@ -113,7 +115,7 @@ class TimesSeen:
     _ends: dict[str, int | None] = field(default_factory=dict)
 
     def rows(self, rows: pa.RecordBatch) -> None:
-        """See the times of rows; none counts as later than now."""
+        """Take note of the times of rows; no time counts as later than now."""
         times = self.buckets.times(rows)
         now = self.time_ns // 1000 + (0 if self.buckets.zone else ZONES_AHEAD_US)
         latest = now if times is None else pc.max(times).as_py()
@@ -121,7 +123,7 @@ class TimesSeen:
             self._watermark = max(self._watermark or min(latest, now), min(latest, now))
 
     def bucket(self, bucket: str, rows: pa.RecordBatch) -> None:
-        """See that rows, of which there is one at least, are in a bucket."""
+        """Take note that a bucket has these rows, at least one."""
         time = self.buckets.time_of(bucket)
         if time in self._ends:
             return
@@ -131,12 +133,12 @@ class TimesSeen:
 
     @property
     def progress(self) -> Progress:
-        """What is to be told of it."""
+        """The watermark and the ends of buckets, for the driver."""
         return Progress(self._watermark, {bucket: end for bucket, end in self._ends.items() if end is not None})
 
 
 def _shown(path: tuple[str, ...], spec: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the units that a field of the template shows; none if it is no time, or too fine to be a span."""
+    """Return the units that a field of the template shows; none if it is not a time, or finer than any unit."""
     kind = _kind(path, schema)
     if not spec and (kind is None or pa.types.is_date(kind)):
         spec = "%Y-%m-%d"
@@ -144,18 +146,18 @@ def _shown(path: tuple[str, ...], spec: str, schema: pa.Schema) -> tuple[str, ..
 
 
 def _smallest(units: set[str]) -> str | None:
-    """Return the smallest unit; `None` unless they are those from the year on, without a gap."""
+    """Return the smallest unit; `None` unless the units begin with the year and have no gap."""
     return _UNITS[len(units) - 1] if units and units == set(_UNITS[: len(units)]) else None
 
 
 def _has_zone(path: tuple[str, ...], schema: pa.Schema) -> bool:
-    """Tell whether times are moments, which a zone gives a date; the others are dates and hours as they stand."""
+    """Tell whether times are moments, whose date depends on a zone; other times are local dates and hours already."""
     kind = _kind(path, schema)
     return kind is None or (pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
 def _kind(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType | None:
-    """Return the type of what the template names; `None` for the time of the batch."""
+    """Return the type of the template's field; `None` for the batch's time."""
     kind: Any = None
     for name in path:
         kind = (schema if kind is None else kind).field(name).type
@@ -163,7 +165,7 @@ def _kind(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType | None:
 
 
 def _depth(template: str, last: int) -> int:
-    """Return how many directories there are up to the one with the field number `last`."""
+    """Return how many directories the template has up to the one with field number `last`."""
     directories, fields = 1, -1
     for literal, name, _, _ in string.Formatter().parse(template):
         directories += literal.count("/")

@@ -1,7 +1,7 @@
-"""How much may be set aside before it is not bad luck any more, and the run ends.
+"""Limits how much may be set aside before the run ends with an error.
 
-It is counted since the sink began, with the batch that is about to be decided: what is passed then fails the commit of that batch,
-of which nothing is visible. The same call goes on from there, with the limit raised or the input mended.
+The count begins with the sink and includes the batch that is about to be decided. If it passes a limit, the commit of that batch
+fails, and nothing of the batch is visible. The same call continues from there once the limit is raised or the input is mended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """At most so many records and files, and at most this part of all records; `None`: any."""
+    """At most `lines` records and files, and at most `fraction` of all records; `None`: no limit."""
 
     lines: int | None = None
     fraction: float | None = None
@@ -33,7 +33,7 @@ class Tolerance:
         return self.lines is not None or self.fraction is not None
 
     def check(self, head: State, results: Sequence[TaskResult]) -> None:
-        """Raise `TooMuchSetAside` if the last record and what tasks report together pass a limit."""
+        """Raise `TooMuchSetAside` if the last record's count and the tasks' reports together pass a limit."""
         new = reduce(Tally.plus, (result.aside for result in results), Tally())
         count = head.aside.total + new.total
         read = (head.account.rows or head.total_rows) + sum(result.records for result in results) + count

@@ -1,16 +1,16 @@
-"""How a value is written where it names a directory: as Spark's own `partitionBy` writes it.
+"""Writes values as text for names of directories, as Spark's own `partitionBy` does.
 
-So what Spark, Hive and others infer from the directories of a table is the same, whoever wrote it. Times are local ones;
-`tests/spark/test_buckets.py` holds each type against the installed Spark.
+So Spark, Hive and others infer the same from the directories of a table, whichever program wrote it. Times are local times;
+`tests/spark/test_buckets.py` compares each type with the installed Spark.
 
 | Type | Written as |
 |---|---|
 | whole numbers, text | as they are |
 | `boolean` | `true`, `false` |
-| `float`, `double` | as Java does: `1.5`, `1.0E10`, `1.0E-4`, `NaN`, `-Infinity`; -0.0 is 0.0, for both are one value |
+| `float`, `double` | as Java does: `1.5`, `1.0E10`, `1.0E-4`, `NaN`, `-Infinity`; -0.0 is written as 0.0, since they are equal |
 | `decimal` | all digits of its scale: `1.5000` |
 | `date` | `2026-01-31` |
-| `timestamp` | `2026-01-31 23:30:00.5`, without zeros at the end of a fraction, nor a fraction of zero |
+| `timestamp` | `2026-01-31 23:30:00.5`, without zeros at the end of a fraction, and without a fraction of zero |
 | `interval day to second` | `INTERVAL '1 02:03:04.5' DAY TO SECOND` |
 | `time` | `23:30:00.5` (Spark's own sink cannot do that) |
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7  # Java writes other numbers with an exponent
 
 
-# Numbers that are written by a name; -0.0 is equal to 0.0.
+# Numbers that have a fixed text; -0.0 is equal to 0.0.
 _NAMED = {0.0: "0.0", float("inf"): "Infinity", float("-inf"): "-Infinity"}
 
 
 def texts(values: pa.Array) -> list[str | None]:
-    """Return what each value is written as; a null stays one. Raises `OverflowError`, `ValueError` for times of no calendar."""
-    if types.is_time(values.type):  # Python's own have no nanoseconds
+    """Return the text of each value, `None` for a null. Raises `OverflowError`, `ValueError` for times outside the calendar."""
+    if types.is_time(values.type):  # Python's own times have no nanoseconds
         return [value and _shortened(value) for value in values.cast(pa.string()).to_pylist()]
     for is_kind, writes in _WRITERS:
         if is_kind(values.type):
@@ -47,7 +47,7 @@ def texts(values: pa.Array) -> list[str | None]:
 
 
 def _python_values(values: pa.Array) -> Any:  # noqa: ANN401 - a sequence of values or None
-    """Return the values as Python has them; floats as numpy's, which know how many digits tell one from its neighbours."""
+    """Return the values as Python objects; floats as numpy's, which know how many digits distinguish a value from its neighbours."""
     if not types.is_floating(values.type):
         return values.to_pylist()
     numbers = values.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""One task attempt: rows into their buckets' parts, which are begun, continued, relieved and closed as their sizes say."""
+"""Writes the rows of one task attempt into the parts of their buckets; begins, continues, relieves and closes parts by their sizes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _NOTHING = Encoded(b"", 0)
 
 
 def new_part(desk: Desk, place: Destination, kind: Kind, before: OpenPart | None) -> BytePart | ArrowPart:
-    """Return the part for rows of this kind, continuing `before` if the ledger has it open."""
+    """Return a part for rows of this kind; it continues `before` if the ledger has that open part."""
     make = ArrowPart if isinstance(format_named(kind.format), TableFormat) else BytePart
     return make(desk, place, kind, before)
 
 
 @dataclass(frozen=True)
 class AsideParts:
-    """Where lines about what is set aside go, and what the files are that they become."""
+    """The place, the kind and the encoder of files of what is set aside."""
 
     place: Destination
     kind: Kind
@@ -50,9 +50,9 @@ class AsideParts:
 class TaskWriter:
     """The rows of one task attempt, from Arrow (or lines of text) to staged files. Use it once, then `finish` or `discard`.
 
-    `before` are the open parts of this writer. Those whose time was up when the batch began, or that hold another kind
-    of file than the sink writes by now, are not continued: new rows open another part. `check_name` is asked once for each
-    new part whether its files could be named.
+    `before` are the open parts of this writer. Parts whose time was up when the batch began, or that have another kind than the
+    sink writes now, are not continued: new rows open another part. `check_name` is called once for each new part, and raises if
+    its files could not be named.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class TaskWriter:
 
     @property
     def progress(self) -> Progress:
-        """What was seen of time."""
+        """The watermark and the buckets of time of the rows so far."""
         return self._times.progress if self._times is not None else Progress()
 
     def write_text(self, data: bytes) -> int:
-        """Take lines of text as they are (UTF-8, each ended by a line feed; no buckets); return how many."""
+        """Take lines of text unchanged (UTF-8, each ends with a line feed; no buckets); return how many."""
         if not self._places.is_one:
             msg = "lines came as bytes to a sink that places them by columns"
             raise RuntimeError(msg)
@@ -112,7 +112,7 @@ class TaskWriter:
         return payload.rows
 
     def set_aside(self, about: pa.RecordBatch) -> None:
-        """Take lines about what is set aside: rows of a part like others, in the bucket and of the kind that is for them."""
+        """Take lines about what is set aside: they are rows of a part like others, with a bucket and a kind of their own."""
         data, encode = self._aside.encoder.encode(about), self._aside.encoder
         self._place(self._aside.place, Encoded(data, about.num_rows, lambda: encode.ends(about, data)))
 
@@ -146,7 +146,10 @@ class TaskWriter:
                 self._relieve_many()
 
     def _relieve_many(self) -> None:
-        """Move half of what is in memory to disk, from the largest part down: one by one, thousands would be looked through for each."""
+        """Move the largest parts to disk until half of the memory is free.
+
+        One at a time, thousands of parts would be searched each time.
+        """
         for part in sorted(self._parts.values(), key=lambda part: part.buffered, reverse=True):
             if self._desk.buffered <= _BUFFER_BYTES // 2:
                 return
@@ -165,7 +168,7 @@ class TaskWriter:
     def finish(self) -> tuple[list[ClosedPart], list[OpenPart], list[Destination]]:
         """Bring everything to disk; return (closed parts, parts left open, places whose earlier part they continue).
 
-        Parts whose end has come are closed here if they have `merge_below` bytes; smaller ones are left as they are: the driver
+        Parts that end are closed here if they have at least `merge_below` bytes; smaller ones are left open, and the driver
         merges those of several writers.
         """
         self._close_untouched()
@@ -182,7 +185,7 @@ class TaskWriter:
         return [describe() for describe in self._desk.closed], left, self._consumed
 
     def _close_untouched(self) -> None:
-        """Close the large ones of those parts that end with this batch but had no rows in it."""
+        """Close the large parts that end with this batch but got no rows in it."""
         ending = [part for part in self._before.values() if self._desk.ends(part)]
         for part in self._expired + ending:
             if part.size >= self._desk.merge_below:

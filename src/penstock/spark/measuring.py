@@ -9,22 +9,17 @@ single task takes, and no longer.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
-from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from penstock import tally
 from penstock.arguments import named
-from penstock.clock import SECOND_NS
 from penstock.errors import PenstockError
-from penstock.ingestion.late import counts
-from penstock.ingestion.topics import behind_of
-from penstock.kafka.offset import OURS
+from penstock.ingestion.measures import left_by_partition, of_ledger, of_offset, offsets_in
 from penstock.metrics.meter import Meter
 from penstock.metrics.names import BY_NAME
 from penstock.metrics.server import serving
@@ -34,11 +29,8 @@ from penstock.session.connect import require_driver, require_session
 from penstock.sink.sink import Sink
 from penstock.spark.listening import QuickListener
 from penstock.storage import locate
-from penstock.wal.form import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -47,11 +39,9 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from penstock.sink.ledger import State
 
 _log = logging.getLogger("penstock.metrics")
 _PULSE_SECONDS = 5.0
-_PARTITIONS = 100  # of one query, at most
 _OUTCOMES = ("rows", "calls", "retries", "timeouts", "failed", "rejected", "cached", "shared", "carried")
 
 
@@ -104,7 +94,7 @@ class MeasuringListener(QuickListener):
             self._ours.add(query)
             self._meter.set(query, read | written | {"batch": progress.batchId})
             if read.get("left_offsets") is not None:
-                self._meter.instead(query, "left_partition_offsets", _behind(progress))
+                self._meter.instead(query, "left_partition_offsets", left_by_partition(_ends(progress)))
         self._meter.batch(query, {phase: ms / 1000 for phase, ms in progress.durationMs.items()})
         call_counts = _calls_of(query)
         if call_counts is not None:
@@ -125,7 +115,7 @@ class MeasuringListener(QuickListener):
     def _read(self, progress: Any) -> dict[str, float | None]:  # noqa: ANN401 - PySpark's
         """Return what our sources of a query say of the input; several are added up."""
         sums: dict[str, float | None] = {}
-        for offset in offsets_of(progress):
+        for offset in offsets_in(_ends(progress)):
             with suppress(ValueError, TypeError):
                 for name, value in of_offset(offset).items():
                     sums[name] = value if sums.get(name) is None else (sums[name] or 0) + (value or 0)
@@ -158,21 +148,9 @@ class MeasuringListener(QuickListener):
         return None
 
 
-def offsets_of(progress: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - PySpark's
-    """Yield where the last batch of a query ended, of each of its sources whose offset is an object."""
-    for source in progress.sources:
-        with suppress(ValueError, TypeError):
-            offset = source.endOffset if isinstance(source.endOffset, dict) else json.loads(source.endOffset)
-            if isinstance(offset, dict):
-                yield offset
-
-
-def _behind(progress: Any) -> dict[str, float]:  # noqa: ANN401 - PySpark's
-    """Return what is left of partitions, over all sources of a query."""
-    behind = Counter[str]()
-    for offset in offsets_of(progress):
-        behind.update(behind_of(offset))
-    return dict(behind.most_common(_PARTITIONS))
+def _ends(progress: Any) -> list[object]:  # noqa: ANN401 - PySpark's
+    """Return where the last batch of a query ended, of each of its sources."""
+    return [source.endOffset for source in progress.sources]
 
 
 def _calls_of(query: str) -> Any:  # noqa: ANN401 - `CallCounts` of a module that may not be there
@@ -190,46 +168,6 @@ def _is_told(name: str) -> bool:
     """Tell whether what a process counts has a name for monitors."""
     measure, _, label = name.partition(" ")
     return measure in BY_NAME and (measure != tally.CALLS or label in _OUTCOMES)
-
-
-def of_offset(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset says of the input, nothing for one of a source that is not ours."""
-    if {"read", "left", "sum"} <= offset.keys():
-        return _of_files(offset)
-    if {"v", "log", "position", "cuts"} <= offset.keys():
-        at = Position.parse(offset["position"])
-        return {"log_segment": at.segment, "log_offset": at.offset}
-    if isinstance(own := offset.get(OURS), dict):
-        return {"input_offsets": own.get("read"), "left_offsets": own.get("left")}
-    return {}
-
-
-def _of_files(offset: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what an offset of a source of files says of the input, by measure."""
-    (files, size), (left_files, left_size) = offset["read"], offset["left"]
-    oldest_ns = offset.get("oldest")
-    return {
-        "input_files": files,
-        "input_bytes": size,
-        "left_files": left_files,
-        "left_bytes": left_size,
-        "oldest_left_timestamp_seconds": None if oldest_ns is None else oldest_ns / SECOND_NS,
-        **counts(offset),
-    }
-
-
-def of_ledger(head: State) -> dict[str, float | None]:
-    """Return what the last record of a ledger says of the output, by measure."""
-    parts = [part for part in head.open if not part.is_aside]
-    opened_ns = min((part.opened_ns for part in parts), default=None)
-    return {
-        "rows": head.total_rows,
-        "output_files": head.total_files - head.aside.parts,
-        "output_bytes": head.total_bytes - head.aside.bytes,
-        "open_parts": len(parts),
-        "open_rows": sum(part.rows for part in parts),
-        "open_since_timestamp_seconds": None if opened_ns is None else opened_ns / SECOND_NS,
-    }
 
 
 class Pulse:

@@ -1,14 +1,14 @@
-"""The one seam between Penstock and file systems.
+"""One interface to all file systems, `Storage`; no other code opens, renames or removes files.
 
-*What lives here.* The verbs of a `Storage` with their promises (`_base`); one file for each back end (`_local`; `_hdfs` with its
-library in `_hdfs_native`; `_objects`, stores of objects, with theirs in `_objects_native`, beside where they are and what they
-answer); how the address that a user writes leads to one of them (`_locate`); how it is found out what a back end can do (`_probe`);
-and the few facts of this host that are kept in files (`_host`).
+*What lives here.* The verbs of a `Storage` with their promises (`_base`). One file for each back end: `_local`; `_hdfs`, with its
+library in `_hdfs_native`; `_objects`, for stores of objects, with their library in `_objects_native`, their addresses and keys in
+`_objects_place`, and their answers in `_objects_errors`. The way from a user's address to a back end (`_locate`). Trials of what a back end
+can do (`_probe`, `_contest`). And the few facts of this host that are kept in files (`_host`).
 
 *What may be touched.* Every durable step goes through a `Storage`: nothing above this layer opens, renames or removes a
-file itself, and nothing asks which back end it has. `tests/support/storage_contract.py` is the suite that each passes.
+file itself, and nothing asks which back end it has. Each back end passes the suite `tests/support/storage_contract.py`.
 
-*What it may know.* Errors, clocks, the words of options, and failpoints: neither records nor formats, nor what a file is for.
+*What it may know.* Errors, clocks, the names of options, and failpoints. It knows neither records nor formats, nor what a file is for.
 """
 
 from __future__ import annotations

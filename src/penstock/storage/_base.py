@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
-TEMPORARY = ".penstock-"  # begins the name of a temporary, which a crash may leave behind
+TEMPORARY = ".penstock-"  # prefix of the names of temporary files, which a crash may leave
 
 
 class Entry(NamedTuple):
-    """One file or directory as a listing or a stat shows it. A tuple, since a look at a directory may make 100,000.
+    """One file or directory as a listing or a stat shows it. A tuple, because one listing may make 100,000 of them.
 
-    `modified_ns` is the file system's modification time in nanoseconds since the epoch. `identity` changes
-    when another file takes the name (the inode on local disks), and no two directories have the same; it is `""`
-    where the back end has none. `arrived_ns` is a time before which the file was not there under this name, as it
-    is now (a local disk's inode change time, which nobody can set back); `None` where the back end does not know.
-    `is_file` is false for directories, and for what is neither: a pipe, a socket, a device.
+    `modified_ns` is the file system's modification time in nanoseconds since the epoch. `identity` changes when another file
+    takes the name (the inode on local disks), and no two directories have the same identity; it is `""` if the back end has none.
+    Before `arrived_ns` the file was not there under this name in its present state (the inode change time of a local disk, which
+    nobody can set back); `None` if the back end does not know. `is_file` is false for directories and special files: pipes,
+    sockets, devices.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 class Link(int):
-    """The identity of a symbolic link, in what `names` returns; `resolve` says where it leads."""
+    """The identity of a symbolic link in the result of `names`; `resolve` returns its target."""
 
 
 class WriteHandle(Protocol):
@@ -55,20 +55,20 @@ class WriteHandle(Protocol):
         """Return the bytes written so far."""
 
     def sync(self) -> None:
-        """Make all bytes written so far, and the file's name, durable. After a failure the file is never durable."""
+        """Make all bytes written so far, and the file's name, durable. After a failure the file can never become durable."""
 
     def close(self) -> None:
-        """Close without syncing. `StorageError` if the name is gone or is another file by now. Idempotent."""
+        """Close without syncing. `StorageError` if the name is gone or belongs to another file by now. Idempotent."""
 
     def __enter__(self) -> WriteHandle:
         """Return itself."""
 
     def __exit__(self, *exc: object) -> None:
-        """Close; after an exception remove the file, as far as that is possible."""
+        """Close; after an exception also try to remove the file."""
 
 
 class ReadHandle(Protocol):
-    """An open file; what it reads stays the same file though its name may go. May be shared between threads."""
+    """An open file. It keeps reading the same file, even if the name is removed. May be shared between threads."""
 
     def info(self) -> Entry:
         """Return size, modification time and identity of the *open* file as they are now."""
@@ -87,23 +87,24 @@ class ReadHandle(Protocol):
 
 
 class Hold(Protocol):
-    """What `lock` returns."""
+    """A lock that is held: the result of `lock`."""
 
     def close(self) -> None:
-        """Let go. Idempotent; the end of the process does it, too."""
+        """Release the lock. Idempotent; the end of the process releases it, too."""
 
 
 class DirectoryWatch(Protocol):
-    """What `watch` returns; it ends with its last reference."""
+    """A watch on a directory: the result of `watch`. It ends with its last reference."""
 
     def changes(self) -> dict[str, Any] | None:
-        """Return the names that something happened to since the last call, each with what `names` has of it now.
+        """Return the names that have changed since the last call, each with the value that `names` would have for it now.
 
-        `None` of a name: it is not there. `None` of all: nobody can tell. Not guaranteed: that no name is missing.
+        The value `None`: the name is not there. `None` instead of a mapping: the changes are unknown. Changed names may be
+        missing.
         """
 
 
-PATH_BYTES_MAX = 4095  # of a path on Linux
+PATH_BYTES_MAX = 4095  # the longest path on Linux
 Opener: TypeAlias = "Callable[[str], ReadHandle]"  # as `Storage.open`
 
 
@@ -111,68 +112,68 @@ class Storage(Protocol):
     """A file system. Instances are picklable and hold no open files."""
 
     goes_on: bool
-    """Whether a file may be written further after a `sync`; where not, a sync puts the whole file."""
+    """Whether a file can be written further after a `sync`; if not, a sync puts the whole file."""
 
     reads_open: bool
-    """Whether synced bytes of a file can be read while its writer has it open; where not, they can be once it is closed."""
+    """Whether synced bytes of a file can be read while its writer has it open; if not, they can be read once it is closed."""
 
     tags_contents: bool
-    """Whether `Entry.identity` follows from a file's contents, as an object's tag does; where not, a copy has another one."""
+    """Whether `Entry.identity` follows from a file's contents, as an object's tag does; if not, a copy has another identity."""
 
     of_this_host: bool
-    """Whether programs of this host open its files by `open`; where not, a server is asked, which may be away for a while."""
+    """Whether programs of this host open its files by `open`; if not, a server serves them, which may be away for a while."""
 
     has_directories: bool
-    """Whether directories exist by themselves. Where not, a directory is there as long as anything lies below it: making or
-    removing one does nothing, and an empty one is `NotThere`, except to a listing, which is empty."""
+    """Whether directories exist by themselves. If not, a directory is there as long as anything is below it: making or
+    removing one does nothing, and an empty one is `NotThere`, except in a listing, which is empty."""
 
     takes_colons: bool
-    """Whether a name may have a `:`; where not, a file or directory with one is refused."""
+    """Whether a name may have a `:`; if not, a file or directory with one is refused."""
 
     moves: bool
-    """Whether a moved file stays the same file; where not, it is copied, and has another time and identity."""
+    """Whether a moved file stays the same file; if not, it is copied, and has another time and identity."""
 
     reads_ahead: bool
-    """Whether what a reader reads next is on its way before it asks; where not, each read is a request to wait for."""
+    """Whether the next bytes are on their way before a reader asks for them; if not, each read is a request to wait for."""
 
     lists_in_order: bool
-    """Whether it has `behind`: all that lies below a directory, in the order of paths, from any of them on."""
+    """Whether `behind` is supported: all files below a directory, in the order of paths, from any path on."""
 
     is_paid: bool
-    """Whether every request is paid for, so that what nobody waits for is asked seldom."""
+    """Whether every request costs money, so that requests that nobody waits for are made seldom."""
 
     needs_contest: bool
-    """Whether servers of this kind are known that break its promises where only several processes see it (`contest`)."""
+    """Whether some servers of this kind are known to break promises in a way that only several processes can see (`contest`)."""
 
     def bytes_below(self, root: str) -> int:
-        """Return how many bytes the path of a file below the directory may have, from there."""
+        """Return how many bytes the path of a file, relative to the directory, may have."""
 
     def checkpoint_at(self, path: str, given: str | None) -> str | None:
-        """Return how Spark's JVM names the path, so that a checkpoint may be there; `None` if it cannot write it.
+        """Return the path in the form for Spark's JVM, so that a checkpoint can be there; `None` if the JVM cannot write there.
 
-        `given` is what a user has written for the path, `None` if it follows from another one.
+        `given` is the path as the user has written it, `None` if it follows from another path.
         """
 
     def create(self, path: str, *, unique: bool = False) -> WriteHandle:
-        """Create the file exclusively (`AlreadyThere` if the name is taken), readable by its owner alone.
+        """Create the file exclusively (`AlreadyThere` if the name is taken), readable only by its owner.
 
-        The parent directory must exist. Others may see the name at once; it is durable after `sync`. `unique`: nobody
-        else can have the name, so there is no need to ask whether it is taken.
+        The parent directory must exist. Others may see the name at once; it is durable after `sync`. `unique`: the name is
+        unique, so there is no need to check whether it is taken.
         """
 
     def extend(self, path: str, length: int) -> WriteHandle:
-        """Open the file to write from byte `length` on; it is made if it is not there.
+        """Open the file to write from byte `length` on; make it if it is not there.
 
-        Bytes that are there already are written over, and never cut: somebody else may have written the file further. Where
-        files can only be appended to, they must be the same bytes (`StorageError`). This is the one verb that changes a file that
-        others can see; it is for growing files alone. Leaving the block after an exception does not remove the file.
+        Bytes that are there already are overwritten but never cut, because another writer may have extended the file. If files
+        can only be appended to, the bytes must be the same (`StorageError`). This is the only verb that changes a file that
+        others can see; it is only for growing files. Leaving the block after an exception does not remove the file.
         """
 
     def lock(self, path: str, *, shared: bool = False) -> Hold:
         """Hold the file or directory, alone or with other `shared` holders, until closed; the file need not be writable.
 
-        `Locked` if somebody else holds it, in this process or another; never waits. It binds only those that ask.
-        `NotSupported` where the storage has no locks.
+        `Locked` if another holder has it, in this process or another; never waits. The lock is advisory. `NotSupported` if the
+        storage has no locks.
         """
 
     def open(self, path: str) -> ReadHandle:
@@ -182,10 +183,10 @@ class Storage(Protocol):
         """Return the whole file; `NotThere` if there is none."""
 
     def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
-        """Return all of a small file if it is, before its first byte is read and behind its last one, of that size, time and `identity`.
+        """Return a whole small file if it has this size, time and `identity` before its first byte and after its last byte is read.
 
-        `None`: it is not, or is not to be had in these few steps; whoever wants to know more opens it. Raises nothing: a task asks this of
-        thousands of files, one behind the other.
+        `None`: it has not, or it cannot be read in these few steps; open the file to learn more. Never raises. A task calls this
+        for thousands of files, one after the other.
         """
 
     def list(self, path: str) -> Iterable[Entry]:
@@ -195,96 +196,98 @@ class Storage(Protocol):
         """
 
     def names(self, path: str) -> dict[str, Any]:
-        """Return the names of the entries, each with what changes when another file takes the name: hashable, the caller's own.
+        """Return the names of the entries, each with a hashable value that changes when another file takes the name.
 
-        It is a `Link` for a symbolic link, which all other verbs follow; and an `Entry` where the listing shows what `stat` would,
-        so that there is no need to ask. It cannot be compared with the `identity` of `list`, and may be much cheaper. `NotThere` if
-        there is no directory.
+        The mapping belongs to the caller. The value is a `Link` for a symbolic link, which all other verbs follow. It is an
+        `Entry` if the listing shows what `stat` would, so that no `stat` is needed. It cannot be compared with the `identity` of
+        `list`, and may be much cheaper. `NotThere` if there is no directory.
         """
 
     def behind(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
-        """Yield the files below the directory, however deep, whose paths below it are greater than `after`, in the order of paths.
+        """Yield the files below the directory, at any depth, whose relative paths are greater than `after`, in the order of paths.
 
-        It costs what it yields, not what there is. `NotSupported` unless it `lists_in_order`.
+        The cost follows the number of files that are yielded, not of all files. `NotSupported` unless `lists_in_order`.
         """
 
     def watch(self, path: str) -> DirectoryWatch | None:
-        """Return what tells of changes in a directory from now on, `None` where the back end has none. A hint, never the truth."""
+        """Return a watch that reports changes in a directory from now on, `None` if the back end has none. Its reports are only hints."""
 
     def stat(self, path: str) -> Entry:
         """Return the entry at the path; `NotThere` if there is none."""
 
     def resolve(self, path: str) -> str:
-        """Return the path without symbolic links; what is not there is taken as it stands."""
+        """Return the path without symbolic links; parts of it that do not exist stay unchanged."""
 
     def owns(self, path: str) -> bool:
-        """Tell whether a path, as `locate` returns it, is one of this storage. Asks no server."""
+        """Tell whether a path, as `locate` returns it, belongs to this storage. Calls no server."""
 
     def addressed_as(self, other: Storage, path: str) -> str:
-        """Return the path as `other` writes it, where both are one file system that has two addresses; else as it stands."""
+        """Return the path with the address of `other` if both are one file system with two addresses; otherwise unchanged."""
 
     def take(self, source: str, target: str) -> None:
-        """Move whatever is at `source`, as it is, to a name that nobody else can have: a new one in a directory of the caller's own.
+        """Move whatever is at `source`, unchanged, to a unique new name in a directory that the caller owns.
 
-        `NotThere` if nothing is there. It is one step: a file that takes the name `source` meanwhile stays. Not durable by itself:
-        after a power cut the file has the one name or the other. Where files cannot be moved, it is copied, and what was copied deleted.
+        `NotThere` if nothing is at `source`. The move is one step: a file that takes the name `source` meanwhile stays. Not
+        durable by itself: after a power cut the file has either name. If files cannot be moved, the file is copied, and what was
+        copied is deleted.
         """
 
     def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
-        """Move a synced file to a name nobody has; never replaces (`AlreadyThere`).
+        """Move a synced file to a free name; never replaces a file (`AlreadyThere`).
 
-        Durable under the new name before the old name goes: a crash leaves the old name, both, or the new name.
-        Called again after a crash in between it completes: both names of one file count as not yet moved; the
-        new name alone raises `NotThere`. The file becomes readable as its directory's defaults say. With `as_it_is` its permissions
-        stay: for a file of somebody else, who has said who may read it.
+        The file is durable under the new name before the old name goes: a crash leaves the old name, both, or the new name. A
+        second call after such a crash completes the move: both names of one file count as not yet moved; the new name alone
+        raises `NotThere`. The file gets the default permissions of new files. With `as_it_is` it keeps its permissions: for
+        another user's file, whose owner has decided who may read it.
         """
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Write a small file, all or nothing, durable on return; `AlreadyThere` if the name is taken.
 
-        Of two that put the same name at the same time exactly one succeeds. No reader ever sees a part of it.
+        If two callers put the same name at the same time, exactly one succeeds. No reader ever sees a part of the file.
         """
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
-        """Make files of one directory, and their names, durable that another program wrote; missing ones are left out."""
+        """Make files of one directory that another program wrote durable, with their names; skips missing files."""
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the directory if it is empty; nothing there is no error. Not durable by itself.
+        """Remove the file, or the directory if it is empty; no error if nothing is there. Not durable by itself.
 
-        A directory that is not empty stays, which is an error where it `has_directories`.
+        A directory that is not empty stays; that is an error if the storage `has_directories`.
         """
 
     def move_directory(self, source: str, target: str) -> None:
-        """Move a directory with all that is in it to a name nobody has, whole or not at all; durable on return.
+        """Move a directory with its contents to a free name, whole or not at all; durable on return.
 
-        `AlreadyThere` if the name is taken. `NotThere` if there is no such directory; after a crash, a second call may find that it
-        was moved. `NotSupported` where the storage cannot. If two move to one name at one time, either may find it taken.
+        `AlreadyThere` if the name is taken. `NotThere` if there is no such directory, which after a crash may mean that a first
+        call has moved it. `NotSupported` if the storage cannot do it. If two callers move to one name at the same time, either
+        may find it taken.
         """
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Make the directory and its missing parents, durably; there already is no error.
+        """Make the directory and its missing parents, durably; no error if it exists.
 
-        `private` gives the directory, if it makes it, to the owner alone; its parents are made as usual.
+        `private`: a new directory is accessible only to its owner; its parents are made as usual.
         """
 
     def abandoned(self, path: str, before_ns: int) -> Iterable[tuple[str, str]]:
-        """Yield path and number of each upload below a path that was begun before that time and never ended, and that no listing shows."""
+        """Yield path and number of each upload below a path that was begun before `before_ns` and never ended; no listing shows these."""
 
     def drop(self, path: str, number: str) -> None:
-        """Remove what was `abandoned`; nothing there is no error."""
+        """Remove an upload that `abandoned` has yielded; no error if it is gone."""
 
     def workers(self, count: int) -> Executor:
-        """Return what runs up to `count` calls side by side, where this storage gains by that; a context manager."""
+        """Return an executor, a context manager, that runs up to `count` calls side by side if this storage gains by that."""
 
     def persist_all(self) -> None:
-        """Make everything durable that any program of this host has written to its disks by now."""
+        """Make everything durable that any program of this host has written to the host's disks so far."""
 
     def now_ns(self) -> int:
-        """Return the time by the clock that stamps modification times, in nanoseconds since the epoch."""
+        """Return the time of the clock that stamps modification times, in nanoseconds since the epoch."""
 
 
 class OpenedOneByOne:
-    """A verb of a storage that has no shorter way to a small file than to open it."""
+    """The verb `whole` for a storage that has no faster way to read a small file than to open it."""
 
     def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:  # noqa: ARG002 - whatever it is
         """Return nothing."""
@@ -292,7 +295,7 @@ class OpenedOneByOne:
 
 
 class ShownInListings:
-    """Two verbs of a storage whose listings show all that was begun, also what never ended: nothing is abandoned there."""
+    """The verbs `abandoned` and `drop` for a storage whose listings show unfinished files, too, so that no upload is abandoned there."""
 
     def abandoned(self, path: str, before_ns: int) -> tuple[tuple[str, str], ...]:  # noqa: ARG002 - listings show everything
         """Return nothing."""
@@ -303,7 +306,7 @@ class ShownInListings:
 
 
 def entry_at(storage: Storage, path: str) -> Entry | None:
-    """Return the entry at the path, `None` if there is none; else as `Storage.stat`."""
+    """Return the entry at the path, `None` if there is none; otherwise like `Storage.stat`."""
     try:
         return storage.stat(path)
     except NotThere:
@@ -311,7 +314,7 @@ def entry_at(storage: Storage, path: str) -> Entry | None:
 
 
 def names_at(storage: Storage, directory: str) -> list[str]:
-    """Return the names of what is in a directory, none if it is not there; else as `Storage.names`."""
+    """Return the names in a directory, none if it is not there; otherwise like `Storage.names`."""
     try:
         return list(storage.names(directory))
     except NotThere:

@@ -1,14 +1,14 @@
-"""Whether a store of objects lets one of many win: tried from several processes, as there are stores that look right and are not.
+"""Tries from several processes whether a store of objects lets exactly one of many competing puts win.
 
-All that a sink promises rests on one thing: of those that put one key at one time, one is told yes. Servers are in use that take
-`If-None-Match` and do not mean it: they look whether the key is free, and then store, and two that do so at one instant are both told
-yes. That no single client can see. So contenders, each a process with several threads, put the same keys in rounds, and whoever was told
-yes is counted.
+Everything that a sink promises depends on this: of several clients that put one key at the same time, exactly one succeeds. Some
+servers accept `If-None-Match` but do not keep its promise: they check whether the key is free, and then store, so two puts at the
+same instant both succeed. A single client cannot see that. So contenders, each a process with several threads, put the same keys
+in rounds, and the puts that succeed are counted.
 
-`contend(PATH)` is one contender, in a process of its own: it says `ready`, and for each name that it reads it puts `PATH/name` from
-all its threads and prints what the winners among them had put.
+`contend(PATH)` is one contender, in a separate process. It prints `ready`. For each name that it reads it puts `PATH/name` from
+all its threads, and prints what the winners among them had put.
 
-A store that fails is marked as unfit in the output that was to be there, and a sink there is refused (`check_fit`).
+If a store fails, a mark in the output says that it is unfit, and a sink there is refused (`check_fit`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARK = "unfit-store"
 def contest(storage: Storage, path: str) -> str | None:
     """Race puts of keys below an address; return how the store broke its promise, `None` if it did not. `StorageError`.
 
-    Nothing is left behind but what cannot be removed.
+    Removes everything that it has put, as far as possible.
     """
     directory = f"{path.rstrip('/')}/{TEMPORARY}doctor-{unique.token()}"
     names = [f"{number}" for number in range(_ROUNDS)]
@@ -56,15 +56,15 @@ def contest(storage: Storage, path: str) -> str | None:
                 storage.delete(f"{directory}/{name}")
     several = sum(winners > 1 for winners, _ in outcomes)
     if several:
-        return f"in {several} of {_ROUNDS} rounds more than one of {_PROCESSES * _THREADS} that put one key at one time was told yes"
+        return f"in {several} of {_ROUNDS} rounds more than one of {_PROCESSES * _THREADS} simultaneous puts of one key succeeded"
     lost = sum(winners == 0 or not is_theirs for winners, is_theirs in outcomes)
     if lost:
-        return f"in {lost} of {_ROUNDS} rounds what the one that was told yes had put was not there"
+        return f"in {lost} of {_ROUNDS} rounds the content of the put that succeeded was not there"
     return None
 
 
 def _outcome(storage: Storage, path: str, name: str, contenders: list[_Contender]) -> tuple[int, bool]:
-    """Run a round; return how many were told yes, and whether what is there is of one of them."""
+    """Run a round; return how many puts succeeded, and whether one of them has put the object that is there."""
     for contender in contenders:
         contender.begin(name)
     winners = [put for contender in contenders for put in contender.winners()]
@@ -76,7 +76,7 @@ def _outcome(storage: Storage, path: str, name: str, contenders: list[_Contender
 
 
 def mark_fit(storage: Storage, state: str, broken: str | None) -> None:
-    """Mark an output (by its directory of states) as on a store that is unfit; or take away such a mark."""
+    """Mark an output (by its state directory) as being on an unfit store; or remove the mark if `broken` is `None`."""
     if broken is None:
         storage.delete(f"{state}/{_MARK}")
         return
@@ -85,7 +85,7 @@ def mark_fit(storage: Storage, state: str, broken: str | None) -> None:
 
 
 def check_fit(storage: Storage, state: str) -> None:
-    """Raise `UnfitStore` if the store of an output was found to be unfit. Other storages are not asked."""
+    """Raise `UnfitStore` if the store of an output was found unfit. Storages that need no contest are not checked."""
     if storage.needs_contest and entry_at(storage, f"{state}/{_MARK}") is not None:
         words = storage.read(f"{state}/{_MARK}").decode(errors="replace")
         msg = (
@@ -96,7 +96,7 @@ def check_fit(storage: Storage, state: str) -> None:
 
 
 class _Contender:
-    """A process that puts; it ends when its input does."""
+    """One contender process; it ends when its input ends."""
 
     def __init__(self, directory: str, running: ExitStack) -> None:
         self._directory = directory
@@ -111,12 +111,12 @@ class _Contender:
         )
 
     def wait(self) -> None:
-        """Return when it can begin."""
+        """Wait until the process can begin."""
         if self._line() != "ready":
             self._fail()
 
     def begin(self, name: str) -> None:
-        """Have it put a name."""
+        """Have the process put a name."""
         if self._process.stdin is None or self._process.poll() is not None:
             self._fail()
         else:
@@ -124,7 +124,7 @@ class _Contender:
             self._process.stdin.flush()
 
     def winners(self) -> Iterator[str]:
-        """Yield what those of its threads had put that were told yes."""
+        """Yield what the threads whose puts succeeded had put."""
         line = self._line()
         if not line:
             self._fail()
@@ -142,7 +142,7 @@ class _Contender:
 
 
 def _put(storage: Storage, path: str) -> str | None:
-    """Put a key; return what was put if the store says yes."""
+    """Put a key; return what was put, `None` if the key was taken."""
     data = unique.token()
     try:
         storage.put_if_absent(path, data.encode())
@@ -152,9 +152,9 @@ def _put(storage: Storage, path: str) -> str | None:
 
 
 def contend(address: str) -> None:
-    """Put the names that come in, below an address, as told in the module."""
+    """Put each name that is read from the input below an address, as the module describes."""
     storage, path = locate(address)
-    entry_at(storage, path)  # the first contact
+    entry_at(storage, path)  # makes the first contact with the store
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     with ThreadPoolExecutor(_THREADS) as threads:

@@ -1,9 +1,10 @@
-"""The clock of a server, by this machine's: asked once a minute by how much it is ahead.
+"""The clock of a server, derived from this machine's clock: once a minute the server is asked how far its clock is ahead.
 
 Failure: *this machine's clock is set.*
-  1. It is asked, and this machine's clock is then put forward by half a minute: NTP, or a machine that was asleep.
-  2. The server's is told half a minute ahead, until it is asked again: what is being written counts as settled.
-  Rule: it is asked again where this machine's clock has not gone on as the time has that only goes on.
+  1. The server is asked, and this machine's clock is then put forward by half a minute: by NTP, or because the machine was
+     asleep.
+  2. The derived time is half a minute ahead until the server is asked again, so files that are being written count as settled.
+  Rule: the server is asked again if this machine's clock has not advanced by the same amount as the monotonic clock.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _BELIEVED_NS = 60 * SECOND_NS
 
 @dataclass
 class FarClock:
-    """What is known of a server's clock: by how much it was ahead, and when it was asked, by this machine's clock and by the other one."""
+    """A server's clock: how far it was ahead, and when that was asked, by this machine's wall clock and by its monotonic clock."""
 
     ahead_ns: int = 0
     asked_ns: int | None = None
     asked_at: float = 0.0
 
     def now_ns(self, ahead: Callable[[], int]) -> int:
-        """Return the server's time; `ahead` asks by how much it is ahead of this machine's."""
+        """Return the server's time; `ahead` asks how many nanoseconds its clock is ahead of this machine's."""
         if not self._is_believed():
             self.ahead_ns = ahead()
             self.asked_ns, self.asked_at = clock.now_ns(), clock.monotonic()

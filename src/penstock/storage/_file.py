@@ -1,4 +1,4 @@
-"""Open files that no back end has opened: bytes in memory, and the file object that Arrow and other libraries read from."""
+"""Open files that do not come from a back end: bytes in memory, and the file object that Arrow and other libraries read from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.storage._base import Entry
 
 
 class ReadableFile(Protocol):
-    """The part of a `ReadHandle` that records and tables are read by."""
+    """The part of a `ReadHandle` that readers of records and tables need."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
@@ -22,7 +22,7 @@ class MemoryFile:
         self._data = data
 
     def info(self) -> Entry:
-        """Return an entry that has the size alone."""
+        """Return an entry with nothing but the size."""
         return Entry("", is_directory=False, size=len(self._data), modified_ns=0, identity="")
 
     def read(self, offset: int, length: int) -> bytes:
@@ -30,7 +30,7 @@ class MemoryFile:
         return self._data[offset : offset + length]
 
     def close(self) -> None:
-        """Do nothing: it is memory."""
+        """Do nothing: memory needs no close."""
 
     def __enter__(self) -> MemoryFile:
         """Return itself."""
@@ -48,7 +48,7 @@ class SeekableFile(io.RawIOBase):
         self._handle, self._size, self._at = handle, size, 0
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # - the base wants any buffer
-        """Fill `buffer` as far as there are bytes; return how many."""
+        """Fill `buffer` as far as there are bytes; return how many were read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -70,9 +70,9 @@ class SeekableFile(io.RawIOBase):
         return self._at
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Say that it can be read anywhere."""
+        """Return True: the file can be read at any place."""
         return True

@@ -1,42 +1,43 @@
-"""HDFS: leases to create, one rename to publish, hsync to make durable. What is called of it is in `_hdfs_calls`.
+"""The back end for HDFS: leases to create, one rename to publish, hsync to make durable. `_hdfs_calls` has the calls that it uses.
 
 How each promise of `_base` is kept:
 
 - *create* is the NameNode's create without overwrite, mode 0600; a name whose file is still open is taken, too.
-- *sync* is hsync: every DataNode of the block has it on disk. It covers the block that is being written and no other, so
-  a handle also syncs each block that it fills. The name is in the NameNode's log since `create`.
-- *close* completes the file; a file that was renamed, replaced or taken over meanwhile is noticed by name and length.
-- *publish* and *put_if_absent* are one rename without overwrite: done whole or not at all, and durable on return. A
-  temporary is synced and closed before it is renamed: a file that is open has a length that readers disagree about, so
-  renaming first and closing behind the back of the caller would show a part of it.
-- *extend* is append, to a file that is taken from whoever has it open. Nothing there can be written over, and need not be:
-  what a crash left behind the valid length is the beginning of what is written now, so it is compared and passed over.
+- *sync* is hsync: every DataNode of the block has it on disk. It covers only the block that is being written, so a handle also
+  syncs each block that it fills. The name has been in the NameNode's log since `create`.
+- *close* completes the file; if the file was renamed, replaced or taken over meanwhile, its name and length show it.
+- *publish* and *put_if_absent* are one rename without overwrite: done whole or not at all, and durable on return. A temporary
+  file is synced and closed before it is renamed: readers disagree about the length of an open file, so renaming first and closing
+  later would show a part of it.
+- *extend* is append, to a file whose lease is taken from any other writer. Nothing there can be overwritten, and need not be:
+  what a crash left after the valid length is the beginning of what is written now, so it is compared and skipped.
 
 *A lost reply.* A call may be done and still fail; hdfs-native even repeats it by itself when a connection breaks. Creating
-under a unique name, deleting and making directories may be repeated. A rename is decided by what is there: the source is
-there: it was not done. The source is gone, and the target has its length and modification time (put: its bytes): it
-was done. Nobody else moves a staged file or a temporary but another driver that publishes the same record.
+under a unique name, deleting and making directories may be repeated. After a failed rename, the files decide: if the source is
+there, it was not done. If the source is gone, and the target has its length and modification time (for a put: its bytes), it
+was done. Only another driver that publishes the same record could move the same staged or temporary file.
 
-*A DataNode that is dead and not missed yet.* The NameNode hands it out for ten minutes, and hdfs-native asks for no other: the
-write fails, or the sync waits in vain. So as long as a file has less than `_AGAIN_BYTES`, and was never synced, its handle has all
-of it in memory, and a call that fails is made again on a new file of the same name, which gets other DataNodes. Where there are
-no others, as with three DataNodes and three replicas, Hadoop's own client goes on with those that answer. So the new file has one
-replica less (but two, if it had two), and that is repeated until it has met none that is dead; when it is closed, the NameNode is
-told how many it should have. Nobody but the handle knows that name, and the NameNode tells the files apart by their numbers, so
-what is left of the first is in nobody's way. Nothing can be doubled: there is one file of the name, and until the handle returns
-no record that names it. An error that is not of a DataNode (space, permissions, a lost lease, a name that is gone) is never
-answered so. Beyond that length, and in a file that is extended, the error is raised, and Spark tries the task again; so, too,
-behind a sync: to make the file again takes it away first, and what was called durable would be lost if this process died then.
+*A DataNode that is dead but not noticed yet.* The NameNode assigns it for ten minutes, and hdfs-native asks for no other: the
+write fails, or the sync waits in vain. So while a file has less than `_AGAIN_BYTES`, and was never synced, its handle keeps all
+of it in memory. If a call fails, it is repeated on a new file with the same name, which gets other DataNodes. If there are
+no others, as with three DataNodes and three replicas, Hadoop's own client continues with those that answer. So the new file has one
+replica less (but two, if it had two), and the trial is repeated until no dead DataNode is met. When the file is closed, the NameNode is
+told how many replicas it should have. Only the handle knows the name, and the NameNode distinguishes the files by their numbers, so
+the rest of the first file disturbs nobody. Nothing can be doubled: there is one file with the name, and no record names it until the
+handle returns. An error that does not come from a DataNode (space, permissions, a lost lease, a name that is gone) is never
+handled in this way. For a longer file, and for a file that is extended, the error is raised, and Spark tries the task again. The same holds
+after a sync: making the file again first deletes it, and durable bytes would be lost if this process died at that moment.
 
-*Identity.* hdfs-native does not tell the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
-overwritten in place; another one under the same name has another modification time, to the millisecond.
+*Identity.* hdfs-native does not give the number of a file, so `Entry.identity` is `""`. A file in HDFS cannot be
+overwritten in place; another file under the same name has another modification time, to the millisecond.
 
-*Open files.* A file that somebody is writing has the modification time of its creation, however long that takes. `stat`
-shows one that it knows to be open as modified now, so that it does not settle. One whose writer publishes a length (hflush
-with it) is not known to be open; to open it shows another size than `stat`, and a planned size that differs is an error.
+*Open files.* A file keeps the modification time of its creation while it is written, however long that takes. `stat`
+shows a file that it knows to be open as modified now, so that it does not settle. If the writer publishes a length (by hflush),
+`stat` does not know that the file is open. Opening such a file shows another size than `stat`, and a difference from the planned size is an
+error.
 
-*Time.* `now_ns` is this machine's clock, put right by the NameNode's: the modification time of a directory made for that in
-`/tmp`, once a minute. Where that may not be written, this machine's clock is taken for the NameNode's.
+*Time.* `now_ns` is this machine's clock, corrected by the NameNode's: once a minute, by the modification time of a directory that is made
+in `/tmp` for this purpose. If that cannot be written, this machine's clock is used instead.
 """
 
 from __future__ import annotations
@@ -66,11 +67,12 @@ if TYPE_CHECKING:
     from penstock.storage._hdfs_calls import Hdfs, HdfsReader, HdfsWriter, Status
 
 _log = logging.getLogger("penstock.storage")
-_BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless a NameNode is told to allow it
+_BLOCK_BYTES_MIN = 1 << 20  # no block is smaller, unless the NameNode is configured to allow it
 _RECOVERY_SECONDS = 60.0
-_AGAIN_BYTES = 4 << 20  # what a task stages of a small part
-# Of a sync, at each try. Those in the middle meet a dead one of three DataNodes twice in three times, and every other of these waits
-# for it. The last has time for what is only slow: hdfs-native gives a DataNode 60 s to answer.
+_AGAIN_BYTES = 4 << 20  # as much as a task stages of a small part
+# The time for a sync, at each try. With one dead DataNode of three, two of three tries in the middle meet it, and every
+# second of these waits for it. The last try has time for a DataNode that is only slow: hdfs-native gives it 60 s to
+# answer.
 _PATIENCE_SECONDS = (5.0, *(2.0,) * 30, 90.0)
 _OF_DATA_NODES = {errno.EIO, errno.ETIMEDOUT}
 _MS = 1_000_000
@@ -97,15 +99,15 @@ class HdfsWriteHandle:
         self._file: HdfsWriter | None = file
         self._keep = kept is not None
         self._written = kept or 0
-        self._before = before  # what the file had: behind `kept` it is compared, not written
+        self._before = before  # the earlier file: its bytes after `kept` are compared, not written
         self._block: int | None = None
-        # All that was written, while that is little and was not called durable.
+        # Everything that was written, while it is short and was not synced.
         self._again: bytearray | None = None if self._keep else bytearray()
-        self._replicas = 0  # that a file which was made again should have
+        self._replicas = 0  # how many replicas a file that was made again should have
         self._poisoned = False
 
     def write(self, data: Data) -> int:
-        """Append all of `data`; a block that is full is synced, because a later sync does not cover it."""
+        """Append all of `data`; syncs each full block, because a later sync does not cover it."""
         view = memoryview(data).cast("B")
         length = len(view)
         with self._poisoning("write"):
@@ -118,7 +120,7 @@ class HdfsWriteHandle:
         return length
 
     def _append(self, piece: memoryview) -> None:
-        """Append what lies within a block."""
+        """Append a piece that lies within one block."""
         self._call(lambda file, _: file.write(piece))
         self._written += len(piece)
         if self._again is not None:
@@ -130,7 +132,7 @@ class HdfsWriteHandle:
             self._again = None
 
     def _call(self, call: Callable[[HdfsWriter, float], object]) -> None:
-        """Call the file, with the seconds that a sync may take; see the module for files that are made again."""
+        """Run a call on the file, with the seconds that a sync may take; the module says how a file is made again."""
         tries = _PATIENCE_SECONDS if self._again is not None else _PATIENCE_SECONDS[-1:]
         for number, seconds in enumerate(tries, 1):
             try:
@@ -145,7 +147,7 @@ class HdfsWriteHandle:
                 return
 
     def _make_again(self) -> None:
-        """Put a new file, with all that was written so far, in the place of one that cannot be written."""
+        """Replace a file that cannot be written by a new one with everything that was written so far."""
         self._replicas = self._replicas or self._hdfs.stat(self._at).replicas
         self._hdfs.delete(self._at)
         file = self._file = self._hdfs.create(self._at, _PRIVATE, max(self._replicas - 1, min(self._replicas, 2)))
@@ -153,7 +155,7 @@ class HdfsWriteHandle:
             file.write(self._again)
 
     def _beyond_what_is_there(self, view: memoryview) -> memoryview:
-        """Return what is to be written of `view`: what lies behind the bytes that the file has already."""
+        """Return the bytes of `view` that must be written, because the file does not have them already."""
         if self._before is None or self._written >= self._before.size:
             return view
         same = min(self._before.size - self._written, len(view))
@@ -165,7 +167,7 @@ class HdfsWriteHandle:
 
     @contextmanager
     def _poisoning(self, call: str) -> Iterator[None]:
-        """Raise what fails as it should be, and never again call anything of this file durable."""
+        """Raise errors as `StorageError`, and after one refuse every further write or sync of this file."""
         if self._poisoned:
             msg = f"an earlier write or sync of {self._path!r} failed; what it holds cannot be made durable any more"
             raise StorageError(msg)
@@ -196,22 +198,22 @@ class HdfsWriteHandle:
         return self._written
 
     def sync(self) -> None:
-        """Make the bytes durable; the name is."""
+        """Make the bytes durable; the name is durable already."""
         with self._poisoning("sync"):
             failpoints.hit("storage.sync")
             synced(self._call, _hsync)
-            self._again = None  # made again, it would be gone for a moment, though somebody was told that it is durable
+            self._again = None  # making the file again would remove it for a moment, although it counts as durable
 
     def close(self) -> None:
         """Complete the file; the name must still be this file's."""
         if self._file is None:
             return
         try:
-            with self._poisoning("close"):  # not after a failure, when it would wait for blocks that never come
+            with self._poisoning("close"):  # not after a failure: close would wait for blocks that never come
                 self._call(lambda file, _: file.close())
         finally:
-            self._file = None  # never twice: a second completion does not know the last block any more
-            self._again = None  # a task keeps its handles
+            self._file = None  # never twice: a second completion no longer knows the last block
+            self._again = None  # free the memory, because a task keeps its handles
         with doing("close", self._path):
             if self._replicas:
                 self._hdfs.set_replicas(self._at, self._replicas)
@@ -225,11 +227,11 @@ class HdfsWriteHandle:
         return self
 
     def __exit__(self, kind: object = None, *exc: object) -> None:
-        """Close; after an exception remove the file, which needs no close."""
+        """Close; after an exception remove the file without closing it."""
         if kind is None:
             self.close()
         elif self._before is not None and self._written <= self._before.size:
-            with suppress(StorageError, OSError):  # nothing was appended: there is no block that it would wait for
+            with suppress(StorageError, OSError):  # nothing was appended, so there is no block to wait for
                 self._open.close()
             self._file = None
         elif self._keep:
@@ -246,7 +248,7 @@ def _hsync(file: HdfsWriter, seconds: float) -> None:
 
 
 class HdfsReadHandle:
-    """An open file on HDFS: the blocks it had when it was opened."""
+    """An open file on HDFS, with the blocks that it had when it was opened."""
 
     def __init__(self, hdfs: Hdfs, path: str, at: str) -> None:
         self._hdfs = hdfs
@@ -257,7 +259,7 @@ class HdfsReadHandle:
             self._file = hdfs.open(at)
 
     def info(self) -> Entry:
-        """Return the size that was opened, and the time of the name; that of the last look if the name has gone since."""
+        """Return the size of the open file and the time of its name, or the time of the last look if the name is gone."""
         with doing("look at", self._path):
             try:
                 self._found = self._hdfs.stat(self._at)
@@ -307,7 +309,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
     lists_in_order = False
     is_paid = False
     needs_contest = False
-    reads_open = False  # hdfs-native does not ask DataNodes how long the block is that is being written
+    reads_open = False  # hdfs-native does not ask DataNodes for the length of a block that is being written
 
     def __init__(self, authority: str = "", system: Hdfs | None = None) -> None:
         self.authority = authority
@@ -319,15 +321,15 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
         return _hdfs_native.connect(self.authority) if self._system is None else self._system
 
     def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
-        """Return the path as it is."""
+        """Return the path unchanged."""
         return path
 
     def bytes_below(self, root: str) -> int:
-        """Return what Linux would leave of a path, so that files can be copied to a disk; HDFS takes twice as many."""
+        """Return what remains of the longest path on Linux, so that files can be copied to a disk; HDFS allows twice as much."""
         return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     def _at(self, path: str) -> str:
-        """Return the path as HDFS takes it."""
+        """Return the path in the form for HDFS."""
         own = f"hdfs://{self.authority}"
         at = path.removeprefix(own)
         if at and not at.startswith("/"):
@@ -343,7 +345,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.create(at, _PRIVATE))
 
     def extend(self, path: str, length: int) -> HdfsWriteHandle:
-        """Open the file to write behind its first `length` bytes, away from whoever else has it open."""
+        """Open the file to write after its first `length` bytes, and take it from any other writer."""
         at = self._at(path)
         with doing("extend", path):
             failpoints.hit("storage.create")
@@ -355,7 +357,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             return HdfsWriteHandle(self._hdfs, path, at, self._hdfs.append(at), kept=length, before=reader)
 
     def _recover(self, path: str, at: str) -> None:
-        """Have the file closed: its writer is dead, or has been replaced by this one."""
+        """Have the NameNode close the file, whose writer is dead or has been replaced by this one."""
         until = clock.monotonic() + _RECOVERY_SECONDS
         while not self._hdfs.recover_lease(at):
             if clock.monotonic() > until:
@@ -364,7 +366,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             clock.sleep(0.2)
 
     def lock(self, path: str, *, shared: bool = False) -> NoReturn:  # noqa: ARG002 - there is none of either kind
-        """Refuse: HDFS has leases, of files that are written, and no locks."""
+        """Refuse: HDFS has leases for files that are written, but no locks."""
         msg = f"cannot lock {path!r}: HDFS has no locks"
         raise NotSupported(msg)
 
@@ -385,7 +387,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
                 yield _entry(status)
 
     def names(self, path: str) -> dict[str, Entry | tuple[int, int]]:
-        """Return names, each with its entry; with modification time and size where only `stat` knows if the file is open."""
+        """Return names, each with its entry, or with modification time and size if only `stat` can tell whether the file is open."""
         with doing("list", path):
             return {
                 status.name: (status.modified_ms, status.size) if status.may_be_open else _entry(status)
@@ -393,31 +395,31 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             }
 
     def behind(self, path: str, after: str) -> NoReturn:
-        """Refuse: directories are listed, each by itself."""
-        msg = f"cannot list what is behind {after!r} below {path!r}: HDFS lists directories, each by itself"
+        """Refuse: HDFS lists each directory separately."""
+        msg = f"cannot list the files after {after!r} below {path!r}: HDFS lists directories, each by itself"
         raise NotSupported(msg)
 
     def stat(self, path: str) -> Entry:
-        """Return the entry at the path; a file that is being written is as young as can be."""
+        """Return the entry at the path; a file that is being written counts as modified now."""
         with doing("look at", path):
             status = self._hdfs.stat(self._at(path))
         return _entry(status, self.now_ns() if status.being_written else None)
 
     def watch(self, path: str) -> None:
-        """Return nothing: nobody tells."""
+        """Return nothing: HDFS reports no changes."""
 
     def resolve(self, path: str) -> str:
-        """Return the path: links are not for users of HDFS."""
+        """Return the path: HDFS has no symbolic links for users."""
         return path
 
     def owns(self, path: str) -> bool:
-        """Tell whether it has the address of this one."""
+        """Tell whether the path has the address of this HDFS."""
         return f"{path}/".startswith(f"hdfs://{self.authority}/")
 
     def addressed_as(self, other: Storage, path: str) -> str:
-        """Return the path by the address that the other one has, if that is this HDFS; see `Storage.addressed_as`.
+        """Return the path with the address of `other`, if that is this HDFS; see `Storage.addressed_as`.
 
-        An HDFS has many addresses, and one root: when that was last changed, to the millisecond, is the same by all of them.
+        An HDFS has many addresses but one root: the root's modification time, to the millisecond, is the same under all of them.
         """
         if not isinstance(other, HdfsStorage) or other.authority == self.authority:
             return path
@@ -462,7 +464,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             file.write(data)
             failpoints.hit("storage.put.sync")
             file.sync()
-            file.close()  # here, so that one that cannot be closed is removed
+            file.close()  # close here, so that a file that cannot be closed is removed
         start = self._at(temporary)
         with doing("put", path):
             try:
@@ -482,9 +484,9 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             return False
 
     def persist(self, directory: str, names: Iterable[str]) -> None:  # noqa: ARG002 - nothing can be done about them
-        """Make sure of the directory alone: what others wrote and closed, nobody can sync from outside.
+        """Check only that the directory is there: files that others wrote and closed cannot be synced from outside.
 
-        It is on every DataNode that has it, in memory or on disk; `dfs.datanode.synconclose` makes that disk.
+        Their bytes are on every DataNode that has a replica, in memory or on disk; `dfs.datanode.synconclose` puts them on disk.
         """
         for _ in self.list(directory):
             return
@@ -496,9 +498,9 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             self._hdfs.delete(self._at(path))
 
     def move_directory(self, source: str, target: str) -> None:
-        """Rename it without overwrite; a lost reply is told by what is there."""
+        """Rename the directory without overwrite; after an error, the names that are there show whether it was done."""
         start, end = self._at(source), self._at(target)
-        if self._stat_or_none(end) is not None:  # a rename onto a directory would go into it
+        if self._stat_or_none(end) is not None:  # a rename to an existing directory would move into it
             msg = f"cannot move {source!r} to {target!r}: that is there"
             raise AlreadyThere(msg)
         with doing("move", source):
@@ -510,7 +512,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
                     raise
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Make the directory and its parents, which HDFS would give the mode of the directory itself."""
+        """Make the directory, and its parents separately, because HDFS would give them the mode of the directory."""
         at = self._at(path)
         try:
             with doing("make directory", path):
@@ -522,7 +524,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
             raise StorageError(msg) from error
 
     def workers(self, count: int) -> Executor:
-        """Return threads: a call waits for other machines, and leaves Python's lock to others meanwhile."""
+        """Return threads: a call waits for other machines, and releases Python's lock meanwhile."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
 
     def persist_all(self) -> None:
@@ -530,11 +532,11 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
         os.sync()
 
     def now_ns(self) -> int:
-        """Return the NameNode's time, as far as it can be known; rather a millisecond early than late."""
+        """Return the NameNode's time as well as it can be known, if anything a millisecond early."""
         return self._clocks.setdefault(self.authority, FarClock()).now_ns(self._offset)
 
     def _offset(self) -> int:
-        """Return what to add to this machine's clock for the NameNode's."""
+        """Return the difference between the NameNode's clock and this machine's."""
         probe = f"/tmp/{TEMPORARY}{unique.token()}"  # noqa: S108 - of HDFS, where it is as it is everywhere
         try:
             self._hdfs.mkdir(probe, 0o700)

@@ -1,25 +1,25 @@
-"""The HDFS that `_hdfs` calls, by way of hdfs-native: connections, time limits, and errors with numbers.
+"""The real HDFS for `_hdfs`, by the library hdfs-native: connections, time limits, and errors with numbers.
 
-hdfs-native speaks the protocols of NameNode and DataNode itself: no Java. It reads `core-site.xml` and `hdfs-site.xml` from
-`HADOOP_CONF_DIR` (name services, security) and `HADOOP_USER_NAME`. The executors of a cluster belong to whoever started their
-worker. Spark tells them in `SPARK_USER` whose query it is; their JVM then is that user to HDFS, and so are Python processes here.
-One client is kept for each process and authority: a client that was made before a fork never answers behind it.
+hdfs-native speaks the protocols of NameNode and DataNode itself, without Java. It reads `core-site.xml` and `hdfs-site.xml` from
+`HADOOP_CONF_DIR` (name services, security), and `HADOOP_USER_NAME`. The executors of a cluster run as the user who started their
+worker. Spark gives them the query's user in `SPARK_USER`; their JVM acts as that user on HDFS, and so do Python processes here.
+One client is kept for each process and authority, because a client that was made before a fork never answers after it.
 
-Left alone, hdfs-native tries a NameNode that refuses connections for three minutes, in the end every 15 s, and waits for ever for
+By default, hdfs-native tries a NameNode that refuses connections for three minutes, in the end every 15 s, and waits for ever for
 one that does not answer. That patience is right for a failover in mid batch (but every 2 s: `_SETTINGS`), and wrong for a
 mistyped host. So the first contact of a process is limited in tries and in time, and only then the patient client is made.
 
-What hdfs-native 0.14 does when a DataNode dies, measured: in the middle of a block it goes on with the others, if it may
-(`_SETTINGS`: it asks for a replacement also where Hadoop's own client does not, and a small cluster has none); but an `hsync`
-whose packets were all sent may wait for ever, so it is limited in time. A DataNode that is dead when a block is begun, and not yet
-missed by the NameNode, fails the write if it is the first of the block's; if it is another one, the error comes with a later write
-or with the close, and an `hsync` before that waits for ever. `_hdfs` then makes the file again.
+What hdfs-native 0.14 does when a DataNode dies, measured: in the middle of a block it continues with the others, if it may
+(`_SETTINGS`: it asks for a replacement even if Hadoop's own client does not, and a small cluster has none). But an `hsync` whose
+packets were all sent may wait for ever, so it is limited in time. If a DataNode is dead when a block is begun, and the NameNode
+has not noticed it yet, the write fails if it is the first DataNode of the block. If it is another one, the error comes with a
+later write or with the close, and an `hsync` before that waits for ever. `_hdfs` then makes the file again.
 
-Nor does it read `dfs.replication` and `dfs.blocksize`, which every other client of HDFS takes from the same two files: that is
-done here. Without them new files are as the NameNode makes them.
+hdfs-native does not read `dfs.replication` and `dfs.blocksize`, which every other client of HDFS takes from the same two files.
+This module reads them. Without them the NameNode's defaults apply to new files.
 
-Errors come as `FileNotFoundError` and `FileExistsError` without a number, or as a `RuntimeError` that holds the Java class
-and a stack trace as text. They leave this module as `OSError` with a number and the first line of what HDFS said.
+Errors come as `FileNotFoundError` and `FileExistsError` without a number, or as a `RuntimeError` with the Java class and a stack
+trace as text. They leave this module as `OSError` with a number and the first line of HDFS's message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.storage._hdfs_calls import Hdfs
 
 _CONTACT_SECONDS = 20.0
-# Refused connections: 7 s; each name node of a service is tried.
+# With refused connections this takes 7 s; each NameNode of a service is tried.
 _CONTACT_TRIES = {"dfs.client.failover.max.attempts": "3"}
 _SETTINGS = {  # unless HADOOP_CONF_DIR has them
     "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
@@ -56,9 +56,9 @@ _SETTINGS = {  # unless HADOOP_CONF_DIR has them
     "dfs.client.failover.max.attempts": "90",
 }
 _NEW_FILES = {"replication": "dfs.replication", "block_size": "dfs.blocksize"}
-_STREAM_BYTES = 1 << 20  # shorter reads are looks at a place
-_PIECE_BYTES = 64 << 10  # as DataNodes send them
-_PORT = 8020  # of a NameNode, where none is given
+_STREAM_BYTES = 1 << 20  # shorter reads do not use a stream
+_PIECE_BYTES = 64 << 10  # the size of the pieces that DataNodes send
+_PORT = 8020  # the NameNode's port if none is given
 _REMOTE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+\.)?([\w$]+)", "(.*)"\)', re.DOTALL)
 _OTHER = re.compile(r'(\w+)\("(.*)"\)', re.DOTALL)
 _NUMBERS = {
@@ -76,10 +76,10 @@ _clients: dict[tuple[int, str], Hdfs] = {}
 
 
 def connect(authority: str) -> Hdfs:
-    """Return this process's HDFS of that authority (`host:port`, a name service, or `""` for `fs.defaultFS`).
+    """Return this process's connection to the HDFS of an authority (`host:port`, a name service, or `""` for `fs.defaultFS`).
 
     `DependencyError` without hdfs-native, `OptionError` if no NameNode is known by that name or HADOOP_CONF_DIR cannot be read,
-    `StorageError` if none answers within half a minute.
+    `StorageError` if no NameNode answers within half a minute.
     """
     key = (os.getpid(), authority)
     if key not in _clients:
@@ -102,7 +102,7 @@ def _client(authority: str, settings: dict[str, str]) -> Any:  # noqa: ANN401 - 
 
 
 def _contact(new_client: Callable[[str, dict[str, str]], Any], authority: str) -> tuple[str, Any]:
-    """Return the url that the library takes for an address, and a client of it that soon gives up; `OptionError` for none."""
+    """Return the library's url for an address, and a client that gives up soon; `OptionError` if the library takes no such address."""
     url = f"hdfs://{authority}"
     try:
         return url, new_client(url, _CONTACT_TRIES)
@@ -110,12 +110,12 @@ def _contact(new_client: Callable[[str, dict[str, str]], Any], authority: str) -
         if "No NameNode" not in str(error) or not authority or ":" in authority:
             msg = f"{url}: {_said(error)[1]}; expected a host and port, or a name service of HADOOP_CONF_DIR"
             raise OptionError(msg) from error
-        url = f"{url}:{_PORT}"  # as Hadoop does with a host that is no name service
+        url = f"{url}:{_PORT}"  # as Hadoop does if a host is not a name service
         return url, new_client(url, _CONTACT_TRIES)
 
 
 def _check_answer(url: str, trial: Any) -> None:  # noqa: ANN401 - hdfs_native.Client
-    """Raise `StorageError` unless a NameNode answers, whatever it says: what it refuses is for whoever asks."""
+    """Raise `StorageError` unless a NameNode answers. A refusal is an answer, too; the later call that is refused reports it."""
     try:
         _within(_CONTACT_SECONDS, lambda: trial.get_file_info("/"))
     except OSError as error:
@@ -130,7 +130,7 @@ def _check_answer(url: str, trial: Any) -> None:  # noqa: ANN401 - hdfs_native.C
 
 
 def _configuration() -> dict[str, str]:
-    """Return the settings of HADOOP_CONF_DIR; what is in hdfs-site.xml wins. `OptionError` if a file of it cannot be read."""
+    """Return the settings of HADOOP_CONF_DIR; those in hdfs-site.xml win. `OptionError` if one of its files cannot be read."""
     settings: dict[str, str] = {}
     for file in ("core-site.xml", "hdfs-site.xml"):
         path = Path(os.environ.get("HADOOP_CONF_DIR") or os.devnull, file)
@@ -149,7 +149,7 @@ def _configuration() -> dict[str, str]:
 
 
 def _new_files(settings: dict[str, str]) -> dict[str, int]:
-    """Return what the settings say of new files; `OptionError` if that cannot be."""
+    """Return the settings for new files; `OptionError` if one is not a valid size."""
     values = {field: (name, settings.get(name)) for field, name in _NEW_FILES.items()}
     return {
         field: parse_size(value, name=f"{name} of HADOOP_CONF_DIR") for field, (name, value) in values.items() if value
@@ -157,13 +157,13 @@ def _new_files(settings: dict[str, str]) -> dict[str, int]:
 
 
 def _within(seconds: float, call: Callable[[], object]) -> None:
-    """Make a call that may never return; `TimeoutError` if it has not after so long. Its thread is then left behind."""
+    """Make a call that may never return; `TimeoutError` if it takes longer than `seconds`. Its thread then stays."""
     failed: list[BaseException] = []
 
     def attempt() -> None:
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             failed.append(error)
 
     thread = threading.Thread(target=attempt, name="penstock-hdfs", daemon=True)
@@ -176,7 +176,7 @@ def _within(seconds: float, call: Callable[[], object]) -> None:
 
 
 def _said(error: Exception) -> tuple[int, str]:
-    """Return the number of an error of hdfs-native, and what it says without Java's stack."""
+    """Return the number of an error of hdfs-native, and its message without Java's stack."""
     text = str(error)
     if isinstance(error, FileExistsError):
         return errno.EEXIST, _first_line(text)
@@ -196,7 +196,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _numbered() -> Iterator[None]:
-    """Raise what hdfs-native raises as an `OSError` with a number."""
+    """Raise the errors of hdfs-native as `OSError` with a number."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -239,7 +239,7 @@ class _Native:
             return replace(status, being_written=status.may_be_open and self._is_open(path, native))
 
     def _is_open(self, path: str, native: Any) -> bool:  # noqa: ANN401 - hdfs_native.FileStatus
-        """Tell whether the file's last block is being written: the NameNode then counts it as a full one."""
+        """Tell whether the file's last block is being written; the NameNode then counts it as a full block."""
         used = self._client.get_content_summary(path).space_consumed
         return bool(used == (native.length + native.blocksize) * (native.replication or 0))
 
@@ -281,8 +281,8 @@ def _status(native: Any) -> Status:  # noqa: ANN401 - hdfs_native.FileStatus
 class _NativeWriter:
     """`HdfsWriter` by hdfs-native.
 
-    Its file is one of Python's `io`, which are closed when nobody refers to them any more. Here that would complete a file that
-    was given up, and wait for servers that have failed, for minutes, wherever garbage is collected. So that close does nothing.
+    Its file is an object of Python's `io`, which is closed when its last reference goes. Here that would complete a file that was
+    given up, and wait for failed servers for minutes, whenever garbage is collected. So this `close` of the file does nothing.
     """
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileWriter
@@ -291,7 +291,7 @@ class _NativeWriter:
         file.close = lambda: None
 
     def write(self, data: Data) -> int:
-        with _numbered():  # of anything but bytes the library copies one byte after the other: 11 ns each
+        with _numbered():  # the library copies anything but `bytes` byte by byte: 11 ns each
             return int(self._file.write(data if isinstance(data, bytes) else bytes(data)))
 
     def hsync(self, seconds: float) -> None:
@@ -304,14 +304,14 @@ class _NativeWriter:
 
 
 class _NativeReader:
-    """`HdfsReader` by hdfs-native. Whoever reads on where the last read ended is served from streams that the DataNode keeps filled."""
+    """`HdfsReader` by hdfs-native. A read that begins where the last one ended is served from a stream that the DataNode keeps filled."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401 - hdfs_native.FileReader
         self._file = file
         self.size: int = file.size
         self._lock = threading.Lock()
-        self._next = 0  # behind the last read
-        self._ahead: io.BufferedReader | None = None  # what comes there
+        self._next = 0  # the end of the last read
+        self._ahead: io.BufferedReader | None = None  # the stream from there on
 
     def read(self, offset: int, length: int) -> bytes:
         with _numbered():
@@ -323,7 +323,7 @@ class _NativeReader:
             return bytes(self._file.read_range(offset, length))
 
     def _read_on(self, offset: int, length: int) -> bytes:
-        """Read by streams, which are left when somebody jumps, or when one fails: then by a range."""
+        """Read from a stream. If a read jumps, another stream is begun; if a stream fails, the range is read by itself."""
         ahead = self._ahead if offset == self._next else None
         self._ahead, self._next = None, offset + length
         with suppress(OSError, RuntimeError):
@@ -336,30 +336,30 @@ class _NativeReader:
 
 
 class _Streams(io.RawIOBase):
-    """What a file of hdfs-native has from a place on, one stream behind the other, for a `BufferedReader`.
+    """The bytes of a file from a place on, read from one stream after the other, for a `BufferedReader`.
 
-    That lays the pieces side by side where they stay. Joined at the end they would be held twice, and memory that is new to a process
-    costs more than a copy does; `read_range` makes three copies of all that it reads.
+    The `BufferedReader` puts the pieces directly into their final place. Joining them at the end would hold them twice, and
+    memory that is new to a process costs more than a copy; `read_range` makes three copies of everything that it reads.
 
-    The first stream is as long as the first read, in whole MiB, since who reads blocks of records ends a little earlier; each other
-    one is as long as all before it. So never is more asked for in vain than was of use: of a stream that is left, hdfs-native
-    has taken up to 100 pieces by then, and the DataNode has sent what the sockets hold.
+    The first stream is as long as the first read, rounded up to whole MiB, because a reader of blocks of records ends a little
+    earlier. Each later stream is as long as all streams before it. So never more is requested in vain than was used: when a
+    stream is abandoned, hdfs-native has taken up to 100 pieces of it, and the DataNode has sent what the sockets hold.
     """
 
     def __init__(self, file: Any, start: int, wanted: int) -> None:  # noqa: ANN401 - hdfs_native.FileReader
         super().__init__()
         self._file = file
         self._start = start
-        self._at = start  # behind the last piece
-        self._end = min(start - -wanted // _STREAM_BYTES * _STREAM_BYTES, file.size)  # of the stream
+        self._at = start  # the end of the last piece
+        self._end = min(start - -wanted // _STREAM_BYTES * _STREAM_BYTES, file.size)  # the end of the stream
         self._stream: Iterator[bytes] = file.read_range_stream(start, self._end - start)
-        self._rest = memoryview(b"")  # of the last piece
+        self._rest = memoryview(b"")  # the rest of the last piece
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Put in what is left of a piece; nothing at the end of the file, or of a stream that ends early."""
+        """Fill the buffer from the rest of a piece; returns 0 at the end of the file, or of a stream that ends early."""
         self._rest = self._rest or memoryview(self._piece())
         room = memoryview(buffer)
         length = min(len(room), len(self._rest))

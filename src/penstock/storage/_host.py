@@ -1,7 +1,7 @@
-"""What is this host's alone: its temporary directory, a user's cache, and small facts that processes share while they live.
+"""Files of this host alone: its temporary directory, a user's cache, and small facts that processes share while they live.
 
-A fact is a file, guarded by flock. None of this is durable or needed for any promise: when it is lost, nothing is decided
-wrongly. So a fact that is damaged, which its checksum tells, counts as lost.
+A fact is a file, guarded by flock. None of this is durable, and no promise depends on it: if a fact is lost, no decision goes
+wrong. So a damaged fact, which its checksum shows, counts as lost.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LEFT_NS = 3600 * SECOND_NS
 def cached(name: str) -> str | None:
     """Return the file of this name in this user's cache for Penstock, None if there is none. Makes nothing.
 
-    A file that somebody else could have written, root excepted, is none: what is kept there is run. Where the user's own cache cannot be
-    had it may be in the host's temporary directory, in ours, which must be private.
+    A file that another user than root could have written does not count, because files in the cache are executed. If the user has
+    no cache, the file may be in our directory among the host's temporary files, which must be private.
     """
     places = [user_cache()]
     with contextlib.suppress(OSError, StorageError):
@@ -45,7 +45,7 @@ def cached(name: str) -> str | None:
 
 
 def _is_of_ours(path: str) -> bool:
-    """Tell whether this is a file that nobody but this user and root has written, or could."""
+    """Tell whether this is a file that only this user and root can have written."""
     try:
         status = os.stat(path)
     except OSError:
@@ -54,7 +54,7 @@ def _is_of_ours(path: str) -> bool:
 
 
 def cache_directory() -> str:
-    """Return this user's cache directory for Penstock, made if need be; where that cannot be, ours among the temporary ones."""
+    """Return this user's cache directory for Penstock, made if necessary; if that fails, our directory among the temporary files."""
     path = user_cache()
     if path is not None:
         with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ def cache_directory() -> str:
 
 
 def user_cache() -> str | None:
-    """Return where the user's cache for Penstock is, or would be; None for a user without a home, which is not made here."""
+    """Return the path of the user's cache for Penstock, which may not exist yet; None for a user without a home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):
         return f"{named}/penstock"
@@ -74,7 +74,7 @@ def user_cache() -> str | None:
 
 
 def temporary_directory() -> str:
-    """Return the host's directory for temporary files, that of TMPDIR if it can be written; `StorageError` if there is none."""
+    """Return the host's directory for temporary files, TMPDIR if that can be written; `StorageError` if there is none."""
     try:
         return tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -83,7 +83,7 @@ def temporary_directory() -> str:
 
 
 def can_write(directory: str) -> bool:
-    """Tell whether this process can make a file in the directory, by making one: modes alone do not say, nor that a disk is full."""
+    """Tell whether this process can make a file in the directory, by making one: modes alone show neither that nor a full disk."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
             return file.write(bytes(_TRIED_BYTES)) == _TRIED_BYTES
@@ -92,7 +92,7 @@ def can_write(directory: str) -> bool:
 
 
 def free_bytes(directory: str) -> int:
-    """Return how much this user may still write to the file system of a directory; `StorageError` if that is not told."""
+    """Return how many bytes this user may still write to the file system of a directory; `StorageError` if that is unknown."""
     with doing("ask for the free space of", directory):
         volume = os.statvfs(directory)
     return volume.f_bavail * volume.f_frsize
@@ -101,8 +101,8 @@ def free_bytes(directory: str) -> int:
 def private_path(name: str) -> str:
     """Return the path of a file in the host's temporary directory that only this user's processes can reach.
 
-    Anybody may make a directory there under the name of ours, with links in it that lead to files of ours: so ours must
-    belong to us, be closed to others, and be no link. Raises `StorageError` otherwise.
+    Any user may make a directory there under the name of ours, with links in it that lead to our files. So our directory must
+    belong to us, be closed to others, and not be a link. Raises `StorageError` otherwise.
     """
     directory = _directory()
     with contextlib.suppress(FileExistsError):
@@ -112,9 +112,9 @@ def private_path(name: str) -> str:
 
 
 def passing_path(kind: str) -> str:
-    """Return a private path for a file that this process takes away within seconds; `kind` is without digits.
+    """Return a private path for a file that this process removes within seconds; `kind` is without digits.
 
-    What processes that died left there is removed here an hour later: others may be of a container that shares the directory.
+    Also removes files of dead processes that are an hour old. Younger ones may belong to a container that shares the directory.
     """
     folder, _, prefix = private_path(f"{kind}-").rpartition("/")
     for name in os.listdir(folder):
@@ -128,9 +128,9 @@ def passing_path(kind: str) -> str:
 
 
 def listening(kind: str) -> tuple[socket.socket, str]:
-    """Return a Unix socket that only this user's processes reach, and its path; `kind` is without digits.
+    """Return a Unix socket that only this user's processes can reach, and its path; `kind` is without digits.
 
-    The path goes with `no_longer_listening`; those of processes that died before are removed here.
+    `no_longer_listening` removes the path; paths of processes that have died are removed here.
     """
     import socket
 
@@ -142,7 +142,7 @@ def listening(kind: str) -> tuple[socket.socket, str]:
     path = f"{folder}/{prefix}{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX)
     try:
-        listener.bind(path)  # the directory's name may be too long for one
+        listener.bind(path)  # the directory's path may be too long for a socket
         listener.listen()
     except OSError:
         listener.close()
@@ -157,12 +157,12 @@ def no_longer_listening(path: str) -> None:
 
 
 def is_file(path: str, *, executable: bool = False) -> bool:
-    """Tell whether this host has such a file, one that this user may execute if asked for."""
+    """Tell whether this host has the file and, if `executable`, whether this user may execute it."""
     return os.path.isfile(path) and (not executable or os.access(path, os.X_OK))
 
 
 class HostFact:
-    """A JSON object in the host's temporary directory, seen by this user's processes only."""
+    """A JSON object in the host's temporary directory that only this user's processes see."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -170,7 +170,7 @@ class HostFact:
 
     @staticmethod
     def all() -> list[HostFact]:
-        """Return the facts there are now."""
+        """Return all facts that there are now."""
         directory = _directory()
         if not os.path.lexists(directory):
             return []
@@ -179,21 +179,23 @@ class HostFact:
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[dict[str, Any]]:
-        """Yield the object, alone on this host; what the block makes of it is kept. An emptied object removes it.
+        """Yield the object under an exclusive lock, and keep the changes of the block. An emptied object removes the fact.
 
-        Not to `wait` is to raise `BlockingIOError` where a process holds it: that one may stand still for ever.
+        Without `wait`, raises `BlockingIOError` if a process holds the fact; that process may have been stopped for ever.
         """
         private_path(self.name)
         with self._lock(fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB) as fd:
             fact = _intact(os.pread(fd, os.fstat(fd).st_size, 0))
             yield fact
-            if fact:  # cut behind it, not before: some file systems write to the disk what was cut to nothing, when it is closed
+            # Truncate after writing, not before: some file systems write a file that was truncated to nothing to disk
+            # when it is closed.
+            if fact:
                 os.ftruncate(fd, os.pwrite(fd, json.dumps(fact | {"sum": _sum(fact)}).encode(), 0))
             else:
                 os.unlink(self.path)
 
     def left(self) -> dict[str, Any]:
-        """Return the object as its last holder has left it, whoever holds it now; an empty one if there is none."""
+        """Return the object as its last holder has left it, without the lock; an empty one if there is none."""
         try:
             with open(self.path, "rb") as file:
                 return _intact(file.read())
@@ -213,7 +215,7 @@ class HostFact:
                 os.close(fd)
 
     def _is(self, fd: int) -> bool:
-        """Tell whether the name is still this file's: its last holder may have removed it."""
+        """Tell whether the name still belongs to this file, which its last holder may have removed."""
         try:
             return os.stat(self.path).st_ino == os.fstat(fd).st_ino
         except FileNotFoundError:
@@ -235,7 +237,7 @@ def _check_private(directory: str) -> None:
 
 
 def _intact(text: bytes) -> dict[str, Any]:
-    """Return the object, an empty one if it is not what was kept."""
+    """Return the object, an empty one if the file is damaged."""
     try:
         fact: dict[str, Any] = json.loads(text)
         checksum = fact.pop("sum")

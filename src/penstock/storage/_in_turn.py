@@ -1,4 +1,4 @@
-"""An executor that does one thing after the other, in the caller: for storages that gain nothing by threads."""
+"""An executor that runs one call after the other in the caller's thread, for storages that gain nothing by threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _T = TypeVar("_T")
 
 
 class InTurn(Executor):
-    """Runs what is submitted at once; a `BaseException` (a simulated crash) goes straight to the caller."""
+    """Runs each submitted call immediately; a `BaseException` (a simulated crash) goes straight to the caller."""
 
     def submit(self, function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:  # noqa: ANN401 - the function's own
         """Run the function; return its result or error as a future that is done."""
         future: Future[_T] = Future()
         try:
             future.set_result(function(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it is the future's to raise
+        except Exception as error:  # noqa: BLE001 - the future raises it
             future.set_exception(error)
         return future

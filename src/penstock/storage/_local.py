@@ -1,15 +1,15 @@
-"""Local disks (and what mounts like one): O_EXCL to create, link to publish, fsync of file and directory.
+"""The back end for local disks and mounts like one: O_EXCL to create, link to publish, fsync of file and directory.
 
 How each promise of `_base` is kept:
 
 - *create* opens with O_CREAT|O_EXCL, mode 0600.
-- *sync* is fdatasync of the file, and the first time fsync of its directory: a synced file whose name is lost is lost.
+- *sync* is fdatasync of the file, and the first time also fsync of its directory: a synced file without its name would be lost.
   On macOS, which has no fdatasync and whose fsync leaves the bytes in the disk's own cache, both are F_FULLFSYNC.
-- *lock* is flock, of a descriptor of its own: it holds between processes and between threads, and dies with its holder.
-- *publish* and *put_if_absent* use link(2), which fails when the name is taken, on every POSIX file system, and does
-  not replace. rename(2) would; renameat2(RENAME_NOREPLACE) exists on few. The directory is synced between link and unlink.
-- *take* is rename(2), which replaces: whoever calls it has made the directory of the new name himself, under a unique one.
-- *put_if_absent* links a synced temporary, so a name in the ledger is never a name of half a record.
+- *lock* is flock on a separate descriptor: it works between processes and between threads, and ends with its holder.
+- *publish* and *put_if_absent* use link(2), which never replaces, and fails if the name is taken, on every POSIX file system.
+  rename(2) would replace; renameat2(RENAME_NOREPLACE) exists on few systems. The directory is synced between link and unlink.
+- *take* is rename(2), which replaces. Its caller has made the directory of the new name, under a unique name.
+- *put_if_absent* links a synced temporary file, so a name in the ledger never belongs to half a record.
 
 A failed fsync poisons the handle: Linux may drop the dirty pages and report success the next time.
 """
@@ -39,19 +39,20 @@ if TYPE_CHECKING:
     from penstock.storage._base import Data, Storage
 
 
-_KIND = stat_bits.S_IFMT(0xFFFF)  # asked 100,000 times, a function takes longer than what it does
+_KIND = stat_bits.S_IFMT(0xFFFF)  # a function call would cost more than the operation, and this runs 100,000 times
 
 
 def _entry(name: str, info: os.stat_result) -> Entry:
     kind = info.st_mode & _KIND
-    # Inodes are numbered disk by disk, and disks by the order in which they are found: a file's goes into plans.
+    # Inodes are numbered for each disk, and disks in the order in which they are found. A file's identity goes into
+    # plans, so it must not depend on that order.
     identity = f"{info.st_dev}-{info.st_ino}" if kind == stat_bits.S_IFDIR else f"{info.st_ino}"
     times = info.st_mtime_ns, info.st_ctime_ns
     return Entry(name, kind == stat_bits.S_IFDIR, info.st_size, times[0], identity, times[1], kind == stat_bits.S_IFREG)
 
 
 def _in_the_way(path: str) -> str:
-    """Return in words that there is a file at the path, or on the way to it, where a directory is needed."""
+    """Return the message that there is a file at the path, or on the way to it, where a directory is needed."""
     blocking = path
     while not os.path.lexists(blocking) and len(blocking) > 1:
         blocking = os.path.dirname(blocking)
@@ -68,7 +69,7 @@ def _sync_directory(system: _System, path: str) -> None:
 
 
 def _link(system: _System, source: str, target: str) -> None:
-    """Give a file one more name; where file systems have none to give, they say of a file of ours that it is not permitted."""
+    """Give a file a second name. File systems without hard links refuse that as not permitted, even for our own files."""
     try:
         system.link(source, target)
     except PermissionError as error:
@@ -79,7 +80,7 @@ def _link(system: _System, source: str, target: str) -> None:
 
 
 class _System(Protocol):
-    """What is called of `os`. `os` itself is one; `penstock.testing.CrashDisk` is another."""
+    """The functions of `os` that are called here. `os` itself has them; `penstock.testing.CrashDisk` is another implementation."""
 
     def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
     def close(self, fd: int, /) -> None: ...
@@ -102,13 +103,13 @@ class _System(Protocol):
 
 
 class FullSync:
-    """`os` where `fcntl` has a command that makes a disk write its cache, too: what a power cut takes otherwise. See the module."""
+    """`os` with a sync that also makes the disk write its cache, which a power cut would lose, by a command of `fcntl`. See the module."""
 
     def __init__(self, command: int) -> None:
         self._command = command
 
     def fsync(self, fd: int) -> None:
-        """Sync; as `os` does on file systems that do not know the command, such as those of a network."""
+        """Sync the file; on file systems that do not know the command, such as network file systems, as `os` does."""
         try:
             fcntl.fcntl(fd, self._command)
         except OSError as error:
@@ -118,14 +119,14 @@ class FullSync:
 
     fdatasync = fsync
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what `os` has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any function of `os`
         return getattr(os, name)
 
 
 _OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
-_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not keep us waiting
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for the writer of a pipe
 _durable: set[str] = set()
-_DURABLE_MAX = 10_000  # names that are remembered; a process may make buckets for years
+_DURABLE_MAX = 10_000  # how many names are remembered; a process may make buckets for years
 
 
 class LocalWriteHandle:
@@ -154,7 +155,7 @@ class LocalWriteHandle:
         """Append all of `data`."""
         view = memoryview(data).cast("B")
         length = len(view)
-        try:  # not `doing`, nor below: a log does this for each few records
+        try:  # not `doing`, here or below: a log calls this for every few records
             failpoints.hit("storage.write")
             while view:
                 view = view[self._os.write(self._fd, view) :]
@@ -183,7 +184,7 @@ class LocalWriteHandle:
             refuse(error, "sync", self._path)
 
     def close(self) -> None:
-        """Close; the name must still be this file's."""
+        """Close; the name must still belong to this file."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
@@ -220,13 +221,13 @@ class LocalReadHandle:
     def __init__(self, path: str, system: _System = _OS) -> None:
         self._os = system
         self._path = path
-        try:  # not `doing`: a batch may open 100,000 files, and this is half the time
+        try:  # not `doing`: a batch may open 100,000 files, and it would take half of the time
             self._fd = self._os.open(path, _READ_FLAGS)
         except OSError as error:
             refuse(error, "open", path)
 
     def info(self) -> Entry:
-        """Return what the open file is now."""
+        """Return the present state of the open file."""
         try:
             return _entry(self._path.rpartition("/")[2], self._os.fstat(self._fd))
         except OSError as error:
@@ -270,7 +271,7 @@ class LocalHold:
         with doing("lock", path):
             self._fd = system.open(path, _READ_FLAGS)
             try:
-                # A disk of a test has its own.
+                # A simulated disk has its own.
                 flock: Callable[[int, int], None] = getattr(system, "flock", fcntl.flock)
                 flock(self._fd, operation | fcntl.LOCK_NB)
             except OSError as error:
@@ -281,7 +282,7 @@ class LocalHold:
                 raise Locked(msg) from error
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with doing("unlock", self._path):
@@ -312,11 +313,11 @@ class LocalStorage(ShownInListings):
         return _OS if self._system is None else self._system
 
     def checkpoint_at(self, path: str, given: str | None) -> str:  # noqa: ARG002 - only Hadoop's names of stores differ from ours
-        """Return the path as it is."""
+        """Return the path unchanged."""
         return path
 
     def bytes_below(self, root: str) -> int:
-        """Return what Linux leaves of a path."""
+        """Return what remains of the longest path on Linux."""
         return PATH_BYTES_MAX - len(os.fsencode(root)) - len("/")
 
     @property
@@ -329,7 +330,7 @@ class LocalStorage(ShownInListings):
         return LocalWriteHandle(path, system=self._os)
 
     def extend(self, path: str, length: int) -> LocalWriteHandle:
-        """Open the file to write behind its first `length` bytes."""
+        """Open the file to write after its first `length` bytes."""
         return LocalWriteHandle(path, keep=length, system=self._os)
 
     def lock(self, path: str, *, shared: bool = False) -> LocalHold:
@@ -346,7 +347,7 @@ class LocalStorage(ShownInListings):
             return file.read(0, file.info().size)
 
     def whole(self, path: str, size: int, modified_ns: int, identity: str) -> bytes | None:
-        """Return all of a file by one read, with a look before and behind it."""
+        """Return the whole file by one read, with an fstat before and after it."""
         system = self._os
         try:
             fd = system.open(path, _READ_FLAGS)
@@ -364,7 +365,7 @@ class LocalStorage(ShownInListings):
         return data if alike else None
 
     def list(self, path: str) -> Iterator[Entry]:
-        """Yield the entries; symbolic links are followed, dangling ones are left out."""
+        """Yield the entries; follows symbolic links, and skips dangling ones."""
         with doing("list", path), self._os.scandir(path) as entries:
             for entry in entries:
                 try:
@@ -374,17 +375,17 @@ class LocalStorage(ShownInListings):
                 yield _entry(entry.name, info)
 
     def names(self, path: str) -> dict[str, int]:
-        """Return names and inodes straight from the directory, without a stat an entry."""
+        """Return names and inodes straight from the directory, without a stat for each entry."""
         with doing("list", path), self._os.scandir(path) as entries:
             return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
 
     def behind(self, path: str, after: str) -> NoReturn:
-        """Refuse: directories are listed, each by itself."""
-        msg = f"cannot list what is behind {after!r} below {path!r}: a disk lists directories, each by itself"
+        """Refuse: a disk lists each directory separately."""
+        msg = f"cannot list the files after {after!r} below {path!r}: a disk lists directories, each by itself"
         raise NotSupported(msg)
 
     def watch(self, path: str) -> LocalWatch | None:
-        """Return what the kernel tells of the directory; nothing of a disk that is simulated."""
+        """Return a watch of the kernel on the directory; `None` for a simulated disk."""
         return watch(path) if self._system is None else None
 
     def stat(self, path: str) -> Entry:
@@ -397,11 +398,11 @@ class LocalStorage(ShownInListings):
         return _entry(path.rpartition("/")[2], info)
 
     def resolve(self, path: str) -> str:
-        """Return the path without symbolic links; on a disk of a test there are none."""
+        """Return the path without symbolic links; a simulated disk has none."""
         return os.path.realpath(path) if self._system is None else path
 
     def owns(self, path: str) -> bool:
-        """Tell whether it begins at the root."""
+        """Tell whether the path is absolute."""
         return path.startswith("/")
 
     def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
@@ -431,14 +432,14 @@ class LocalStorage(ShownInListings):
             self._os.unlink(source)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Write and sync a temporary beside it, then link."""
+        """Write and sync a temporary file in the same directory, then link it."""
         directory = os.path.dirname(path)
         temporary = f"{directory}/{TEMPORARY}{unique.token()}"
         with self.create(temporary) as file:
             file.write(data)
             with doing("sync", temporary):
                 failpoints.hit("storage.put.sync")
-                synced(self._os.fdatasync, file._fd)  # noqa: SLF001 - the directory is synced once, behind the link
+                synced(self._os.fdatasync, file._fd)  # noqa: SLF001 - the directory is synced once, after the link
         try:
             with doing("put", path):
                 failpoints.hit("storage.put.link")
@@ -470,7 +471,7 @@ class LocalStorage(ShownInListings):
                 self._os.rmdir(path)
 
     def move_directory(self, source: str, target: str) -> None:
-        """Rename it, and sync the directories of both names."""
+        """Rename the directory, and sync the parent directories of both names."""
         if entry_at(self, target) is not None:
             msg = f"cannot move {source!r} to {target!r}: that is there"
             raise AlreadyThere(msg)
@@ -483,8 +484,8 @@ class LocalStorage(ShownInListings):
     def make_directory(self, path: str, *, private: bool = False) -> None:
         """Make the directory and its parents, each synced into the one above it.
 
-        One that is there may have been made a moment ago by somebody who has not synced it yet, or could not: so its name
-        and those above it are synced, too, once a process.
+        If a directory exists, another process may have just made it without syncing it. So its name and the names above it are
+        synced, too, once in each process.
         """
         mode = 0o700 if private else 0o777
         try:
@@ -504,7 +505,7 @@ class LocalStorage(ShownInListings):
             self._sync_name(path, is_new=is_new)
 
     def _make_one(self, path: str, mode: int) -> bool:
-        """Make one directory; tell whether it was not there. `FileNotFoundError` if the one above it is not."""
+        """Make one directory; tell whether it is new. `FileNotFoundError` if the directory above it is not there."""
         try:
             self._os.mkdir(path, mode)
         except FileExistsError:
@@ -520,7 +521,7 @@ class LocalStorage(ShownInListings):
         return True
 
     def _is_directory(self, path: str) -> bool:
-        """Tell whether it is one; `StorageError` for a link to nothing, whose name is taken all the same."""
+        """Tell whether the path is a directory; `StorageError` for a dangling link, which takes the name all the same."""
         try:
             return self.stat(path).is_directory
         except NotThere as error:
@@ -528,7 +529,10 @@ class LocalStorage(ShownInListings):
             raise StorageError(msg) from error
 
     def _sync_name(self, path: str, *, is_new: bool) -> None:
-        """Make the directory's name durable, and its way; above one that was there, there may be one closed to us."""
+        """Make the names of the directory and of those above it durable.
+
+        If the directory was there before, we may lack permission for the one above it; that is ignored.
+        """
         with doing("sync", path), contextlib.nullcontext() if is_new else contextlib.suppress(PermissionError):
             _sync_directory(self._os, os.path.dirname(path) or "/")
         if len(self._durable) >= _DURABLE_MAX:
@@ -539,11 +543,11 @@ class LocalStorage(ShownInListings):
             self._sync_name(above, is_new=False)
 
     def workers(self, count: int) -> Executor:
-        """Return threads: writing, syncing and hashing leave Python's lock to others."""
+        """Return threads: writing, syncing and hashing release Python's lock."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
 
     def persist_all(self) -> None:
-        """Write out all disks; of a file system on the network what this host has written."""
+        """Write out all disks, and to network file systems what this host has written."""
         with doing("write out all that is in", "/"):
             self._os.sync()
 

@@ -1,4 +1,4 @@
-"""From what a user writes (`/data`, `file:///data`, `hdfs://cluster/data`, `s3://bucket/data`) to a back end and its absolute path."""
+"""Finds the back end and its absolute path for a user's address: `/data`, `file:///data`, `hdfs://cluster/data`, `s3://bucket/data`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _HDFS = re.compile(r"hdfs:(?://([^/]*))?(/.*)?", re.IGNORECASE | re.DOTALL)
 def locate(
     location: str | os.PathLike[str], *, name: str = "path", storage: Storage | None = None, literal: bool = False
 ) -> tuple[Storage, str]:
-    """Return the storage that `location` is on, and its absolute, normalised path there, which can be located again.
+    """Return the storage of `location`, and its absolute, normalised path there, which can be located again.
 
-    A plain path is taken literally (`%20` stays `%20`), and so is what is behind the host of an `hdfs:` URL; `file:` URLs are
-    unquoted: all as Hadoop does. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message. Raises
-    `OptionError` for an empty location, one that no file can have, a scheme that this version does not know, and, unless it is
-    `literal` (of data: nobody has typed it), for what a shell would have to expand and blanks at its ends; asks no server. On a
-    `storage` that is given the location is a path of it, and taken as it is.
+    As in Hadoop, a plain path is taken literally (`%20` stays `%20`), and so is the path after the host of an `hdfs:` URL;
+    `file:` URLs are unquoted. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message.
+    Raises `OptionError` for an empty location, for one that no file can have, and for a scheme that this version does not know.
+    Unless the location is `literal` (it comes from data, and nobody has typed it), also for text that a shell would have to
+    expand, and for blanks at its ends. Calls no server. If a `storage` is given, the location is a path on it and stays
+    unchanged.
     """
     location = _text(location, name)
     _check_path(location, name)
@@ -58,12 +59,12 @@ def locate(
 
 
 def _file(location: str, name: str) -> tuple[Storage, str]:
-    """Return what a `file:` URL says, unquoted."""
+    """Return the storage and the unquoted path of a `file:` URL."""
     return LocalStorage(), _absolute(unquote(_of_this_host(location[len("file:") :], name)), name)
 
 
 def _absolute(path: str, name: str) -> str:
-    """Return an absolute path; `OptionError` for a relative one where a shell stands in a directory that is gone."""
+    """Return the absolute path; `OptionError` for a relative path if the current directory was removed."""
     try:
         return os.path.abspath(path)
     except FileNotFoundError as error:
@@ -75,7 +76,7 @@ def _absolute(path: str, name: str) -> str:
 
 
 def _hdfs(location: str, name: str) -> tuple[Storage, str] | None:
-    """Return the HDFS of an address, and the whole URL without what means nothing in it."""
+    """Return the HDFS of an address, and the normalised URL."""
     match = _HDFS.fullmatch(location)
     if match is None:
         return None
@@ -104,7 +105,7 @@ def _objects(location: str, name: str) -> tuple[Storage, str] | None:
     return ObjectStorage(place), f"{place}{'' if path == '/' else path}"
 
 
-# A storage has a line here; what it returns `None` for is no address of it.
+# Each storage has a line here. Its function returns `None` for a text that is not an address of the storage.
 BY_SCHEME: dict[str, Callable[[str, str], tuple[Storage, str] | None]] = {
     "file:": _file,
     "hdfs:": _hdfs,
@@ -113,7 +114,7 @@ BY_SCHEME: dict[str, Callable[[str, str], tuple[Storage, str] | None]] = {
 
 
 def _check_path(location: str, name: str) -> None:
-    """Raise `OptionError` for text that no file can be called."""
+    """Raise `OptionError` for text that cannot be a file's name."""
     is_url = location[:5].lower() == "file:"
     try:
         is_path = b"\0" not in os.fsencode(unquote(location) if is_url else location)
@@ -125,21 +126,21 @@ def _check_path(location: str, name: str) -> None:
 
 
 def _check_typed(location: str, name: str) -> None:
-    """Raise `OptionError` for what a shell would have expanded, or an editor has added, unless there is a file of that very name."""
+    """Raise `OptionError` for text that a shell would expand, or blanks that an editor has added, unless a file has exactly this name."""
     expands, shown = _FOR_SHELLS.match(location), without_credentials(location)
     if (expands is None and location == location.strip()) or os.path.lexists(location):
         return
     if expands is None:
         msg = f"{name}={shown!r} begins or ends with a blank or a line break; expected none there, as in {shown.strip()!r}"
         raise OptionError(msg)
-    expanded = os.path.expanduser(location)  # messages show no variables: who knows what they hold
+    expanded = os.path.expanduser(location)  # messages never show the values of variables, which may be secret
     example = "/data/out" if expanded == location else expanded
     msg = f"{name}={shown!r}: {expands[0]} is for a shell, and none reads this path; expected the whole path, such as {example}"
     raise OptionError(msg)
 
 
 def _text(location: object, name: str) -> str:
-    """Return a path as text; `OptionError` for what is none."""
+    """Return a path as text; `OptionError` for anything that is not a path."""
     path = os.fspath(location) if isinstance(location, (str, os.PathLike)) else None
     if not isinstance(path, str):
         msg = f"{name}={location!r}: expected a path as text, or of pathlib"
@@ -148,7 +149,7 @@ def _text(location: object, name: str) -> str:
 
 
 def _of_this_host(location: str, name: str) -> str:
-    """Return the path of what is behind `file:`; `OptionError` if it is another host's."""
+    """Return the path after `file:` and the host; `OptionError` if that is another host."""
     if not location.startswith("//"):
         return location
     host, slash, path = location[2:].partition("/")

@@ -1,36 +1,37 @@
-"""Stores of objects (`s3://`, `az://`, `gs://`): one conditional put decides, one conditional copy publishes.
+"""The back end for stores of objects (`s3://`, `az://`, `gs://`): one conditional put decides, one conditional copy publishes.
 
-What is called of a store is in `_objects_calls`. How each promise of `_base` is kept:
+`_objects_calls` has the calls of a store that are used. How each promise of `_base` is kept:
 
-- *Directories* there are none. What names have in common is a directory as long as anything is below it; making one does
-  nothing, and so does removing one. So none is ever looked for in vain, and nothing is left that other programs would list. What
-  other programs put for directories is no file: empty objects with others below them (Azure's hierarchical accounts), or with a
-  slash or `_MARKER` at their end.
-- *create* asks whether the key is free; the put at `sync` or `close` asks again, and is the moment at which the file is there. So
-  nobody sees a file that is being written, and nothing can be appended to one that was synced. A file that is longer than
-  `_PIECE_BYTES` is sent in pieces, of which a store says nothing before the last; but no store can be asked through obstore to
-  finish such an upload only if the key is free. So it goes to a key that nobody else has, and from there it is published. A caller
-  whose name is already one that nobody else has says so (`unique`): then it goes there at once, and no key is asked for.
-- *publish* looks at the target (a copy that is refused has copied everything), copies to a key that is free, and deletes.
+- *Directories* do not exist. The common beginning of keys counts as a directory as long as an object is below it; making and
+  removing one does nothing. So nobody looks for a directory in vain, and nothing is left that other programs would list. Objects
+  that other programs put for directories are not files: empty objects with others below them (Azure's hierarchical accounts), or
+  empty objects with a slash or `_MARKER` at their end.
+- *create* checks that the key is free. The put at `sync` or `close` checks again, and makes the file exist. So nobody sees a file
+  that is being written, and nothing can be appended to a synced file. A file that is longer than `_PIECE_BYTES` is uploaded in
+  pieces, which a store does not show before the last one. But obstore cannot finish such an upload on the condition that the key
+  is free. So it goes to a unique key, and is published from there. A caller whose name is unique already says so (`unique`): then
+  the upload goes there at once, and no key is checked.
+- *publish* looks at the target first (a copy that is refused has copied everything), copies to a free key, and deletes the
+  source.
 - *put_if_absent* is one conditional put.
-- *open* is one request, which brings the beginning of the object with it; a reader that goes on in small steps is given what was
-  read ahead. Every further read names the tag: an object that was
-  replaced or removed is an error, never other bytes.
+- *open* is one request, which also brings the beginning of the object. A reader that continues in small steps gets bytes that
+  were read ahead. Every further read names the tag: if the object was replaced or removed, that is an error, and never gives
+  other bytes.
 - *extend* and *lock* are refused: objects do not grow, and there are no locks.
 
-What an answer is worth:
+Answers of a store that do not mean what they say:
 
-1. *A put is refused, and nothing is there.* A put that meets another one under way is refused (409), also if that one
-   then fails; a healthy driver would be taken for a fenced one. Rule: behind every refusal one looks; if nothing is there, the put
-   is made again, for as long as `_AGAIN` says.
-2. *A put is refused by its own object.* Its reply was lost, and the library has put it again. Rule: each put has a token with
-   it, that nobody else can have; an object that has it is ours, and the put is done.
-3. *A copy is done, and its reply is lost; or a crash lies between copy and deletion.* The tag of a copy is another one than that of
-   its source, on every server that was tried, and the token of an object that was copied in pieces is gone. Rule: a target
-   that is as long as the source is compared with it, byte by byte; that happens behind a crash or an error alone.
-4. *Times* are of the store's clock, in whole seconds. A large object may have that at which its upload was begun.
+1. *A put is refused, and nothing is there.* A put that meets another one under way is refused (409), even if the other one then
+   fails; a healthy driver would be taken for a fenced one. Rule: look after every refusal; if nothing is there, put again, at the
+   intervals of `_AGAIN`.
+2. *A put is refused by its own object.* Its reply was lost, and the library has put it again. Rule: each put has a unique token;
+   an object with this token is ours, and the put is done.
+3. *A copy is done, and its reply is lost; or a crash comes between copy and deletion.* The tag of a copy differs from the tag of
+   its source, on every server that was tried, and an object that was copied in parts has lost its token. Rule: a target that is
+   as long as the source is compared with it, byte by byte. This happens only after a crash or an error.
+4. *Times* come from the store's clock, in whole seconds. A large object may have the time at which its upload began.
 
-*A fork.* A process whose parent has used a store hangs when it uses one: `_objects_native` refuses it.
+*A fork.* A process whose parent has used a store would hang when it uses one, so `_objects_native` refuses it.
 """
 
 from __future__ import annotations
@@ -57,19 +58,20 @@ if TYPE_CHECKING:
     from penstock.storage._base import Data, Storage
     from penstock.storage._objects_calls import Objects, ObjectStatus, Upload
 
-_PIECE_BYTES = 8 << 20  # a file that is shorter is one put
-_LONGEST_BYTES = 5 << 30  # what all stores copy
-_KEY_BYTES_MAX = 1024  # S3, Azure and Google agree
-_LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # so many pieces it takes, and copies what is longer in parts
-_BEGIN_BYTES = 256 << 10  # what `open` brings along: all of a small object
-_AHEAD_BYTES = 8 << 20  # for a reader that goes on in small steps: each request is paid for, and waited for
-_MARKER = "_$folder$"  # ends an empty object that Hadoop and EMR leave beside what they take for a directory
-_AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds before each look at a put or copy that was refused by nobody
+_PIECE_BYTES = 8 << 20  # a shorter file is one put
+_LONGEST_BYTES = 5 << 30  # the longest object that all stores can copy
+_KEY_BYTES_MAX = 1024  # the same for S3, Azure and Google
+_LONGEST_S3_BYTES = 10_000 * _PIECE_BYTES  # S3 takes 10,000 pieces; longer objects are copied in parts
+_BEGIN_BYTES = 256 << 10  # the beginning that `open` reads: all of a small object
+_AHEAD_BYTES = 8 << 20  # read ahead for a reader in small steps, because each request costs money and time
+_MARKER = "_$folder$"  # ending of the empty objects that Hadoop and EMR put for directories
+# Seconds before each try of a put or copy that was refused although no object was there.
+_AGAIN = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 @contextmanager
 def _doing(call: str, path: str) -> Iterator[None]:
-    """Raise every `OSError` of the block as the `StorageError` that it means on a store."""
+    """Raise every `OSError` of the block as the matching `StorageError` for a store."""
     try:
         yield
     except OSError as error:
@@ -80,7 +82,7 @@ def _doing(call: str, path: str) -> Iterator[None]:
 
 
 class ObjectWriteHandle:
-    """An object that is being written; it is nowhere before `sync` or `close`."""
+    """An object that is being written; it does not exist before `sync` or `close`."""
 
     def __init__(self, storage: ObjectStorage, path: str, *, unique_name: bool) -> None:
         self._storage = storage
@@ -126,7 +128,7 @@ class ObjectWriteHandle:
 
     @contextmanager
     def _failing(self, call: str) -> Iterator[None]:
-        """Never again call anything of this file durable when the block has failed."""
+        """After an error in the block, refuse every further write or sync of this file."""
         state, self._state = self._state, "failed"
         with _doing(call, self._path):
             yield
@@ -163,7 +165,7 @@ class ObjectWriteHandle:
             self._storage.publish(self._sent_to, self._path)
 
     def close(self) -> None:
-        """Put the object unless that was done, or failed."""
+        """Put the object, unless it was put before or a call has failed."""
         try:
             if self._state == "open":
                 self.sync()
@@ -175,7 +177,7 @@ class ObjectWriteHandle:
         return self
 
     def __exit__(self, kind: object = None, *exc: object) -> None:
-        """Put the object; after an exception remove it, if it was put."""
+        """Put the object; after an exception remove it instead, if it was put."""
         if kind is None:
             self.close()
             return
@@ -187,7 +189,7 @@ class ObjectWriteHandle:
 
 
 class ObjectReadHandle:
-    """An open object: the one that was there when it was opened, or an error."""
+    """An open object. Reads return bytes of the object that was there when it was opened, or raise."""
 
     def __init__(self, calls: Objects, path: str, key: str) -> None:
         self._calls = calls
@@ -195,15 +197,15 @@ class ObjectReadHandle:
         self._key = key
         with _doing("open", path):
             self._stored, self._begin = calls.begin(key, _BEGIN_BYTES)
-        self._at = 0  # behind the last read
-        self._ahead = (0, b"")  # what was read ahead, and where that begins
+        self._at = 0  # the end of the last read
+        self._ahead = (0, b"")  # where the bytes that were read ahead begin, and the bytes
 
     def info(self) -> Entry:
-        """Return what was opened: it cannot change."""
+        """Return the state of the object when it was opened; it cannot change."""
         return _entry(self._stored)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes at `offset`; `NotThere` once another object has the key, or none."""
+        """Return up to `length` bytes at `offset`; `NotThere` if the object was removed or replaced."""
         end = min(offset + length, self._stored.size)
         if end <= offset:
             return b""
@@ -243,8 +245,8 @@ class ObjectReadHandle:
 class ObjectStorage(OpenedOneByOne):
     """One bucket: `s3://name`, `az://name`, `gs://name`. See the module for how the promises are kept.
 
-    Paths are `s3://name/a/b`, or `/a/b` for short. It holds no keys and no connection: each process finds its own when it first
-    needs them, as `_objects_place` says. `system` is for tests: see `_objects_calls`.
+    Paths are `s3://name/a/b`, or `/a/b` for short. An instance holds no keys and no connection: each process finds its own when
+    it first needs them (see `_objects_place`). `system` is for tests: see `_objects_calls`.
     """
 
     goes_on = False
@@ -265,7 +267,7 @@ class ObjectStorage(OpenedOneByOne):
 
     @property
     def calls(self) -> Objects:
-        """Return the store, as this process has it."""
+        """Return this process's connection to the store."""
         return _objects_native.connect(self.bucket) if self._system is None else self._system
 
     @property
@@ -274,15 +276,15 @@ class ObjectStorage(OpenedOneByOne):
         return _LONGEST_S3_BYTES if self.bucket.startswith("s3:") else _LONGEST_BYTES
 
     def checkpoint_at(self, path: str, given: str | None) -> str | None:  # noqa: ARG002 - that name is ours, not Hadoop's
-        """Return the address that a user gave as Hadoop's, whose jars write to `s3a://` alone."""
+        """Return the user's address if it is `s3a://`, the only one that Hadoop's jars can write to."""
         return given if (given or "").lower().startswith("s3a://") else None
 
     def bytes_below(self, root: str) -> int:
-        """Return what is left of a key."""
+        """Return what remains of the longest key."""
         return _KEY_BYTES_MAX - len(os.fsencode(self.key(root))) - len("/")
 
     def key(self, path: str) -> str:
-        """Return the path as the store takes it."""
+        """Return the path as a key of the store."""
         key = path.removeprefix(self.bucket)
         if key and not key.startswith("/"):
             msg = f"{path!r} is not in {self.bucket!r}"
@@ -290,7 +292,7 @@ class ObjectStorage(OpenedOneByOne):
         return key.strip("/")
 
     def create(self, path: str, *, unique: bool = False) -> ObjectWriteHandle:
-        """Begin an object under a key that is free."""
+        """Begin an object under a free key."""
         with _doing("create", path):
             failpoints.hit("storage.create")
             if not unique and self._head(path) is not None:
@@ -317,11 +319,11 @@ class ObjectStorage(OpenedOneByOne):
             return file.read(0, file.info().size)
 
     def list(self, path: str) -> Iterator[Entry]:
-        """Yield what is directly below the prefix."""
+        """Yield the entries directly below the prefix."""
         yield from self.names(path).values()
 
     def names(self, path: str) -> dict[str, Entry]:
-        """Return names, each with what `stat` would show; none of a directory that is not there: it has nothing in it."""
+        """Return names, each with the entry that `stat` would show; none for a directory that is not there, because it counts as empty."""
         now = self.now_ns()
         with _doing("list", path):
             return {
@@ -331,7 +333,7 @@ class ObjectStorage(OpenedOneByOne):
             }
 
     def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
-        """Yield the objects below a prefix that are greater than `after`, in the order of their keys."""
+        """Yield the objects below a prefix whose relative keys are greater than `after`, in the order of keys."""
         prefix = self.key(path)
         start = f"{prefix}/" if prefix else ""
         with _doing("list", path):
@@ -341,7 +343,7 @@ class ObjectStorage(OpenedOneByOne):
                     yield below, _entry(stored)
 
     def stat(self, path: str) -> Entry:
-        """Return the object, or what is a directory because something lies below it."""
+        """Return the entry of the object, or of a directory if an object is below the path."""
         with _doing("look at", path):
             stored = self._head(path) if self.key(path) else None
             if stored is not None and not self._is_directory(stored):
@@ -351,14 +353,14 @@ class ObjectStorage(OpenedOneByOne):
         return _prefix(path.rpartition("/")[2], self.now_ns())
 
     def watch(self, path: str) -> None:
-        """Return nothing: nobody tells."""
+        """Return nothing: a store reports no changes."""
 
     def resolve(self, path: str) -> str:
         """Return the path: there are no links."""
         return path
 
     def owns(self, path: str) -> bool:
-        """Tell whether it is in the bucket."""
+        """Tell whether the path is in the bucket."""
         return f"{path}/".startswith(f"{self.bucket}/")
 
     def addressed_as(self, other: Storage, path: str) -> str:  # noqa: ARG002 - it has one address
@@ -366,7 +368,7 @@ class ObjectStorage(OpenedOneByOne):
         return path
 
     def take(self, source: str, target: str) -> None:
-        """Copy, and delete what was copied: a store moves nothing. What takes the name meanwhile stays, but for an instant."""
+        """Copy the object, and delete it if it is still the copied one; only an object that arrives in the instant between is lost."""
         with _doing("move", source):
             failpoints.hit("storage.take")
             before = self.calls.head(self.key(source))
@@ -383,7 +385,7 @@ class ObjectStorage(OpenedOneByOne):
             self.calls.remove(self.key(source))
 
     def _copy(self, source: str, target: str) -> None:
-        """Have the store copy; done, too, if the target is there and has the same bytes."""
+        """Have the store copy the object; a target with the same bytes counts as done."""
         start, end = self.key(source), self.key(target)
         for seconds in _AGAIN:
             clock.sleep(seconds)
@@ -395,7 +397,7 @@ class ObjectStorage(OpenedOneByOne):
             try:
                 self.calls.copy(start, end)
             except FileExistsError as error:
-                refused = error  # by somebody's object, or by nobody's: look
+                refused = error  # another object may be there, or none: look
             except FileNotFoundError:
                 raise
             except OSError:
@@ -414,7 +416,7 @@ class ObjectStorage(OpenedOneByOne):
             self.put(path, data, unique.token())
 
     def put(self, path: str, data: bytes, token: str) -> None:
-        """Put the object if the key is free, `OSError`; one that has the token is ours. See the module."""
+        """Put the object if the key is free; otherwise `OSError`. An object with the token is ours; see the module."""
         key = self.key(path)
         for seconds in _AGAIN:
             clock.sleep(seconds)
@@ -436,7 +438,7 @@ class ObjectStorage(OpenedOneByOne):
         raise refused
 
     def is_mine(self, path: str, token: str) -> bool:
-        """Tell whether what is there was put with that token; `False` where the store does not say."""
+        """Tell whether the object that is there was put with this token; `False` if the store does not say."""
         try:
             occupant = self._head(path)
         except OSError:
@@ -444,10 +446,10 @@ class ObjectStorage(OpenedOneByOne):
         return occupant is not None and occupant.token == token
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
-        """Do nothing: what can be seen is durable."""
+        """Do nothing: every visible object is durable."""
 
     def delete(self, path: str) -> None:
-        """Remove the object; what lies below it stays."""
+        """Remove the object; objects below it stay."""
         with _doing("delete", path):
             failpoints.hit("storage.delete")
             self.calls.remove(self.key(path))
@@ -458,10 +460,10 @@ class ObjectStorage(OpenedOneByOne):
         raise NotSupported(msg)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Do nothing: it is there with what is put below it. The store's own rules say who may read that."""
+        """Do nothing: a directory exists when an object is below it. The store's own rules say who may read objects."""
 
     def workers(self, count: int) -> Executor:
-        """Return threads: a call waits for the store, and leaves Python's lock to others meanwhile."""
+        """Return threads: a call waits for the store, and releases Python's lock meanwhile."""
         return ThreadPoolExecutor(count, "penstock-storage") if self._system is None else InTurn()
 
     def persist_all(self) -> None:
@@ -473,14 +475,14 @@ class ObjectStorage(OpenedOneByOne):
         return self.calls.now_ns()
 
     def abandoned(self, path: str, before_ns: int) -> Iterator[tuple[str, str]]:
-        """Yield what was uploaded below a path in part, by somebody who died: its path, and by what `drop` knows it."""
+        """Yield the unfinished uploads of dead processes below a path: the path of each, and its number for `drop`."""
         with _doing("list uploads of", path):
             for key, number, begun_ns in self.calls.uploads(self.key(path)):
                 if begun_ns < before_ns:
                     yield f"{self.bucket}/{key}", number
 
     def drop(self, path: str, number: str) -> None:
-        """Remove what was uploaded in part; nothing there is no error."""
+        """Remove an unfinished upload; no error if it is gone."""
         with _doing("remove the upload of", path):
             self.calls.drop(self.key(path), number)
 
@@ -491,11 +493,11 @@ class ObjectStorage(OpenedOneByOne):
             return None
 
     def _is_directory(self, stored: ObjectStatus) -> bool:
-        """Tell whether an object stands for a directory of its name; a request for those that are empty."""
+        """Tell whether an object stands for a directory of its name; costs a request if the object is empty."""
         return stored.size == 0 and self.calls.has_below(stored.key)
 
     def _same(self, mine: ObjectStatus, other: ObjectStatus) -> bool:
-        """Tell whether two objects have the same bytes, which are read only if there are as many."""
+        """Tell whether two objects have the same bytes; reads them only if the sizes are equal."""
         return mine.size == other.size and all(
             self.calls.get(mine.key, mine.tag, start, end) == self.calls.get(other.key, other.tag, start, end)
             for start, end in _pieces(mine.size)
@@ -507,7 +509,7 @@ def _pieces(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _without_directories(listed: Iterable[ObjectStatus]) -> Iterator[ObjectStatus]:
-    """Leave out empty objects with others below them; in the order of keys, those come behind them, and not always at once."""
+    """Leave out empty objects with others below them. In the order of keys, the others come later, and not always directly after."""
     held: list[ObjectStatus] = []
     undecided: list[ObjectStatus] = []
     for stored in listed:
@@ -534,5 +536,5 @@ def _entry(stored: ObjectStatus) -> Entry:
 
 
 def _prefix(name: str, now_ns: int) -> Entry:
-    """Return what stands for a directory: it may have changed just now, for nobody knows when it did."""
+    """Return the entry of a directory. Its time is now, because nobody knows when it changed."""
     return Entry(name, is_directory=True, size=0, modified_ns=now_ns, identity="", is_file=False)

@@ -1,12 +1,12 @@
-"""What `_objects` calls of a store of objects, and nothing else: the place where a simulated store stands in for a real one.
+"""The calls of a store of objects that `_objects` uses, and nothing else: the interface at which a simulated store can replace a real one.
 
 `_objects_native` is the real one. Keys are text without a slash at either end. Every call raises `OSError` with a number: ENOENT
-(no such object), EEXIST (the key is taken), ESTALE (there is another object), EACCES (the store does not let us), ENOSPC, EILSEQ (no
-key of this store), EIO (all else). An error may also mean a *lost reply*: the store has done what was asked, and the answer is gone.
-EEXIST may be one, too: whoever repeats a put by itself, because the reply was lost, then meets its own object; and a store says so of
-a put that met another one under way, of which nothing is left.
+(no such object), EEXIST (the key is taken), ESTALE (there is another object), EACCES (the store refuses us), ENOSPC, EILSEQ (not
+a valid key of this store), EIO (all else). An error may also mean a *lost reply*: the store has done the call, and the answer is
+lost. EEXIST may mean that, too: a library that repeats a put after a lost reply meets its own object. A store also answers EEXIST
+to a put that met another one under way, even if nothing is left of that one.
 
-Each call is atomic and durable when it happens: a crash lies between two of them.
+Each call is atomic and durable when it happens: a crash comes between two of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class ObjectStatus:
     """One object as a store shows it.
 
-    `tag` changes with the contents, and that of a copy is another one than that of its source. `modified_ns` is in whole seconds: that
-    is what a store says when it is asked for one object, whatever it says in a listing. `token` is what was put with the object;
-    `""` where nothing was, where a copy has lost it, and in listings.
+    `tag` changes with the contents, and a copy has another tag than its source. `modified_ns` is in whole seconds, because a
+    store gives no more for a single object, whatever it gives in a listing. `token` is the token that was put with the object;
+    `""` if there was none, if a copy has lost it, and in listings.
     """
 
     key: str
@@ -37,53 +37,53 @@ class ObjectStatus:
 
 
 class Upload(Protocol):
-    """A long object on its way, in pieces; it is nowhere before `finish`. One that is dropped leaves its pieces to `uploads`."""
+    """The upload of a long object in pieces; the object does not exist before `finish`. `uploads` lists one that was never finished."""
 
     def write(self, data: Data, /) -> object:
         """Append all of `data`."""
 
     def finish(self) -> None:
-        """Return when the object is there, whole, whatever was there before."""
+        """Finish the upload, and replace any object under the key; returns when the whole object is there."""
 
 
 class Objects(Protocol):
-    """One bucket, as this process sees it."""
+    """A connection of this process to one bucket."""
 
     def put(self, key: str, data: bytes, token: str, /) -> None:
-        """Store the object whole if the key is free, else EEXIST. Of several that put at one time exactly one succeeds."""
+        """Store the whole object if the key is free, else EEXIST. Of several puts at the same time exactly one succeeds."""
 
     def upload(self, key: str, token: str, /) -> Upload:
-        """Begin a long object under a key that nobody else has."""
+        """Begin a long object under a unique key."""
 
     def copy(self, source: str, target: str, /) -> None:
-        """Have the store copy an object to a key that is free; else EEXIST, when all was copied in vain."""
+        """Have the store copy an object to a free key; otherwise EEXIST, after copying everything in vain."""
 
     def head(self, key: str, /) -> ObjectStatus:
-        """Return what is known of the object."""
+        """Return the status of the object."""
 
     def begin(self, key: str, length: int, /) -> tuple[ObjectStatus, bytes]:
-        """Return what is known of the object, and its first `length` bytes, or all."""
+        """Return the status of the object, and its first `length` bytes, or all if it has fewer."""
 
     def get(self, key: str, tag: str, start: int, end: int, /) -> bytes:
-        """Return these bytes, which lie within the object that has this tag; ESTALE if it is another one by now."""
+        """Return these bytes of the object with this tag, which has them all; ESTALE if the key has another object by now."""
 
     def objects(self, prefix: str, /) -> Iterable[tuple[str, ObjectStatus | None]]:
-        """Return the names directly below a prefix (without the slash; `""`: the bucket's), each with its object; `None`: a prefix."""
+        """Return the names directly below a prefix (without the slash; `""` for the bucket), each with its object, `None` for a prefix."""
 
     def behind(self, prefix: str, after: str, /) -> Iterable[ObjectStatus]:
-        """Yield the objects below a prefix, however deep, whose keys are greater than `after`, in the order of keys."""
+        """Yield the objects below a prefix, at any depth, whose keys are greater than `after`, in the order of keys."""
 
     def has_below(self, prefix: str, /) -> bool:
-        """Tell whether any object lies below a prefix, however deep."""
+        """Tell whether any object is below a prefix, at any depth."""
 
     def remove(self, key: str, /) -> None:
-        """Remove the object; none is no error."""
+        """Remove the object; no error if there is none."""
 
     def uploads(self, prefix: str, /) -> Iterable[tuple[str, str, int]]:
-        """Yield key, number and begin (in nanoseconds) of each upload below a prefix that was begun, and neither finished nor dropped."""
+        """Yield key, number and begin (in nanoseconds) of each upload below a prefix that was neither finished nor dropped."""
 
     def drop(self, key: str, number: str, /) -> None:
-        """Remove what was uploaded; nothing there is no error."""
+        """Remove an unfinished upload; no error if it is gone."""
 
     def now_ns(self) -> int:
         """Return the store's time."""

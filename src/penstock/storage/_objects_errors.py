@@ -1,4 +1,4 @@
-"""What a store of objects answers, as an `OSError` with a number and the store's own words, without what may be secret."""
+"""Turns the errors of a store of objects into `OSError` with a number and the store's own words, without what may be secret."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 _TAKEN = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _REFUSED = re.compile("<Code>([A-Za-z]+)</Code>(?:<Message>([^<]*)</Message>)?")
-# Of a list of keys, which as a whole is 200.
+# An error in the answer to a deletion of several keys, whose status is 200.
 _NOT_DELETED = re.compile(r"request failed for key .*?: (.*) \(code: ([A-Za-z]+)\)")
 _NOT_LET = re.compile("status code: 40[13]")
-# Some say so by 400.
+# Credentials that are over; some servers say so with status 400.
 _OVER = {
     "ExpiredToken",
     "InvalidToken",
@@ -26,18 +26,18 @@ _OVER = {
     "RequestTimeTooSkewed",
 }
 _DENIED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "SignatureDoesNotMatch", *_OVER}
-# The keys are known, and may not do this.
+# The store knows the keys, and they may not do this.
 NO_RIGHT = re.compile(r"\((AccessDenied|AuthorizationPermissionMismatch)\)$")
 _SKEWED = re.compile(r"\((RequestTimeTooSkewed|RequestExpired)\)$")
 BAD_REQUEST = re.compile("status code: 400|400 Bad Request")
 BUSY = re.compile("status code: (429|5[0-9][0-9])")
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
-_QUERY = re.compile(r"\?[^\s\"')]*")  # of a URL: Azure has keys there
+_QUERY = re.compile(r"\?[^\s\"')]*")  # the query of a URL, where Azure has keys
 
 
 @contextmanager
 def numbered() -> Iterator[None]:
-    """Raise what obstore raises as an `OSError` with a number."""
+    """Raise the errors of obstore as `OSError` with a number."""
     import obstore.exceptions as says
 
     try:
@@ -64,7 +64,7 @@ def _number_of(error: Exception) -> int:
     text = str(error)
     if _NO_BUCKET.search(text):
         return errno.ENOENT
-    if _NOT_LET.search(text):  # listings come as generic errors
+    if _NOT_LET.search(text):  # errors of listings come as generic errors
         return errno.EACCES
     code, _ = _refusal(text)
     if code in _DENIED:
@@ -73,7 +73,7 @@ def _number_of(error: Exception) -> int:
 
 
 def _refusal(text: str) -> tuple[str, str]:
-    """Return the code with which a store refuses, and its words; both empty where it has none."""
+    """Return the code of a store's refusal, and its words; both are empty if there is no code."""
     if refusal := _REFUSED.search(text):
         return refusal[1], refusal[2] or "refused"
     refusal = _NOT_DELETED.search(text)
@@ -81,21 +81,21 @@ def _refusal(text: str) -> tuple[str, str]:
 
 
 def number_of_boto3(status: int, code: str) -> int:
-    """Return the number of an error of boto3, by the status of the answer and the code in it."""
+    """Return the number for an error of boto3, by the status of the answer and the code in it."""
     if code in _TAKEN:
         return errno.EEXIST
     return errno.EACCES if status in {401, 403} or code in _DENIED else errno.EIO
 
 
 def way_in(words: str | None) -> str:
-    """Return what is to be done about a store that does not let us, by what it says."""
+    """Return advice about a store that refuses us, by its words."""
     if _SKEWED.search(words or ""):
         return "set this machine's clock, by which requests are signed"
     return "check the keys that this process finds, and what they may do there (get, put, delete, list)"
 
 
 def reason_of(error: Exception) -> str:
-    """Return what the store says, or else the first line of what obstore does, without what may be secret."""
+    """Return the store's words, or else the first line of obstore's, without what may be secret."""
     text = str(error)
     code, words = _refusal(text)
     if code:

@@ -1,17 +1,18 @@
-"""The store that `_objects` calls, by way of obstore, with its time limits.
+"""The real store for `_objects`, by the library obstore, with its time limits.
 
-obstore speaks the protocols of S3, Azure and Google's store itself, and repeats what a server has refused for a while (503). Where a
-store is, and its keys, each process finds by itself (`_objects_place`), when it first needs them: it makes its own client, and never
-uses one that it was given. What a store answers is told by numbers (`_objects_errors`).
+obstore speaks the protocols of S3, Azure and Google's store itself, and repeats calls that a server refuses for a while (503).
+Each process finds the address and keys of a store by itself (`_objects_place`), when it first needs them: it makes its own
+client, and never uses one that it was given. Errors of a store become numbers (`_objects_errors`).
 
-*A fork.* obstore's threads do not live on in a child, where a call would wait for them for ever, if the parent has called it.
-So a child of a process that has used a store is refused. No process of ours that forks uses one (`session.forkserver`).
+*A fork.* obstore's threads do not survive in a child process. If the parent has called obstore, a call in the child would wait
+for them for ever. So a child of a process that has used a store is refused. None of our processes that fork uses a store
+(`session.forkserver`).
 
-*First contact.* Left alone, obstore tries a server that refuses connections for three minutes, which is right in mid batch and wrong for
-a mistyped address. And a bucket that is not there looks like an object that is not. So the first call of a process is a listing
-with little patience, whose errors are told by what is to be done about them.
+*First contact.* By default, obstore tries a server that refuses connections for three minutes, which is right in mid batch and
+wrong for a mistyped address. And a missing bucket looks like a missing object. So the first call of a process is a listing with
+little patience, whose errors say what to do about them.
 
-*Time* is what the store says in the `Date` of any answer, also of one that refuses a caller without keys.
+*Time* comes from the `Date` of any answer of the store, even an answer that refuses a caller without keys.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ _REQUEST = {"timeout": "120s", "connect_timeout": "5s"}
 _IMPATIENT = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 _PATIENT = {"max_retries": 20, "retry_timeout": timedelta(seconds=180)}
 _CLOCK_SECONDS = 5.0
-_TOKEN = "penstockput"  # noqa: S105 - a name without punctuation, as Azure wants them
+_TOKEN = "penstockput"  # noqa: S105 - a name without punctuation, as Azure requires
 _UPLOAD_BYTES = 8 << 20
-_SIDE_BY_SIDE = 4  # pieces of one upload
-_COPIED_BYTES = 5 << 30  # what S3 copies in one request; longer objects in parts
+_SIDE_BY_SIDE = 4  # pieces of one upload that are sent at the same time
+_COPIED_BYTES = 5 << 30  # the longest object that S3 copies in one request; longer objects are copied in parts
 _COPIED_PART_BYTES = 512 << 20
 _clients: dict[str, Objects] = {}
-_used_by: set[int] = set()  # this process, once it has used a store, and those that it was forked from
+_used_by: set[int] = set()  # the processes that have used a store: this one, and those that it was forked from
 
 
 def connect(bucket: str) -> Objects:
-    """Return this process's store of that bucket (`s3://name`).
+    """Return this process's connection to a bucket (`s3://name`).
 
-    `DependencyError` without obstore, `OptionError` if there is no such bucket, `AccessRefused` if the keys are wrong or not enough,
-    `StorageError` if no store answers, or in a process whose parent has used one.
+    `DependencyError` without obstore, `OptionError` if there is no such bucket, `AccessRefused` if the keys are wrong or not
+    sufficient, `StorageError` if no store answers, or in a process whose parent has used one.
     """
     if bucket not in _clients or os.getpid() not in _used_by:
         _check_not_forked(bucket)
@@ -69,7 +70,7 @@ def _check_not_forked(bucket: str) -> None:
     if _used_by - {os.getpid()}:
         msg = (
             f"{bucket}: this process was forked from one that had used a store, and would wait for its threads for ever; start "
-            "processes anew (multiprocessing: spawn), or fork before anything is read or written"
+            "new processes (multiprocessing: spawn), or fork before anything is read or written"
         )
         raise StorageError(msg)
 
@@ -97,9 +98,10 @@ def _client(bucket: str) -> _Bucket:
 
 
 def _check_answer(bucket: str, place: StorePlace, trial: Any) -> None:  # noqa: ANN401 - a store of obstore
-    """Raise what is wrong if there is no such bucket, or the store does not know us; what we may do there shows when we do it.
+    """Raise an error if there is no such bucket, or the store does not know our keys. What the keys may do shows in later calls.
 
-    To list the bucket need not be allowed: a policy may allow it below some paths alone (`s3:prefix`), and ours may be among these.
+    We may lack the right to list the whole bucket: a policy may allow it only below some paths (`s3:prefix`), and ours may be
+    among these.
     """
     import obstore
 
@@ -116,7 +118,7 @@ def _check_answer(bucket: str, place: StorePlace, trial: Any) -> None:  # noqa: 
         raise AccessRefused(msg) from error
     except OSError as error:
         if BUSY.search(str(error.__cause__)):
-            return  # it is there, and those who are patient are let in
+            return  # the store is there, and will answer a patient client
         msg = (
             f"{bucket}: no store at {place.endpoint}, or it does not answer: {error.strerror}; check the address (AWS_ENDPOINT_URL), "
             "the region and the network"
@@ -127,7 +129,7 @@ def _check_answer(bucket: str, place: StorePlace, trial: Any) -> None:  # noqa: 
 def _stored(meta: Any, attributes: Any = None) -> ObjectStatus:  # noqa: ANN401 - obstore's
     modified: datetime = meta["last_modified"]
     token = str((attributes or {}).get(_TOKEN, ""))
-    tag = (meta["e_tag"] or "").strip('"')  # Azurite has quotes around it in answers, and none in listings
+    tag = (meta["e_tag"] or "").strip('"')  # Azurite puts quotes around it in answers, but not in listings
     return ObjectStatus(meta["path"], meta["size"], int(modified.timestamp()) * SECOND_NS, tag, token)
 
 
@@ -165,13 +167,14 @@ class _Bucket:
             with numbered():
                 obstore.copy(self._store, source, target, overwrite=False)
         except OSError as error:
-            # A store refuses what is too long for one request; only then it is asked how long the source is.
+            # A store refuses an object that is too long for one request. Only after such an error the size of the
+            # source is asked for.
             if error.errno != errno.EIO or not self._place.s3 or (stored := self.head(source)).size <= _COPIED_BYTES:
                 raise
             self._copy_in_parts(stored, target)
 
     def _copy_in_parts(self, source: ObjectStatus, target: str) -> None:
-        """Have the store copy ranges, and put them together if the key is free. An upload that is refused is dropped at once."""
+        """Have the store copy ranges, and put them together if the key is free. Drops the upload at once if that fails."""
         bucket = self._place.s3["bucket"]
         with self._boto3() as client:
             upload = {"Bucket": bucket, "Key": target}
@@ -193,7 +196,7 @@ class _Bucket:
                 with ThreadPoolExecutor(_SIDE_BY_SIDE, "penstock-copy") as pool:
                     parts = list(pool.map(copied, range(0, source.size, _COPIED_PART_BYTES)))
                 client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
-            except BaseException:  # also where somebody interrupts it
+            except BaseException:  # also for an interrupt
                 with suppress(Exception):
                     client.abort_multipart_upload(**upload)
                 raise
@@ -207,7 +210,7 @@ class _Bucket:
                 return _stored(answer.meta, answer.attributes)
         except OSError as error:
             if error.errno == errno.EIO and BAD_REQUEST.search(str(error.__cause__)):
-                with numbered():  # the answer to a look has no words in it
+                with numbered():  # the answer to a HEAD has no words in it
                     obstore.get(self._store, key, options={"range": (0, 1)})
             raise
 
@@ -225,9 +228,9 @@ class _Bucket:
 
     @contextmanager
     def _telling_what_is_missing(self, key: str) -> Iterator[None]:
-        """Raise `FileNotFoundError` for a refusal behind which there is no object.
+        """Raise `FileNotFoundError` if a read was refused because there is no object.
 
-        Whom S3 does not let list the whole bucket is told of each key that is not there that he may not read it.
+        If S3 does not allow a caller to list the whole bucket, it answers for each missing key that the caller may not read it.
         """
         try:
             yield
@@ -237,14 +240,14 @@ class _Bucket:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from refused
 
     def _is_missing(self, key: str) -> bool:
-        """Tell whether a listing says that there is no such object; `False` where none may be made."""
+        """Tell whether a listing shows that there is no such object; `False` if no listing is allowed."""
         try:
             for stored in self.behind(key.rpartition("/")[0], key[:-1]):
                 if stored.key >= key:
                     return stored.key != key
         except PermissionError:
             try:
-                self.has_below(key)  # the uppermost directory that a policy lets us list
+                self.has_below(key)  # the path may be the uppermost directory that a policy lets us list
             except PermissionError:
                 return False
         return True
@@ -270,7 +273,8 @@ class _Bucket:
                     f"{name!r} is an object, and there are others below it: it cannot be a file and a directory at once"
                 )
                 raise OSError(errno.EILSEQ, words)
-            if stored.key != prefix and name not in prefixes:  # other programs put empty objects for directories
+            # Other programs put empty objects for directories: skip these.
+            if stored.key != prefix and name not in prefixes:
                 yield name, stored
         yield from ((name, None) for name in prefixes)
 
@@ -279,7 +283,7 @@ class _Bucket:
 
         with numbered():
             for metas in obstore.list(self._store, prefix or None, offset=after):
-                # Azurite begins at the beginning whatever it is asked for.
+                # Azurite ignores the offset and begins at the first object.
                 yield from (stored for stored in map(_stored, metas) if stored.key > after)
 
     def has_below(self, prefix: str) -> bool:
@@ -309,7 +313,7 @@ class _Bucket:
 
     @contextmanager
     def _boto3(self) -> Iterator[Any]:
-        """Give a client of boto3, which alone can list uploads; its errors are raised with numbers."""
+        """Yield a client of boto3, which alone can list uploads; raises its errors with numbers."""
         try:
             import boto3
             import botocore.exceptions
@@ -350,8 +354,9 @@ class _NativeUpload:
 
 
 def _ahead_ns(endpoint: str) -> int:
-    """Return by how much the store's clock is ahead of this machine's; 0 where they differ by less than such an answer can tell."""
-    # A fifth of what importing `penstock.storage` takes, which every process does; few have a store.
+    """Return how far the store's clock is ahead of this machine's; 0 if the difference is too small to show in such an answer."""
+    # Imported here because they take a fifth of the time of importing `penstock.storage`, which every process does; few
+    # use a store.
     import email.utils
     import urllib.error
     import urllib.request
@@ -370,6 +375,6 @@ def _ahead_ns(endpoint: str) -> int:
         return 0
     after = clock.now_ns()
     stamp = int(then.timestamp()) * SECOND_NS
-    if before - SECOND_NS <= stamp <= after:  # it shows whole seconds
+    if before - SECOND_NS <= stamp <= after:  # the date has whole seconds
         return 0
     return stamp - before

@@ -1,8 +1,8 @@
-"""Where a store of objects is, and with which keys it is called, before anything is sent.
+"""Finds the address of a store of objects, and the keys to call it with, before anything is sent.
 
-obstore finds keys as the tools of each store do, in the environment, in files of tokens, and from the machine it runs on. Profiles
-(`~/.aws`, single sign-on, a program that tells them) are read by boto3, which is asked only where there are some and the environment
-has no keys. Which address, region and style a store has comes from the same places: nothing of that is in an address, a plan or a
+obstore finds keys as the tools of each store do: in the environment, in token files, and from the machine that it runs on. boto3
+reads profiles (`~/.aws`, single sign-on, a program that gives keys); it is used only if there are profiles and the environment
+has no keys. The address, region and style of a store come from the same places: none of that is in a user's path, a plan or a
 pickle.
 """
 
@@ -20,12 +20,12 @@ _CONTAINER_KEYS = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CRED
 
 @dataclass
 class StorePlace:
-    """What is known of a store before it is called: how its client is made, and where it answers anybody."""
+    """What is known of a store before it is called: how to make its client, and the endpoint that answers anybody."""
 
     make: Any
     settings: dict[str, Any]
     endpoint: str
-    s3: dict[str, Any] = field(default_factory=dict)  # for boto3; empty for other stores
+    s3: dict[str, Any] = field(default_factory=dict)  # arguments for boto3; empty for other stores
 
 
 def _s3(name: str) -> StorePlace:
@@ -47,7 +47,7 @@ def _s3(name: str) -> StorePlace:
 
 @dataclass(frozen=True)
 class _Profile:
-    """What boto3 finds in the files of profiles; `session` is its own, if it has keys."""
+    """What boto3 finds in the profile files; `session` is boto3's session if it has keys."""
 
     session: Any = None
     region: str = ""
@@ -55,7 +55,7 @@ class _Profile:
 
 
 def _profile() -> _Profile:
-    """Return what profiles say: nothing where there are none, or the environment has keys."""
+    """Return the profile's settings; empty if there is no profile, or the environment has keys."""
     if any(os.environ.get(name) for name in (*_OWN_KEYS, *_CONTAINER_KEYS)):
         return _Profile()
     files = [
@@ -76,14 +76,14 @@ def _profile() -> _Profile:
     try:
         session = boto3.Session()
         keys = session.get_credentials()
-        written = session._session.get_scoped_config() or {}  # noqa: SLF001 - boto3 shows it nowhere else
+        written = session._session.get_scoped_config() or {}  # noqa: SLF001 - boto3 has no public access to it
     except botocore.exceptions.BotoCoreError as error:
         msg = f"the profile that AWS_PROFILE names cannot be used: {error}"
         raise OptionError(msg) from error
     return _Profile(session if keys else None, session.region_name or "", written.get("endpoint_url", ""))
 
 
-def _azure(name: str) -> StorePlace:  # noqa: ARG001 - its account says where it is
+def _azure(name: str) -> StorePlace:  # noqa: ARG001 - its address depends on the account
     from obstore.store import AzureStore
 
     account = _first("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
@@ -94,7 +94,7 @@ def _azure(name: str) -> StorePlace:  # noqa: ARG001 - its account says where it
     return StorePlace(AzureStore, settings, endpoint or f"https://{account}.blob.core.windows.net")
 
 
-def _google(name: str) -> StorePlace:  # noqa: ARG001 - all are in one place
+def _google(name: str) -> StorePlace:  # noqa: ARG001 - all buckets have one address
     from obstore.store import GCSStore
 
     return StorePlace(GCSStore, {}, "https://storage.googleapis.com")
@@ -105,5 +105,8 @@ def _first(*names: str) -> str:
 
 
 def place_of(scheme: str, name: str) -> StorePlace:
-    """Return where the bucket `name` is. `OptionError` for a profile that cannot be used, `DependencyError` without boto3 for one."""
+    """Return the place of the bucket `name`.
+
+    `OptionError` if a profile cannot be used, `DependencyError` if it needs boto3, which is missing.
+    """
     return {"s3": _s3, "az": _azure, "gs": _google}[scheme](name)

@@ -1,4 +1,4 @@
-"""Whether a place keeps the promises of the verbs, by trying them there: in a directory of a name that nobody has, which is removed."""
+"""Tries whether a place keeps the promises of the verbs, in a directory with a unique name, which is removed afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DATA = b"written by penstock doctor\n"
 
 @dataclass(frozen=True)
 class Tried:
-    """One promise that was tried: what it is, how long it took, and how it was broken (None: it holds); `full`: by want of room."""
+    """One promise that was tried: its text, how long it took, and how it was broken (None: it holds); `full`: for lack of space."""
 
     promise: str
     seconds: float
@@ -31,9 +31,9 @@ class Tried:
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found: in which directory (the output, or where it would be made), each promise up to the first that is broken.
+    """The result of a probe: the directory (the output, or where it would be made), and each promise up to the first broken one.
 
-    `clock_seconds` is by how much the clock that stamps files is ahead of this machine's; None where no file was made.
+    `clock_seconds` is how far the clock that stamps files is ahead of this machine's; None if no file was made.
     """
 
     directory: str
@@ -47,9 +47,9 @@ class Probe:
 
 
 def probe(storage: Storage, path: str) -> Probe:
-    """Try what an output at `path` needs of its storage; `StorageError` if it does not answer, or `path` is a file.
+    """Try what an output at `path` needs from its storage; `StorageError` if the storage does not answer, or `path` is a file.
 
-    Nothing is left behind, unless what cannot be removed: then `clean` knows it by its name.
+    Removes everything that it has made. If that fails, `clean` recognises the rest by its name.
     """
     directory = _nearest(storage, path)
     trial = _Trial(storage, f"{directory.rstrip('/')}/{TEMPORARY}doctor-{unique.token()}")
@@ -61,7 +61,7 @@ def probe(storage: Storage, path: str) -> Probe:
 
 
 def _nearest(storage: Storage, path: str) -> str:
-    """Return the path, or the nearest above it that is there."""
+    """Return the path, or the nearest directory above it that exists."""
     while True:
         try:
             entry = storage.stat(path)
@@ -87,7 +87,7 @@ class _Trial:
         self.clock_seconds: float | None = None
 
     def run(self) -> Iterator[Tried]:
-        """Yield promises as they are tried, up to the first that is broken: what follows needs it."""
+        """Yield promises as they are tried, up to the first broken one, because the following steps need it."""
         steps: list[tuple[str, Callable[[], str | None]]] = [
             ("a directory can be made", self._make),
             ("a file can be written, and is durable", self._write),
@@ -110,7 +110,7 @@ class _Trial:
                 return
 
     def remove(self) -> None:
-        """Remove all that was made."""
+        """Remove everything that was made."""
         for path in (self._a, self._b, self._c, self._directory):
             with contextlib.suppress(StorageError):
                 self._storage.delete(path)

@@ -1,4 +1,4 @@
-"""From what a back end says (an `OSError` and its number) to the errors that callers are promised."""
+"""Turns the errors of a back end (an `OSError` and its number) into the errors that callers are promised."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REMEDY_OF = {
 
 
 def refuse(error: OSError, doing: str, path: str) -> NoReturn:
-    """Raise the kind of `StorageError` that `error` means."""
+    """Raise the kind of `StorageError` that matches `error`."""
     kind = _KINDS.get(error.errno or 0, StorageError)
     remedy = _REMEDY_OF.get(error.errno or 0) or _REMEDY.get(kind)
     msg = f"cannot {doing} {path!r}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
@@ -46,12 +46,12 @@ def refuse(error: OSError, doing: str, path: str) -> NoReturn:
 
 
 def doing(call: str, path: str) -> Doing:
-    """Raise every `OSError` of the block as the `StorageError` that it means."""
+    """Raise every `OSError` of the block as the matching `StorageError`."""
     return Doing(call, path)
 
 
 class Doing:
-    """A block of `doing`. No generator: it is around every call of a storage, and costs a quarter of one."""
+    """The context manager of `doing`. Not a generator: it surrounds every call of a storage, and costs a quarter of a generator."""
 
     __slots__ = ("_call", "_path")
 
@@ -63,6 +63,6 @@ class Doing:
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Raise what an `OSError` means."""
+        """Raise the matching `StorageError` for an `OSError`."""
         if isinstance(error, OSError):
             refuse(error, self._call, self._path)

@@ -1,4 +1,4 @@
-"""Bytes that one process holds for a while, and nobody else: in memory, and beyond that in a file that has no name."""
+"""Scratch space of one process: bytes in memory, and beyond a limit in a file without a name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MEMORY_BYTES = 32 << 20
 
 
 class Scratch:
-    """What was written to it can be read anywhere; gone when it is closed, or its process dies.
+    """Bytes that are written once and can then be read at any place; gone when it is closed, or its process dies.
 
-    Up to 32 MiB are in memory, more in a file of the temporary directory, the owner's alone, whose name is removed before anything
-    is in it. Not shared between threads.
+    Up to 32 MiB are in memory. More are in a file of the temporary directory that only its owner can read, and whose name is
+    removed before anything is written. Not shared between threads.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Scratch:
             return self._file.read(length)
 
     def close(self) -> None:
-        """Let go of all of it. Idempotent."""
+        """Release everything. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Scratch:

@@ -1,4 +1,4 @@
-"""A secret that options name and never hold: where it is, `env:NAME` or `file:PATH`, and what is there now."""
+"""Reads a secret that options name but never hold, from `env:NAME` or `file:PATH`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.storage._locate import locate
 
 
 def secret(reference: str, name: str) -> str:
-    """Return the text that is where `reference` says, without the line break at its end, nor the mark that some editors begin with.
+    """Return the text at `reference`, without the line break at its end or the byte order mark that some editors put first.
 
     `name` is the option, for messages.
 
-    It is read anew at each call, by the process that needs it. Raises `OptionError`, also where there is no such file, and what reading
-    it raises.
+    The process that needs the secret reads it again at each call. Raises `OptionError`, also if there is no such file, and what
+    reading it raises.
     """
     kind, _, place = reference.partition(":")
     if kind == "env":

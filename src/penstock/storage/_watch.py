@@ -1,8 +1,8 @@
-"""What the kernel tells of a local directory (Linux, `inotify`): which names came and went, at the cost of these and not of all.
+"""Watches a local directory through the kernel (Linux, `inotify`): which names came and went, at the cost of these names alone.
 
-It is a hint and no more. Events may be dropped (the queue is bounded), and of a directory on a network none tells what another
-machine did. So whoever watches lists all the same, now and then, and what he knows for certain is from a listing. What a watch says
-is looked at again, name by name: an event says that there is something to see, never what.
+A watch gives hints and no more. Events may be dropped (the queue is bounded), and for a directory on a network there are no
+events about what another machine did. So a caller still lists the directory from time to time, and only a listing is certain.
+Each name that a watch reports is looked up again: an event says that a name has changed, never how.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOST = _UNMOUNT | _OVERFLOW | _IGNORED
 
 
 class LocalWatch:
-    """A watch on one directory, from when it was made. Not shared between threads; ends with its last reference."""
+    """A watch on one directory, which begins when it is made. Not shared between threads; ends with its last reference."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -33,9 +33,9 @@ class LocalWatch:
         weakref.finalize(self, os.close, fd)
 
     def changes(self) -> dict[str, int | None] | None:
-        """Return the names that something happened to since the last call, each with what `Storage.names` has of it now.
+        """Return the names that have changed since the last call, each with the value that `Storage.names` would have for it now.
 
-        `None` of a name: it is not there. `None` of all: the kernel cannot tell.
+        The value `None`: the name is not there. `None` instead of a mapping: the kernel cannot tell.
         """
         names: dict[bytes, None] = {}
         while events := self._read():
@@ -57,7 +57,7 @@ class LocalWatch:
 
 
 def watch(path: str) -> LocalWatch | None:
-    """Watch a directory; `None` where the system has no such thing, or no more of them."""
+    """Watch a directory; `None` if the system has no watches, or no more of them."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,7 +72,7 @@ def watch(path: str) -> LocalWatch | None:
 
 
 def _listed(path: str) -> int | None:
-    """Return what a listing of its directory has of a path, `None` if it is not there."""
+    """Return the value that a listing of its directory has for a path, `None` if it is not there."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""An output against its source: which sinks, which stage, which files; then both sides as records, compared.
+"""Compares an output with its source: finds the sinks, the stage and the files, and then compares both sides as records.
 
-What the sinks noted of themselves says how the source was read (the stage of an ingest) and where the checkpoint is,
-which says how far. Several sinks may have written one directory from one source: they are compared together, for a
-second ingest with a new checkpoint makes each record appear twice, and that is what a reader of the directory sees.
+The notes of the sinks say how the source was read (the stage of an ingest) and where the checkpoint is, which says how far.
+Several sinks may have written one directory from one source. They are compared together, because a second ingest with a new
+checkpoint makes each record appear twice, and a reader of the directory sees that.
 
-Where the stage is not noted (a query of Spark's own between source and sink), nothing is guessed but one thing, and that
-is said: that lines of text pass as they are. A transform is never taken from the notes, which whoever may write to the
-output may have forged: it is the one that the caller of `verify` names, or nothing is compared.
+If the stage is not noted (a query of Spark between source and sink), one assumption is made, and reported: that lines of text
+pass unchanged. A transform is never taken from the notes, which any user who may write to the output could have forged: the
+caller of `verify` names it, or nothing is compared.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from penstock.verify.records import Unit
 
 _TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"}],"type":"struct"}'
-# The options that say which records a file has, and what is in them.
+# The options that determine which records a file has, and what is in them.
 _CONTENT = {"format", "badRecords", "badFiles", "metadataColumn", "emit"}
 _CONTENT |= {option.name for option in SOURCE if option.special}
-# What the rows of an output, and its files, follow from: by another one of an earlier run some are not what is expected of the last.
+# The options that determine the rows and files of an output. If an earlier run had another value, some rows are not as
+# the last run's would be.
 _ROWS = {
     "format",
     "dropBucketColumns",
@@ -61,8 +62,9 @@ _ROWS |= {f"source.{name}" for name in _CONTENT}
 class SourceCheck:
     """How an output compares with its source.
 
-    `proved`: every record that was read is in it exactly once, or on a line about what was set aside, of which there are
-    `set_aside`. Otherwise `reason` says what is different, or why it cannot be told. `waiting_*` is there and was not read yet.
+    `proved`: every record that was read is in the output exactly once, or on one of the `set_aside` lines about what was set
+    aside. Otherwise `reason` says what is different, or why that is unknown. `waiting_*` counts input that is there and was not
+    read yet.
     """
 
     source: str
@@ -79,7 +81,7 @@ class SourceCheck:
 
 
 class CannotTellError(Exception):
-    """There is no way to compare; the message says why. Never leaves this module."""
+    """Records cannot be compared; the message says why. Never leaves this module."""
 
 
 def check_source(
@@ -92,8 +94,8 @@ def check_source(
 ) -> SourceCheck:
     """Compare the records of an output with those read from `source`; `progress` gets bytes done and bytes in all.
 
-    `transform` is the `module:function` that the caller names; `OptionError` if it cannot be loaded, or there was none. `copies` is the
-    directory of the mended copies that were taken in of files.
+    `transform` is the `module:function` that the caller names; `OptionError` if it cannot be loaded, or if the ingest had none.
+    `copies` is the directory of mended copies of files that were taken in.
     """
     try:
         return _Comparison(files, views, source, transform, copies).run(progress)
@@ -103,7 +105,7 @@ def check_source(
 
 @dataclass
 class _Comparison:
-    """The sinks of one output that read one source, and what is to be said about comparing them."""
+    """The comparison of one source with the sinks of one output that read it, with notes about the comparison."""
 
     files: OutputFiles
     views: list[SinkView]
@@ -113,7 +115,7 @@ class _Comparison:
     notes: list[str] = field(default_factory=list)
 
     def run(self, progress: Callable[[int, int], None]) -> SourceCheck:
-        """Compare; raises `CannotTellError`."""
+        """Run the comparison; raises `CannotTellError`."""
         views = self._of_source()
         self._check_opened(views)
         feeds = self._feeds(views)
@@ -150,7 +152,7 @@ class _Comparison:
         )
 
     def _note_places(self, feeds: list[Feed], views: list[SinkView]) -> None:
-        """Have the feeds know, and note, whether it can be compared where rows lie."""
+        """Find out whether the places of rows can be compared; set that in the feeds, and note it if not."""
         if not feeds[0].compares_buckets:
             lost = "".join(f", nor {name}, which is not in the data" for name in feeds[0].dropped)
             self.notes.append(f"bucketBy uses the time of the batch: where rows lie was not compared{lost}")
@@ -177,33 +179,33 @@ class _Comparison:
         parts: list[tuple[Feed, list[Split]]],
         progress: Callable[[int, int], None],
     ) -> Sides:
-        """Return what is compared: the source, in `parts` that were read alike, and the output of each sink."""
+        """Return the two sides: the source, in `parts` that were each read in one way, and the output of each sink."""
         retried = self._retried(feeds, views)
         return Sides(
             source=(*(unit for feed, read_so in parts for unit in feed.source(read_so)), *retried),
             output=tuple(unit for feed, view in zip(feeds, views, strict=True) for unit in feed.output(view)),
             traced=lambda: (*(unit for feed, read_so in parts for unit in feed.single(read_so)), *retried),
-            parallel=feeds[0].stage.is_ours,  # a user's function may not be made for several threads
+            parallel=feeds[0].stage.is_ours,  # a user's function may not be thread-safe
             progress=progress,
         )
 
     @staticmethod
     def _give_versions(feeds: list[Feed], splits: list[Split]) -> None:
-        """Have the feeds know which versions of files the source has."""
+        """Tell the feeds which versions of files the source has."""
         reading = feeds[0].stage.reading
         versions = {(path_bytes(reading.files.full_path(s.file)), s.file.size, s.file.modified_ns) for s in splits}
         for feed in feeds:
             feed.versions = versions
 
     def _give_receipts(self, feeds: list[Feed], views: list[SinkView]) -> None:
-        """Have the feeds know which files were taken in as they are, and the mended copies of the others. `CannotTellError`."""
+        """Tell the feeds which files were taken in unchanged, and the mended copies of the others. `CannotTellError`."""
         for feed, view in zip(feeds, views, strict=True):
             receipts = {FileKey.of(line): line["copy"] for line in file_receipts(view)}
             feed.mended = {key for key, version in receipts.items() if version is None}
             feed.copies = {key: self._copy(feed, key, copy) for key, copy in receipts.items() if copy is not None}
 
     def _copy(self, feed: Feed, key: FileKey, version: dict[str, Any]) -> Replacement:
-        """Return the mended copy of a file in the directory that the caller names, as it was taken in."""
+        """Return the mended copy that was taken in for a file, from the directory that the caller names."""
         copy = copy_of(feed.stage, key, self.copies)
         if copy is None or (copy.entry.size, copy.entry.modified_ns) != (version["size"], version["modified_ns"]):
             _refuse(
@@ -213,7 +215,7 @@ class _Comparison:
         return copy
 
     def _set_aside(self, views: list[SinkView]) -> int:
-        """Return how much was set aside; note what of it nobody can compare any more."""
+        """Return how much was set aside; note the part that can no longer be compared."""
         aside = reduce(Tally.plus, (view.head.aside for view in views), Tally())
         if aside.changes:
             self.notes.append(
@@ -228,20 +230,20 @@ class _Comparison:
 
     @staticmethod
     def _check_opened(views: list[SinkView]) -> None:
-        """Raise `CannotTellError` while files are encrypted that no key was given for."""
+        """Raise `CannotTellError` if files are encrypted and no key was given."""
         locked = sum(view.encrypted for view in views if view.keys is None)
         if locked:
-            msg = f"{locked} files are encrypted, and what they hold cannot be told without a key: {KEY_OPTION} env:NAME or file:/path"
+            msg = f"{locked} files are encrypted, and their content cannot be read without a key: {KEY_OPTION} env:NAME or file:/path"
             raise CannotTellError(msg)
 
     def _of_source(self) -> list[SinkView]:
-        """Return the sinks that noted this source; else the only one there is, whose source was moved or not noted."""
+        """Return the sinks that noted this source; if there are none, the only sink, whose source was moved or not noted."""
         broken = {"missing", "cut", "altered"} & {problem.kind for problem in self.files.problems}
         if broken:
             _refuse(f"files of the output are {' or '.join(sorted(broken))}, so records were not compared")
         if not self.views:
             _refuse("nothing has been written here yet")
-        # What Spark's sink wrote before was read by a query of which nothing is known here.
+        # The input of files that Spark's sink wrote was read by a query about which nothing is known here.
         self.views = [view for view in self.views if not is_adopted(view.head)]
         noted = [view for view in self.views if self._has_noted(view)]
         if not noted and len(self.views) > 1:
@@ -253,7 +255,7 @@ class _Comparison:
         return view.sink.note.stage is not None and view.sink.note.stage.source.get("path") == self.source
 
     def _feeds(self, views: list[SinkView]) -> list[Feed]:
-        """Return how each sink made its output of SRC; they must agree."""
+        """Return how each sink made its output from SRC; all sinks must agree."""
         stages = self._noted_stages(views)
         transform = self._transform(stages[0])
         if hasattr(transform, "stream"):
@@ -263,14 +265,14 @@ class _Comparison:
             )
         try:
             made_stages = [Stage.repeated(stage, self.source, transform) for stage in stages]
-        except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may say anything
+        except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may hold anything
             reason = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
         left_out = self._changed_columns(views)
         return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
 
     def _noted_stages(self, views: list[SinkView]) -> list[NotedStage]:
-        """Return the stage of each sink as it is noted; they read what a record says in the same way."""
+        """Return the noted stage of each sink; all of them must read the contents of records in the same way."""
         stages = [view.sink.note.stage or self._assumed(view) for view in views]
         if any("files" in stage.source for stage in stages):
             _refuse(
@@ -286,7 +288,7 @@ class _Comparison:
         return stages
 
     def _changed_columns(self, views: list[SinkView]) -> frozenset[str]:
-        """Return the columns that not all rows have in one type; they are noted."""
+        """Return the columns that not all rows have with one type, and note them."""
         changed = frozenset().union(*(changed_columns(view) for view in views))
         if changed:
             names = ", ".join(map(repr, sorted(changed)))
@@ -296,7 +298,7 @@ class _Comparison:
         return changed
 
     def _transform(self, stage: NotedStage) -> Applied | None:
-        """Return the transform that the caller named; a name in the notes is told and not imported."""
+        """Return the transform that the caller named; a name in the sink's notes is shown but never imported."""
         if self.transform is None:
             if stage.opaque:
                 _refuse(
@@ -310,7 +312,7 @@ class _Comparison:
                 )
             return None
         if stage.sql is not None:
-            msg = f"--transform {self.transform!r}: the ingest noted SQL, {stage.sql!r}, which is repeated as it is; leave --transform out"
+            msg = f"--transform {self.transform!r}: the ingest noted SQL, {stage.sql!r}, which is repeated as noted; leave --transform out"
             raise OptionError(msg)
         if stage.transform is None and not stage.opaque:
             msg = f"--transform {self.transform!r}: what was written here has noted none; leave it out"
@@ -324,20 +326,20 @@ class _Comparison:
         if not format_named(view.sink.options["format"]).as_lines:
             form = view.sink.options["format"]
             _refuse(f"this was no ingest, and it writes {form}: how its rows follow from the source is not noted")
-        self.notes.append("this was no ingest: it is assumed that lines of text pass as they are")
+        self.notes.append("this was no ingest: lines of text are assumed to pass unchanged")
         place = where(parse(SOURCE, {"path": self.source}, what="source"))
         cleaned = cleaning_noted(place.storage, place.root)
         return NotedStage({"recursiveFileLookup": str(self._descends(view)).lower()} | cleaned, _TEXT, _TEXT)
 
     def _descends(self, view: SinkView) -> bool:
-        """Tell whether the query's source was recursive: it did not say, but its checkpoint has counted the files."""
+        """Tell whether the query's source was recursive. That is not noted, but the checkpoint has counted the files."""
         offset = last_offset(view)
         flat = parse(SOURCE, {"path": self.source}, what="source")
         place = where(flat)
         return bool(offset) and bool(taken(place.storage, place.root, flat, offset).notes)
 
     def _taken(self, views: list[SinkView], feeds: list[Feed]) -> tuple[list[Split], tuple[int, int]]:
-        """Return what was read of the source by any of the sinks, and (files, bytes) that none has read yet."""
+        """Return what any of the sinks has read from the source, and (files, bytes) that none has read yet."""
         furthest: dict[tuple[str, bytes], Split] = {}
         waiting = []
         for view, feed in zip(views, feeds, strict=True):
@@ -363,7 +365,10 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _buckets_fit(view: SinkView) -> bool:
-    """Tell whether all files and open parts of a sink lie where the `bucketBy` that it has now may put them: old notes tell no changes."""
+    """Tell whether the sink's present `bucketBy` could have made the buckets of all its files and open parts.
+
+    Old notes do not show changes.
+    """
     buckets = {file.bucket for file in view.output} | {part.bucket for part in view.head.open if not part.is_aside}
     buckets |= {path.rpartition("/")[0] for path in view.lengths}
     fits = shape(view.sink.options["bucketBy"]).fullmatch
@@ -371,7 +376,7 @@ def _buckets_fit(view: SinkView) -> bool:
 
 
 def _names_fit(view: SinkView) -> bool:
-    """Tell whether all files and open parts of a sink were named by the `fileName` that it has now."""
+    """Tell whether the sink's present `fileName` could have named all its files and open parts."""
     names = view.sink.layout.names
     given = [file.name for file in view.output] + [part.name for part in view.head.open if not part.is_aside]
     return all(map(names.fits, set(given)))

@@ -1,8 +1,8 @@
-"""Compare two collections of records: equal as multisets, or records that show how they are not.
+"""Compares two collections of records: they are equal as multisets, or some records show how they differ.
 
-The first pass adds up hashes (`sums`), all units of both sides side by side. Only if the sums differ, a second pass
-finds the ranges of hashes that differ, and a third takes the records of a few of those ranges, file by file, to name
-examples. Memory is bounded in each: two numbers, a table of fixed size, the distinct records of a few ranges in 65,536.
+The first pass adds up hashes (`sums`), for all units of both sides in parallel. Only if the sums differ, a second pass finds the
+ranges of hashes that differ, and a third pass reads the records of a few of those ranges, file by file, to give examples. Each
+pass needs bounded memory: two numbers, a table of fixed size, and the distinct records of a few ranges out of 65,536.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Example:
-    """A record that one side has more often: seen from the output, it is missing, doubled or foreign (`kind`)."""
+    """A record that one side has more often. `kind` is the output's view: missing, doubled or foreign."""
 
     kind: str
     record: str
@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides, as units; `traced` gives the source with one file a unit. `parallel`: units may be read side by side."""
+    """Both sides, as units; `traced` returns the source with one unit for each file. `parallel`: units may be read in parallel."""
 
     source: tuple[Unit, ...]
     output: tuple[Unit, ...]
@@ -66,7 +66,7 @@ def sums(sides: Sides) -> tuple[Sums, Sums]:
 
 
 def examples(sides: Sides) -> list[Example]:
-    """Return at most `EXAMPLES_MAX` records that the sides do not have equally often; some of each kind there is."""
+    """Return at most `EXAMPLES_MAX` records that the sides do not have equally often, some of each kind."""
     source, output = _ranges(sides.source, sides), _ranges(sides.output, sides)
     chosen = source.differing(output)[:_RANGES_MAX]
     suspects: dict[int, _Suspect] = {}
@@ -78,7 +78,10 @@ def examples(sides: Sides) -> list[Example]:
 
 
 def _varied(differing: list[Example]) -> list[Example]:
-    """Return at most `EXAMPLES_MAX`, kind by kind; the kinds take turns, so that none of them pushes out another."""
+    """Return at most `EXAMPLES_MAX` examples, sorted by kind.
+
+    They are chosen from the kinds in turn, so that no kind pushes out another.
+    """
     by_kind = [[example for example in differing if example.kind == kind] for kind in _KINDS]
     rounds = zip_longest(*by_kind)
     in_turns = [example for turn in rounds for example in turn if example is not None]
@@ -103,7 +106,7 @@ def _ranges(units: tuple[Unit, ...], sides: Sides) -> Ranges:
 
 
 def _side_by_side(work: Callable[[Unit], _T], units: Iterable[Unit], sides: Sides) -> list[_T]:
-    """Return what `work` makes of each unit, in order; as many at a time as there are cores, if that is allowed."""
+    """Return the result of `work` for each unit, in order; runs on all cores if `sides.parallel` allows it."""
     units = list(units)
     total = sum(unit.size for unit in units)
     done = 0
@@ -115,7 +118,7 @@ def _side_by_side(work: Callable[[Unit], _T], units: Iterable[Unit], sides: Side
             done += unit.size
             sides.progress(done, total)
     finally:
-        # After an error nobody wants the rest.
+        # After an error the rest is not needed.
         pool.shutdown(cancel_futures=True)
     return results
 
@@ -150,7 +153,7 @@ class _Suspect:
 
 
 def _trace(unit: Unit, ranges: Places, suspects: dict[int, _Suspect], *, is_output: bool) -> None:
-    """Count the records of the chosen ranges in one unit. Only these few are touched one by one."""
+    """Count the records of the chosen ranges in one unit. Only these few records are touched one by one."""
     for bucket, rows in unit.read():
         row_hashes = hashes(bucket, rows)
         places = np.flatnonzero(np.isin(range_of(row_hashes), ranges))
@@ -162,7 +165,7 @@ def _trace(unit: Unit, ranges: Places, suspects: dict[int, _Suspect], *, is_outp
 
 
 def _shown(rows: pa.RecordBatch, at: int) -> str:
-    """Return a record for people, in one line."""
+    """Return a record on one line, for people."""
     if rows.schema == LINES:
         text = str(rows.column(0)[at].as_py(), "utf-8", "replace").rstrip("\n")
     else:

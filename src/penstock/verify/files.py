@@ -1,24 +1,24 @@
-"""Every file the ledgers name is there, whole and once, and nothing else is.
+"""Checks that every file that the ledgers name is there, whole and once, and that nothing else is.
 
-What can be wrong with a file that readers see, and what it is called here:
+What can be wrong with a file that readers see, and its name here:
 
 | problem | found |
 |---|---|
-| missing | a ledger names it, it is not there, and it is not waiting to be published either |
-| cut, altered | it is there with other bytes than were decided: shorter, or of another length or digest |
+| missing | a ledger names it, it is not there, and it does not wait to be published either |
+| cut, altered | it is there with other bytes than the ledger says: shorter, or with another length or digest |
 | doubled | two ledger entries name it, or it is a copy of a file that a ledger names |
 | foreign | no ledger names it |
-| shadowed | a log of Spark's own sink is there: Spark's readers see what that lists and nothing else |
-| locked | a key was given, and does not open it |
-| unwritable | rows that are open have a column that their files cannot hold; versions before 0.2 took such |
+| shadowed | there is a log of Spark's own sink: Spark's readers see only the files that it lists |
+| locked | a key was given, and does not open the file |
+| unwritable | open rows have a column that their files cannot hold; versions before 0.2 accepted such columns |
 
-Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino leave them out), so such files are counted
-and not called foreign. Files that are decided and not yet visible (a crash between commit and publishing; the next
-start publishes them) are *owed*: information, not a problem, as are staged files that nothing names. Staged files that a
-ledger needs, those of open parts too, are compared like finished ones.
+Names that begin with `.` or `_` are hidden from readers (Spark, Hive, Trino skip them), so such files are counted but not called
+foreign. Files that are decided and not yet visible (a crash between commit and publishing; the next start publishes them) are
+*owed*: that is information, not a problem, and so are staged files that no record names. Staged files that a ledger needs,
+including those of open parts, are compared like finished files.
 
-A live query may commit at any moment. So the directory is listed first and the ledger read after that: what the listing
-shows is in the ledger by then.
+A live query may commit at any moment. So the directory is listed first, and the ledger is read after that: then every file of the
+listing is in the ledger.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it was decided; `kind` is a word of the table above, `path` is below DST."""
+    """A difference from the ledgers; `kind` is a word of the table above, `path` is below DST."""
 
     kind: str
     path: str
@@ -64,7 +64,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class SinkView:
-    """One sink as its ledger shows it at one moment: its head, and every file it ever finished; `keys` open those that are encrypted."""
+    """One sink as its ledger shows it at one moment: its head, and every file that it ever finished; `keys` open encrypted files."""
 
     sink: Sink
     head: State
@@ -92,7 +92,7 @@ class SinkView:
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """Return the lengths of all growing files, by their paths."""
+        """Return the lengths of all growing files, by path."""
         return dict(self.sink.lengths.all_of(self.head))
 
     @property
@@ -102,12 +102,12 @@ class SinkView:
 
     @property
     def growing(self) -> dict[str, Growth]:
-        """Return what the head adds to growing files, by their paths, where that may not be visible yet."""
+        """Return what the head adds to growing files and may not be visible yet, by path."""
         return {} if self.published else {growth.path: growth for growth in self.head.grown}
 
     @property
     def output(self) -> tuple[FinishedFile, ...]:
-        """Return the finished files that hold rows; the others are about what was set aside."""
+        """Return the finished files that hold rows; all other files are about what was set aside."""
         return tuple(file for file in self.files if not file.is_aside)
 
     @property
@@ -117,27 +117,27 @@ class SinkView:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the files that hold rows, finished and growing, when all is visible."""
+        """Return the size of the files that hold rows, finished and growing, once everything is visible."""
         return sum(file.bytes for file in self.output) + sum(self.lengths.values())
 
     @property
     def open_rows(self) -> int:
-        """Return how many rows are committed and lie in open parts."""
+        """Return how many committed rows are in open parts."""
         return sum(part.rows for part in self.head.open if not part.is_aside)
 
     @property
     def open_segments(self) -> Iterator[Segment]:
-        """Yield what the open parts consist of."""
+        """Yield the segments of the open parts."""
         return (segment for part in self.head.open for segment in part.segments)
 
 
 @dataclass(frozen=True)
 class SinkFiles:
-    """What was found of one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left in staging.
+    """What was found about one sink. `owed_files` are decided and not visible yet; `unnamed_files` are left over in staging.
 
-    `encrypted_files` are those of all its files that are encrypted, `locked_files` those of them that nobody has looked into: no key
-    was given, or it is for others. Beside its files with rows it has `aside_files`, with `aside_lines` about what was set aside, those
-    not visible yet included.
+    `encrypted_files` counts all encrypted files; `locked_files` counts those that could not be opened, because no key was given
+    or it is another one. In addition to files with rows there are `aside_files`, with `aside_lines` about what was set aside,
+    including those that are not visible yet.
     """
 
     sink: str
@@ -155,7 +155,7 @@ class SinkFiles:
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """What was found of an output."""
+    """What was found about an output."""
 
     sinks: tuple[SinkFiles, ...]
     problems: tuple[Problem, ...]
@@ -163,9 +163,9 @@ class OutputFiles:
 
 
 def existing_sinks(storage: Storage, root: str) -> list[Sink]:
-    """Return the sinks that have written to `root`, by name; none if they have not written yet.
+    """Return the sinks that have written to `root`, by name; none if no sink has written yet.
 
-    Raises `UsageError` if the directory is no output of Penstock, `DamagedState` if the note of a sink is damaged.
+    Raises `UsageError` if the directory is not an output of Penstock, `DamagedState` if the note of a sink is damaged.
     """
     try:
         names = sink_ids(storage, f"{root}/{STATE_DIRECTORY}")
@@ -179,9 +179,9 @@ def check_files(
 ) -> tuple[OutputFiles, list[SinkView]]:
     """Compare all files with the ledgers; `progress` is called with bytes compared and bytes in all.
 
-    With `keys` files that are encrypted are also decrypted, to their ends.
+    With `keys`, encrypted files are also decrypted to their ends.
 
-    Returns what was found and the ledgers it was compared with. Raises `DamagedState` for a damaged ledger.
+    Returns what was found, and the views of the ledgers. Raises `DamagedState` for a damaged ledger.
     """
     sinks = existing_sinks(storage, root)
     visible = dict(walk(storage, root))
@@ -194,7 +194,7 @@ def check_files(
 
 
 def check_aside(view: SinkView) -> None:
-    """Raise `DamagedState` unless the finished files about what was set aside are there as they were decided."""
+    """Raise `DamagedState` unless the finished files about what was set aside are there and unchanged."""
     check = _Check(view.sink.storage, view.sink.root, {}, _quietly, 0)
     check.aside(view)
     if check.problems:
@@ -220,7 +220,7 @@ class _Check:
         self.problems: list[Problem] = []
 
     def sink(self, view: SinkView) -> SinkFiles:
-        """Look at every file of one sink."""
+        """Check every file of one sink."""
         self._locked = 0
         owed_files = self._all_finished(view) + self._all_grown(view)
         self._unwritable(view)
@@ -253,7 +253,7 @@ class _Check:
         return sum(self._finished(view, file, owed=file.path in owed) for file in view.files)
 
     def _all_grown(self, view: SinkView) -> int:
-        """Compare the growing files of a sink; return of how many something is owed."""
+        """Compare the growing files of a sink; return how many of them are still owed some bytes."""
         growing = view.growing
         return sum(self._grown(view, path, length, growing.get(path)) for path, length in view.lengths.items())
 
@@ -283,14 +283,14 @@ class _Check:
         return owed
 
     def _not_a_file(self, error: StorageError, place: str, shown: str) -> None:
-        """Report a directory in the place of a file; raise again what else kept it from being read."""
+        """Report a directory in the place of a file; raise `error` again if it had another cause."""
         entry = entry_at(self._storage, place)
         if entry is None or not entry.is_directory:
             raise error
         self._report("missing", shown, "there is a directory of its name")
 
     def _adopted(self, file: FinishedFile) -> None:
-        """Compare the length of a file that another sink wrote: no more was noted when it was taken over."""
+        """Compare the length of a file that Spark's sink wrote; its digest was not noted when it was taken over."""
         size = size_if_there(self._storage, f"{self._root}/{file.path}")
         if size is None:
             self._report("missing", file.path, f"{file.bytes} bytes, taken over from Spark's sink")
@@ -306,7 +306,7 @@ class _Check:
             self._look_into(place, shown, file, keys if actual == (file.bytes, file.digest) else None)
 
     def _look_into(self, place: str, shown: str, file: FinishedFile, keys: Keys | None) -> None:
-        """Decrypt a file whose bytes are right, and report if that cannot be done; without keys count it as not looked into."""
+        """Decrypt a file whose bytes are right, and report an error; without keys count the file as locked."""
         if keys is None:
             self._locked += 1
             return
@@ -317,7 +317,7 @@ class _Check:
             self._report("locked", shown, error.message)
 
     def _judge(self, path: str, actual: tuple[int, str], expected: tuple[int, str]) -> None:
-        """Report a file whose (length, digest) is not what was decided."""
+        """Report a file whose (length, digest) is not the decided one."""
         if actual[0] != expected[0]:
             kind = _kind_by_length(actual[0], expected[0])
             self._report(kind, path, f"{actual[0]} bytes, the ledger says {expected[0]}")
@@ -325,7 +325,7 @@ class _Check:
             self._report("altered", path, f"digest {actual[1]}, the ledger says {expected[1]}")
 
     def _staged(self, view: SinkView, segment: Segment) -> None:
-        """Compare what is committed and waits in the staging directory; a live query may be done with it by now."""
+        """Compare a committed segment in the staging directory; a live query may have finished with it by now."""
         place = f"{view.sink.staging}/{segment.file}"
         path = place.removeprefix(f"{self._root}/")
         try:
@@ -339,9 +339,9 @@ class _Check:
             self._judge(path, actual, (segment.end - segment.start, segment.digest))
 
     def _unwritable(self, view: SinkView) -> None:
-        """Report open parts that can never become files; of segments that are gone or damaged `_staged` tells.
+        """Report open parts that can never become files; `_staged` reports segments that are gone or damaged.
 
-        What is staged under a key that cannot be had here cannot be told about: its bytes are compared all the same.
+        Segments under a staging key that is not available here cannot be examined; their bytes are compared all the same.
         """
         with suppress(NotThere, DamagedState, UsageError):
             for part, columns in view.sink.unwritable(view.head):
@@ -352,17 +352,16 @@ class _Check:
                 )
 
     def _grown(self, view: SinkView, path: str, length: int, growth: Growth | None) -> bool:
-        """Compare the length of a growing file; tell whether some of it, `growth`, is still owed.
+        """Compare the length of a growing file; tell whether some of `growth` is still owed.
 
-        What it has of that is compared with what is staged: its length would be right, too, if somebody else had written there.
+        The part of `growth` that is visible is compared with the staged bytes, because bytes of somebody else could have the
+        right length, too.
         """
         size = size_if_there(self._storage, f"{self._root}/{path}")
         visible = size or 0
         if growth is not None and growth.before < visible <= length and not self._goes_on(view, growth):
             more = f"{length - growth.before} bytes belong that are committed and not visible yet"
-            self._report(
-                "altered", path, f"bytes of somebody else behind byte {growth.before}, where {more} (it grows)"
-            )
+            self._report("altered", path, f"bytes of somebody else after byte {growth.before}, where {more} (it grows)")
             return True
         if visible == length:
             return False
@@ -377,7 +376,7 @@ class _Check:
         return False
 
     def _goes_on(self, view: SinkView, growth: Growth) -> bool:
-        """Tell whether a growing file goes on as it is to; of segments that are gone or damaged `_staged` tells."""
+        """Tell whether the new bytes of a growing file are ours; True if segments are gone or damaged, which `_staged` reports."""
         with suppress(NotThere, DamagedState):
             return is_ours(self._storage, f"{self._root}/{growth.path}", view.sink.staging, growth)
         return True
@@ -390,7 +389,7 @@ class _Check:
                 self._report("doubled", path, f"{count} entries of the ledgers name it")
 
     def others(self, views: list[SinkView]) -> int:
-        """Report what no ledger names; return how many hidden files there are."""
+        """Report files that no ledger names; return how many hidden files there are."""
         named = {path for view in views for path in _paths(view)}
         unnamed_paths = self._visible.keys() - named
         hidden = set(filter(_is_hidden, unnamed_paths))
@@ -406,7 +405,7 @@ class _Check:
         return len(hidden)
 
     def _foreign(self, path: str, alike: list[FinishedFile]) -> None:
-        """Report a file that no ledger names; `alike` are the finished files of its size, of which it may be a copy."""
+        """Report a file that no ledger names; it may be a copy of a file in `alike`, the finished files of its size."""
         actual = digest(self._storage, f"{self._root}/{path}")[1] if alike else ""
         twin = next((file for file in alike if file.digest == actual), None)
         if twin is not None:
@@ -419,11 +418,11 @@ class _Check:
 
 
 def _quietly(done: int, total: int) -> None:
-    """Tell nobody how far it is."""
+    """Report no progress."""
 
 
 def size_if_there(storage: Storage, path: str) -> int | None:
-    """Return the size of a file, `None` if there is nothing: a live query may have swept it meanwhile."""
+    """Return the size of a file, `None` if it is not there: a live query may have swept it meanwhile."""
     entry = entry_at(storage, path)
     return None if entry is None else entry.size
 
@@ -437,7 +436,7 @@ def _refuse_gap(sink: Sink, head: State, listed: int) -> NoReturn:
 
 
 def _is_newest(view: SinkView) -> bool:
-    """Tell whether the ledger is still as the view shows it; else a live query has gone on."""
+    """Tell whether the ledger still has the view's head; if not, a live query has put more records."""
     return view.sink.ledger.head().n == view.head.n
 
 
@@ -460,7 +459,7 @@ def _paths(view: SinkView) -> Iterator[str]:
 
 
 def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
-    """Yield (path below root, entry) of every file outside of the state directory; a directory is entered once."""
+    """Yield (path below root, entry) of every file outside the state directory; enters each directory only once."""
     waiting = [""]
     entered: set[str] = set()
     while waiting:
@@ -469,12 +468,12 @@ def walk(storage: Storage, root: str) -> Iterator[tuple[str, Entry]]:
                 yield path, entry
             elif path != STATE_DIRECTORY and entry.identity not in entered:
                 waiting.append(path)
-                # A storage that does not tell directories apart has no two names of one.
+                # A storage without identities of directories never has two names for one directory.
                 entered |= {entry.identity} if entry.identity else set()
 
 
 def entries_of(storage: Storage, root: str, folder: str) -> Iterator[tuple[str, Entry]]:
-    """Yield (path below root, entry) of all that lies in a folder of root, which is root itself if it is ""."""
+    """Yield (path below root, entry) of everything in a folder below root; `""` is root itself."""
     for entry in storage.list(f"{root}/{folder}" if folder else root):
         yield f"{folder}/{entry.name}" if folder else entry.name, entry
 

@@ -1,7 +1,7 @@
-"""The contents of an output's files, and of pieces of them: decrypted where they are encrypted and there is a key.
+"""Reads the contents of an output's files, or pieces of them, and decrypts them if they are encrypted and there is a key.
 
-Lengths and digests of the ledger are those of the cipher text, so everybody can compare them. To see what a file holds takes a
-key: that of one of its recipients for a finished file, the staging key of the sink for what waits.
+The ledger has lengths and digests of the cipher text, so they can be compared without a key. Reading the contents of an encrypted
+file needs a key: the key of one of its recipients for a finished file, the sink's staging key for staged segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_OPTION = "--key"
 
 
 def keys_at(reference: str | None) -> Keys | None:
-    """Return the keys where the caller says they are: `env:NAME` or `file:PATH`. `OptionError`, `NotThere`."""
+    """Return the keys from the place that the caller names: `env:NAME` or `file:PATH`. `OptionError`, `NotThere`."""
     if reference is None:
         return None
     if not reference.startswith(("env:", "file:")):  # it is not shown: it may be the key itself
@@ -33,10 +33,10 @@ def keys_at(reference: str | None) -> Keys | None:
 
 
 def staging_keys(sink: Sink, keys: Keys | None) -> Keys | None:
-    """Return what opens the staged files of a sink: its own staging key where it can be had here, else `keys`."""
+    """Return the keys for the staged files of a sink: its own staging key if it is available here, else `keys`."""
     try:
         return sink.cipher.keys() or keys
-    except (UsageError, StorageError):  # it is not for this host, or not in its environment
+    except (UsageError, StorageError):  # the staging key is not on this host, or not in the environment
         return keys
 
 
@@ -44,9 +44,9 @@ def staging_keys(sink: Sink, keys: Keys | None) -> Keys | None:
 def opened(
     storage: Storage, path: str, start: int, end: int, keys: Keys | None
 ) -> Iterator[tuple[ReadableFile, int, int]]:
-    """Give the file that bytes [start, end) are of, and where they are; of a file of age what is in it, and where that is.
+    """Yield a file with the bytes [start, end), and where they begin and end in it; an age file is decrypted into a scratch file first.
 
-    `OptionError` without a key, `WrongKey`, `BadFile`.
+    Raises `OptionError` without a key, `WrongKey`, `BadFile`.
     """
     with storage.open(path) as handle:
         if handle.read(start, len(MAGIC)) != MAGIC:
@@ -65,6 +65,6 @@ def opened(
 
 
 def check_opens(storage: Storage, path: str, size: int, keys: Keys) -> None:
-    """Decrypt all of a file, and keep nothing of it. `WrongKey`, `BadFile`."""
+    """Decrypt a whole file, and keep nothing of it. `WrongKey`, `BadFile`."""
     with storage.open(path) as handle:
         keys.decrypt(handle.read, size, lambda _: None)

@@ -1,4 +1,4 @@
-"""`verify`: all that can be said about an output, as one report."""
+"""`verify`: everything that is known about an output, in one report."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the files are as they should be and, if a source was given, hold each record exactly once."""
+        """Tell whether there are no problems with the files and, if a source was given, whether they hold each record exactly once."""
         return not self.output.problems and (self.source is None or self.source.proved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report in its JSON form."""
         return {"ok": self.ok} | asdict(self)
 
 
@@ -50,12 +50,12 @@ def verify(
 ) -> Proof:
     """Compare an output with its ledgers and, if `source` is given, record by record with what was read from it.
 
-    `transform` is the `module:function` of an ingest that had one: it is imported and called, and no other code is. `key` is where
-    the key is that opens encrypted files, `env:NAME` or `file:PATH`: then they are decrypted, to their ends; without it their bytes are
-    compared, and what they hold is not known. `mended` is the directory of the mended files that `retry` has taken in, if it
-    has: it is not looked for where a note says. Changes nothing. `progress` is called with what is being compared, bytes done and bytes
-    in all. Raises `UsageError` when DST is no output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the
-    source raises.
+    `transform` is the `module:function` of an ingest that had one; it is imported and called, and no other code is. `key` is the
+    place of a key for encrypted files, `env:NAME` or `file:PATH`: with it they are decrypted to their ends; without it only their
+    bytes are compared. `mended` is the directory of the mended files that `retry` has taken in, if any; the places in its notes
+    are not searched. Changes nothing. `progress` is called with what is being compared, bytes done and bytes in all. Raises
+    `UsageError` if DST is not an output or SRC is not there, `DamagedState` for a damaged ledger, and what reading the source
+    raises.
     """
     report = progress or _silent
     storage, root = locate(dst, name="DST")
@@ -69,7 +69,7 @@ def verify(
     files, views = check_files(storage, root, lambda done, total: report("files", done, total), keys_at(key))
     if src is None:
         return Proof(root, files)
-    # Only a comparison of records needs what reads them.
+    # Imported here, because only a comparison of records needs it.
     from penstock.verify.against import check_source
 
     copies = None if mended is None else locate(mended, name="--mended")

@@ -1,15 +1,15 @@
-"""Both sides of a comparison as records of one form.
+"""Brings both sides of a comparison into records of one form.
 
-The form is that of the output. Where it is text, a record is a line, byte by byte: a line of the source, or the line
-that the sink makes of a row. Else it is a row of the schema that the sink writes; the source is read, and transformed,
-by the stage that the ingest noted, the output by the reader of its format. So the comparison also covers what encoding
-and decoding might lose.
+The form is that of the output. If the output is text, a record is a line, byte by byte: a line of the source, or the line that
+the sink makes of a row. Otherwise it is a row of the schema that the sink writes. The stage that the ingest noted reads and
+transforms the source; the reader of its format reads the output. So the comparison also covers what encoding and decoding might
+lose.
 
-A row's place, its bucket and what the columns of `fileName` say, belongs to the record: a row in the wrong directory or file is
-missing in one and foreign in the other, and the columns that `dropBucketColumns` left out count as far as the path shows them.
-Only where the template uses the time of the batch, which nobody can repeat, places are not compared.
+A row's place (its bucket, and the columns of `fileName`) belongs to the record. So a row in the wrong directory or file is
+missing in one and foreign in the other, and columns that `dropBucketColumns` left out count as far as the path shows them. Places
+are not compared if the template uses the batch's time, which cannot be repeated.
 
-What is committed and not visible yet (staged files that are owed, segments of open parts) is read where it is staged.
+Rows that are committed and not visible yet (staged files that are owed, segments of open parts) are read from the staged files.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     Records = Iterator[tuple[str, pa.RecordBatch]]  # (bucket, rows of the common form)
 
-ASIDE = "(set aside)"  # in place of a bucket, with those records that are lines about what was set aside
+ASIDE = "(set aside)"  # the bucket of records that are lines about what was set aside
 _BLOCK_BYTES = 8 << 20
 _SPLIT_BYTES = 64 << 20
 _GROUP_FILES = 2000
@@ -65,7 +65,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # neither can begin
 
 @dataclass(frozen=True)
 class Unit:
-    """Some records of one side: where they are, their size in bytes, and what reads them, any number of times."""
+    """Some records of one side: a label for their place, their size in bytes, and a function that reads them, any number of times."""
 
     label: str
     size: int
@@ -74,10 +74,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow, or a format whose file it is.
+    """Bytes [start, end) of an output or staged file, all of one bucket. `form`: bytes, arrow, or the name of the file's format.
 
-    `whole`: it begins as files of the output do, with a header if they have one. `keys` open it if it is encrypted; then it is
-    a file of age by itself.
+    `whole`: the piece is the beginning of a file of the output, with a header if such files have one. `keys` open it if it is
+    encrypted; then the piece is an age file by itself.
     """
 
     path: str
@@ -91,37 +91,37 @@ class Piece:
     keys: Keys | None = field(default=None, repr=False, compare=False)
 
     def opened(self, storage: Storage) -> AbstractContextManager[tuple[ReadableFile, int, int]]:
-        """Open the file; give it, and where the piece begins and ends in it, decrypted if need be."""
+        """Open the file; yields it, decrypted if necessary, and where the piece begins and ends in it."""
         return opened(storage, self.path, self.start, self.end, self.keys)
 
     @property
     def place(self) -> str:
-        """Where its rows belong."""
+        """The label of the place where the piece's rows belong."""
         return label_of(Destination(self.bucket, self.name))
 
 
 def label_of(place: Destination) -> str:
-    """Return a place as records are compared by: the bucket, and the template of the files' names if it has columns."""
+    """Return the label of a place for comparisons: the bucket, and the part's name template if `fileName` has columns."""
     return "/".join(filter(None, place))
 
 
 class Feed:
-    """How one source becomes one output: the stage, as it was noted, and the sink that wrote what it gave.
+    """How one source becomes one output: the noted stage, and the sink that wrote its rows.
 
-    `left_out` are columns that are not compared: rows from before they were added have none of them.
+    `left_out` are columns that are not compared, because rows from before they were added or widened do not have them so.
     """
 
     def __init__(self, stage: Stage, sink: Sink, left_out: frozenset[str] = frozenset()) -> None:
         self.stage = stage
         self._left_out = left_out
         self.versions: AbstractSet[tuple[bytes, int, int]] = frozenset()
-        """Path, size and time of the files that the source has: a line about another version has no like there."""
+        """Path, size and time of the files that the source has. A line about another version has no counterpart there."""
         self.mended: AbstractSet[FileKey] = frozenset()
-        """Files that were taken in as they are: the source has their rows, and no line about them."""
+        """Files that were taken in unchanged. The source gives their rows, and no line about them."""
         self.copies: Mapping[FileKey, Replacement] = {}
-        """Of files that were taken in as mended copies: these."""
+        """The mended copies of files that were taken in from copies."""
         self.compares_names = True
-        """Whether records belong to the names of their files: not where some were named by another `fileName`."""
+        """Whether the names of files are compared: not if some files were named by another `fileName`."""
         self._sink = sink
         self._as_lines = format_named(sink.options["format"]).as_lines
         self._passes_text = self._as_lines and self.stage.plain_text
@@ -130,15 +130,15 @@ class Feed:
         self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
         self._fmt = sink.layout.format(self._schema)
         form = format_named(self._fmt.name)
-        # Columns that `finish --as-text` has published as their JSON, since no file could hold them.
+        # Columns that `finish --as-text` has published as JSON text, because the files could not hold them.
         self._texts = refused(form, self._schema, self._fmt.compression) if isinstance(form, TableFormat) else ()
         self.compares_buckets = self._places.follows_from_rows
-        """Whether records belong to their directories: not where some were named by another `bucketBy`, or by the time of a batch."""
+        """Whether directories are compared: not if some were named by another `bucketBy`, or by the time of a batch."""
 
     # -- the source ----------------------------------------------------------------------------------------------
 
     def read_by(self, way: ReadBy) -> Feed:
-        """Return the same for what was read in another way than the last run had."""
+        """Return the feed for data that was read in another way than the last run's."""
         stage = self.stage if way.schema is None else self.stage.by_schema(way.schema)
         if way.zone is not None:
             stage = replace(stage, reading=stage.reading.in_zone(way.zone))
@@ -150,7 +150,7 @@ class Feed:
         return feed
 
     def source(self, splits: Iterable[Split]) -> Iterator[Unit]:
-        """Yield units of the splits: small ones together, large ones cut where that is cheap."""
+        """Yield units of the splits: small splits together, large ones cut if that is cheap."""
         group: list[Split] = []
         size = 0
         for split in splits:
@@ -166,7 +166,7 @@ class Feed:
             yield self._unit(group)
 
     def retried(self, view: SinkView) -> Iterator[Unit]:
-        """Yield units of what was taken in of what had been set aside: records that the source does not have so."""
+        """Yield units of what was set aside and then taken in: records that the source does not have in this form."""
         for piece in pieces(view):
             if is_aside(piece.bucket) and view.head.aside.retried:
                 label = f"(retried) {piece.label}"
@@ -210,7 +210,7 @@ class Feed:
             yield split._replace(start=start, end=min(start + _SPLIT_BYTES, split.end))
 
     def _rows(self, splits: list[Split]) -> Records:
-        # Where the sink fails over strings that are no text, there are none that were committed.
+        # If the sink fails for strings that are not UTF-8, none of them were committed, so `replace` is right here.
         aside = Aside()
         for piece in self.stage.setting_aside(aside).read(splits, text=self._passes_text, errors="replace"):
             if isinstance(piece, bytes):
@@ -221,7 +221,7 @@ class Feed:
         yield from self._beside(aside)
 
     def _compared(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with the columns that are compared."""
+        """Return the rows with only the columns that are compared."""
         return rows.drop_columns([name for name in rows.schema.names if name in self._left_out])
 
     def _beside(self, aside: Aside) -> Records:
@@ -238,7 +238,7 @@ class Feed:
             yield "", self._written(rows.drop_columns(list(self.dropped)))
 
     def _label(self, place: Destination) -> str:
-        """Return what records of a place are compared by; a growing file is known by its path alone."""
+        """Return the label of a place for comparisons; for a growing file, it is the path."""
         if not self.compares_names:
             return place.bucket
         if place.name and self._sink.options["growing"]:
@@ -246,7 +246,7 @@ class Feed:
         return label_of(place)
 
     def _written(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records that the sink makes of rows."""
+        """Return rows in the form that the sink writes."""
         form = format_named(self._fmt.name)
         if not isinstance(form, RecordFormat):
             return as_text(rows, self._texts)
@@ -255,7 +255,7 @@ class Feed:
     # -- the output ----------------------------------------------------------------------------------------------
 
     def output(self, view: SinkView) -> Iterator[Unit]:
-        """Yield units of all that is committed: finished files, those that are owed, and what is open."""
+        """Yield units of everything that is committed: finished files, owed files, and open parts."""
         storage = view.sink.storage
         for piece in pieces(view):
             yield Unit(piece.label, piece.end - piece.start, partial(self._records, storage, piece))
@@ -282,7 +282,7 @@ class Feed:
         return piece.place if self.compares_names else piece.bucket
 
     def _told(self, about: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the lines that the source can be compared with: not those about a version that it does not have any more."""
+        """Return the lines that have a counterpart in the source: not lines about a version that it no longer has."""
         versions = [
             line["code"] == RECORD or (line["code"] == FILE and self._is_there(FileKey.of(line)))
             for line in about.select(["code", "path", "path_base64", "offset", "size", "modified_ns"]).to_pylist()
@@ -290,7 +290,7 @@ class Feed:
         return about.filter(pa.array(versions, pa.bool_()))
 
     def _is_there(self, key: FileKey) -> bool:
-        """Tell whether the source has the file as it was set aside, and it was not taken in as it is."""
+        """Tell whether the source still has the version that was set aside, and no retry has taken it in unchanged."""
         return (key.path, key.size, key.modified_ns) in self.versions and key not in self.mended
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
@@ -307,7 +307,7 @@ class Feed:
 
 @contextmanager
 def _naming(piece: Piece, form: str) -> Iterator[None]:
-    """Have an error of a format say which file of the output it is about, and why that may be."""
+    """Make an error of a format name the file of the output, and a possible reason."""
     try:
         yield
     except InputError as error:
@@ -319,7 +319,7 @@ def _naming(piece: Piece, form: str) -> Iterator[None]:
 
 
 def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
-    """Yield all that a sink has about what was set aside, visible or not."""
+    """Yield all lines of a sink about what was set aside, visible or not."""
     for piece in pieces(view):
         if is_aside(piece.bucket):
             with piece.opened(view.sink.storage) as (file, start, end):
@@ -327,34 +327,34 @@ def aside_lines(view: SinkView) -> Iterator[pa.RecordBatch]:
 
 
 def file_receipts(view: SinkView) -> Iterator[dict[str, Any]]:
-    """Yield the lines that say of files that they are taken in."""
+    """Yield the lines that say that files were taken in."""
     if view.head.aside.retried:
         for about in aside_lines(view):
             yield from (line for line, record in _receipts(about) if record is None)
 
 
 def _receipts(about: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], bytes | None]]:
-    """Yield the lines that say that something is taken in, each with the record that was, `None` for a file."""
+    """Yield the lines that say that something was taken in, each with the record, `None` for a file."""
     chosen = about.filter(pc.equal(about.column("code"), RETRIED))
     yield from zip(chosen.to_pylist(), record_bytes(chosen).to_pylist(), strict=True)
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield what a file of a sink has about what was set aside, in blocks."""
+    """Yield the lines of a file about what was set aside, in blocks."""
     read = decoder(LINES_READ)
     for block in _line_blocks(chunks):
         yield read.decode(block)
 
 
 def _identified(about: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what of the lines says which record or file they are about; when and why it was set aside may differ."""
+    """Return the fields that identify the record or file of each line; when and why it was set aside may differ."""
     names = ["path", "path_base64", "offset", "size", "code"]
     arrays = [*(about.column(name) for name in names), record_bytes(about)]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, "bytes"])
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
-    """Yield where every committed row of a sink is."""
+    """Yield the pieces that hold every committed row of a sink."""
     form = format_named(view.sink.options["format"])
     whole = BYTES if isinstance(form, RecordFormat) else form.name
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
@@ -364,7 +364,7 @@ def pieces(view: SinkView) -> Iterator[Piece]:
 
 
 def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
-    """Yield the finished files; one that is owed and not visible yet is still where it was staged."""
+    """Yield the finished files; a file that is owed and not visible yet is still in staging."""
     root, owed = view.sink.root, {file.path for file in view.owed}
     for file in view.files:
         hidden = file.path in owed and entry_at(view.sink.storage, file.at(root)) is None
@@ -374,7 +374,7 @@ def _finished(view: SinkView, whole: str) -> Iterator[Piece]:
 
 
 def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterator[Piece]:
-    """Yield the growing files as far as they are certain to be visible: what they gain is `growing`."""
+    """Yield the part of growing files that is certainly visible: without what they gain by `growing`."""
     for path, length in view.lengths.items():
         end = growing[path].before if path in growing else length
         if end:
@@ -383,13 +383,13 @@ def _grown(view: SinkView, whole: str, growing: Mapping[str, Growth]) -> Iterato
 
 
 def _place_of(view: SinkView, path: str) -> Destination:
-    """Return the place of a growing file: what its name tells is said by columns, or is the same for all."""
+    """Return the place of a growing file. Its name belongs to the place if `fileName` has columns; otherwise all names are the same."""
     bucket, _, name = path.rpartition("/")
     return Destination(bucket, name if view.sink.layout.names.columns else "")
 
 
 def _waiting(view: SinkView, growing: Mapping[str, Growth]) -> Iterator[Piece]:
-    """Yield the segments of parts that are open, and of what growing files gain."""
+    """Yield the segments of open parts, and of what growing files gain."""
     waiting = [(part.place, part.segments) for part in view.head.open]
     waiting += [(_place_of(view, growth.path), growth.segments) for growth in growing.values()]
     keys = staging_keys(view.sink, view.keys) if waiting else None
@@ -406,7 +406,7 @@ def _chunks(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator
 
 
 def _plain(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the chunks unpacked if they are compressed, which their first bytes tell, whatever the file is called."""
+    """Return the chunks, decompressed if their first bytes show a compression, whatever the file's name."""
     first = next(chunks, b"")
     codec = next((codec for magic, codec in _MAGIC.items() if first.startswith(magic)), None)
     whole = _chained(first, chunks)
@@ -420,7 +420,7 @@ def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _line_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole lines; unlike a reader this also keeps a byte order mark."""
+    """Yield blocks of whole lines; unlike a reader, this keeps a byte order mark."""
     rest: list[bytes] = []
     for chunk in chunks:
         cut = chunk.rfind(b"\n") + 1

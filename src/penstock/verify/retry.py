@@ -1,16 +1,17 @@
-"""`penstock.retry`: what an ingest set aside, and has been mended since, is taken in, each record once.
+"""`penstock.retry`: takes in what an ingest has set aside and what can be read now, each record once.
 
-    pending      the records on the lines of a sink, without those on a receipt
-    retried      read again as they are, or as a copy of the lines has them that somebody has mended; what can be read
-                 becomes rows, and each record a receipt: a line more about what was set aside
-    decided      rows and receipts by one record of the ledger, as a batch of a query of its own (`retry`)
+    pending      the records on the lines of a sink, without those on a receipt retried      read again as they are, or from a
+    mended copy of the lines; records that can be read
+                 become rows, and each gets a receipt: another line about what was set aside
+    decided      rows and receipts by one record of the ledger, as a batch of a separate query (`retry`)
 
-So what has a receipt is in the output, and what has none is not, whenever somebody dies; to repeat it changes nothing. A record
-that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs ends with `Fenced`.
-What was set aside again behind its receipt, since the source was read again from its beginning, has none for that.
+So a record with a receipt is in the output, and a record without one is not, even after a crash at any moment; a repetition
+changes nothing. A record that still cannot be read stays pending. The sink is taken over as by `finish`: a query that still runs
+ends with `Fenced`. If a record is set aside again after its receipt, because the source was read again from its beginning, it is
+pending again.
 
-So it is with files: as they are, where they can be read by now, or as a copy of them in a directory, never changed in their places:
-what was mended in its place is another version, which the ingest takes in. A file is taken in whole, or waits.
+The same holds for files: they are read as they are, if they can be read now, or from a copy in a directory. A file is never
+mended in its place: that makes another version, which the ingest reads. A file is taken in as a whole, or it waits.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ if TYPE_CHECKING:
 
 QUERY = "retry"
 _CHUNK_RECORDS = 200_000
-_REASONS = 5  # that are told
+_REASONS = 5  # how many reasons are reported
 
 
 @dataclass(frozen=True)
 class Retried:
-    """What a retry has done. `records` were taken in and became `rows`; `left` still cannot be read, for `reasons` such as these.
+    """What a retry has done. `records` were taken in and became `rows`; `left` still cannot be read, for some `reasons`.
 
-    `unknown` are records of a mended copy that are not pending: they are in already, or were never set aside.
+    `unknown` counts records of a mended copy that are not pending: they were taken in before, or never set aside.
 
-    `files` were taken in, `files_left` wait; of `files_replaced` there is another version in the source, which is the ingest's to
-    take in. A range of a file that had changed counts as one.
+    `files` were taken in, `files_left` wait. `files_replaced` have another version in the source, which the ingest reads. A range
+    of a changed file counts as a file.
     """
 
     records: int = 0
@@ -72,7 +73,7 @@ class Retried:
 
 
 class _Pending(NamedTuple):
-    """What was set aside and not taken in: records with their bytes, files and ranges of files with their codes."""
+    """What was set aside and not taken in: records with their bytes, and files and ranges of files with their codes."""
 
     records: dict[Key, bytes]
     files: dict[FileKey, str]
@@ -80,14 +81,14 @@ class _Pending(NamedTuple):
 
 @dataclass
 class _Moments:
-    """When a record or file was set aside, and when it was taken in."""
+    """The times at which a record or file was set aside, and at which it was taken in."""
 
     aside: list[datetime] = field(default_factory=list)
     taken: list[datetime] = field(default_factory=list)
 
     @property
     def waits(self) -> bool:
-        """Whether it was set aside behind its last receipt, and oftener than it has receipts: clocks are set back."""
+        """Whether it was set aside after its last receipt, and more often than it has receipts, because clocks may be set back."""
         return not self.taken or (len(self.aside) > len(self.taken) and max(self.aside) > max(self.taken))
 
 
@@ -100,11 +101,11 @@ def retry(
     transform: str | None = None,
     key: str | None = None,
 ) -> Retried:
-    """Take in the records and files that were set aside below `dst` and can be read by now; return what was done.
+    """Take in the records and files that were set aside below `dst` and can be read now; return what was done.
 
-    `mended` takes in only what was mended: it is a file of lines of the quarantine with their `bytes` as they should be, or a
-    directory of mended files under the paths that they have in the source. `sink` names one of several sinks, `transform` is that
-    of the ingest, and `key` says where the key is that opens what was set aside, if that is encrypted. Raises `UsageError`,
+    With `mended` only what was mended is taken in. It is a file of lines of the quarantine with corrected `bytes`, or a directory
+    of mended files under the same relative paths as in the source. `sink` names one of several sinks, `transform` is the ingest's
+    transform, and `key` is the place of the key that opens what was set aside, if it is encrypted. Raises `UsageError`,
     `DamagedState`, and what reading and writing raise.
     """
     storage, root = locate(dst, name="DST")
@@ -157,7 +158,7 @@ class _Retry:
     @staticmethod
     def _refuse_transform(noted: NotedStage, transform: str | None) -> None:
         if noted.sql is not None:
-            msg = f"--transform {transform!r}: the ingest noted SQL, {noted.sql!r}, which is repeated as it is; leave --transform out"
+            msg = f"--transform {transform!r}: the ingest noted SQL, {noted.sql!r}, which is repeated as noted; leave --transform out"
             raise OptionError(msg)
         wanted = noted.transform or ("a function without a name" if noted.opaque else "none")
         msg = (
@@ -169,7 +170,7 @@ class _Retry:
     def run(
         self, mended: dict[Key, bytes] | None, copies: tuple[Storage, str] | None, *, files: bool = True
     ) -> Retried:
-        """Take in what can be read, records in batches of a size that memory holds; `files`: also files."""
+        """Take in what can be read, records in batches that fit into memory; `files`: also files."""
         check_aside(SinkView.of(self._sink, self._keys))
         pending = self._pending()
         records = self._records(pending.records, mended)
@@ -193,7 +194,7 @@ class _Retry:
         return Retried(records, rows, left, unknown, tuple(list(reasons)[:_REASONS]))
 
     def _files(self, pending: dict[FileKey, str], copies: tuple[Storage, str] | None, retried: Retried) -> Retried:
-        """Take in files in one batch, behind the records, of which something is told already."""
+        """Take in files in one batch, after the records, whose result is `retried`."""
         search = searched(self._stage, pending, copies)
         bad = search.reasons | MendedFiles(self._stage, search.ready).bad()
         good = {key: file for key, file in search.ready.items() if key not in bad}
@@ -207,7 +208,7 @@ class _Retry:
         )
 
     def _take_in(self, records: dict[Key, bytes]) -> int:
-        """Commit rows and receipts of records, but for those that somebody else has taken in meanwhile; return the rows."""
+        """Commit rows and receipts of records, except those that another retry has taken in meanwhile; return the number of rows."""
 
         def still(pending: _Pending, aside: Aside, account: Account) -> Iterator[pa.RecordBatch]:
             left = {key: record for key, record in records.items() if key in pending.records}
@@ -219,7 +220,7 @@ class _Retry:
         return self._commit(still)
 
     def _take_in_files(self, files: dict[FileKey, Replacement]) -> int:
-        """Do the same with files."""
+        """Commit rows and receipts of files in the same way."""
 
         def still(pending: _Pending, aside: Aside, account: Account) -> Iterator[pa.RecordBatch]:
             mended = MendedFiles(self._stage, {key: file for key, file in files.items() if key in pending.files})
@@ -230,12 +231,13 @@ class _Retry:
         return self._commit(still)
 
     def _commit(self, still: Callable[[_Pending, Aside, Account], Iterator[pa.RecordBatch]]) -> int:
-        """Commit a batch of what `still` yields and sets aside, given what is pending when it begins; return the rows."""
+        """Commit a batch of what `still` yields and sets aside for what is pending when the batch begins; return the number of rows."""
         sink = self._sink
         head = sink.ledger.head()
         batch = Batch(QUERY, head.last_batch(QUERY) + 1, final=True, read_until_ns=0)
         begun = sink.begin(f"retry:{unique.token()}", batch)
-        pending = self._pending()  # as of the record that the batch begins from: another one, and it is not committed
+        # As of the record that the batch begins from; if there is a newer one at the commit, the batch fails.
+        pending = self._pending()
         account, aside = Account(), Aside()
         given = still(pending, aside, account)
         result = sink.write(begun, QUERY, batch.number, 0, self._stage.schema, given, account, aside=aside)
@@ -266,7 +268,7 @@ def _record_of(line: dict[str, Any]) -> Key:
 
 
 def _copied(path: str) -> dict[Key, bytes]:
-    """Return the records of a mended copy of lines. Raises `OptionError` for what is none."""
+    """Return the records of a mended copy of lines. Raises `OptionError` for a malformed line."""
     import base64
 
     storage, place = locate(path, name="--mended")

@@ -1,14 +1,14 @@
-"""Whether two collections of records are the same multiset, without holding either.
+"""Finds out whether two collections of records are the same multiset, without holding either in memory.
 
-Each record has a hash of 64 bits under two independent seeds; a collection is the number of its records and the two
-sums of their hashes, modulo 2^64. Sums do not depend on the order, so both sides are read in any order, in parallel, in
-bounded memory. Equal counts and sums mean equal multisets but for a chance of about 2^-128: unlike an exclusive or, a
-sum also tells one record from three.
+Each record has a 64-bit hash for each of two independent seeds. A collection is represented by the number of its records and the
+two sums of their hashes, modulo 2^64. Sums do not depend on the order, so both sides are read in any order, in parallel, in
+bounded memory. Equal counts and sums mean equal multisets, except with a probability of about 2^-128; unlike an exclusive or, a
+sum also distinguishes one record from three.
 
-Where the sums differ, the same hashes lead to the records: `Ranges` adds up by the first 16 bits of the hash, so a
-second pass need only look at the records of ranges that differ.
+If the sums differ, the same hashes lead to the records: `Ranges` adds up by the first 16 bits of the hash, so a second pass only
+needs the records of ranges that differ.
 
-Hashes are of this process: those of polars are the same for one version and machine, and are never stored.
+Hashes are valid within this process: polars gives the same hash only with one version and machine, and hashes are never stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LINES = pa.schema([("line", pa.large_binary())])
 
 @dataclass(frozen=True)
 class Sums:
-    """A multiset of records: how many, and the sums of their hashes under both seeds."""
+    """A multiset of records: their number, and the sums of their hashes for both seeds."""
 
     records: int = 0
     first: int = 0
@@ -43,7 +43,7 @@ class Sums:
 
     @staticmethod
     def of(bucket: str, rows: pa.RecordBatch) -> Sums:
-        """Return the sums of `rows`, which lie in `bucket`: the same row in another bucket is another record."""
+        """Return the sums of `rows` in `bucket`; the same row in another bucket is another record."""
         first, second = (int(hashes(bucket, rows, seed).sum(dtype=np.uint64)) for seed in _SEEDS)
         return Sums(rows.num_rows, first, second)
 
@@ -60,14 +60,14 @@ class Ranges:
         self.sums = np.zeros(1 << _RANGE_BITS, np.uint64)
 
     def add(self, bucket: str, rows: pa.RecordBatch) -> None:
-        """Take in the records."""
+        """Add records."""
         row_hashes = hashes(bucket, rows)
         places = range_of(row_hashes)
         self.counts += np.bincount(places, minlength=len(self.counts))
         np.add.at(self.sums, places, row_hashes)
 
     def merge(self, other: Ranges) -> None:
-        """Take in what another has."""
+        """Add the counts and sums of another object."""
         self.counts += other.counts
         self.sums += other.sums
 
@@ -77,22 +77,22 @@ class Ranges:
 
 
 def hashes(bucket: str, rows: pa.RecordBatch, seed: int = _SEEDS[0]) -> Hashes:
-    """Return the hash of each row; no Python statement is run per row."""
+    """Return the hash of each row, without a Python statement for each row."""
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - what a record batch becomes
     return frame.hash_rows((seed + xxhash.xxh3_64_intdigest(bucket.encode())) & _MASK).to_numpy()
 
 
 def range_of(row_hashes: Hashes) -> Places:
-    """Return the range each hash lies in."""
+    """Return the range of each hash."""
     places: Places = (row_hashes >> np.uint64(64 - _RANGE_BITS)).astype(np.intp)
     return places
 
 
 def lines(data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """Return lines, each with the line feed that ends it, as rows of `LINES`, without a copy.
+    """Return lines, each with its line feed at the end, as rows of `LINES`, without a copy.
 
-    Only the last one may lack its line feed; it is then a record of its own, unlike the same line with one.
+    Only the last line may lack its line feed; it is then another record than the same line with one.
     """
     ends = line_feeds(data) + 1
     if len(data) and (not len(ends) or ends[-1] != len(data)):

@@ -1,12 +1,12 @@
-"""Which bytes of a source the committed batches of a query have read, from its checkpoint alone.
+"""Finds out which bytes of a source the committed batches of a query have read, from its checkpoint alone.
 
-The answer is in the offset of the last committed batch: files at or before the cursor were read, but for those within
-`lateness` of it that `recent` does not have; of the file that a byte limit cut, the bytes up to the cut. What else is
-there is not ingested yet, which is no fault. A file that came too late is listed in the offset
-as not read (`source.late`). Of others further behind the cursor than `lateness` nothing is remembered: they count as read.
+The answer is in the offset of the last committed batch. Files at or before the cursor were read, except those within `lateness`
+of it that `recent` does not have. Of a file that a byte limit cut, the bytes up to the cut were read. Everything else is not
+ingested yet, which is not an error. The offset lists files that came too late as not read (`source.late`). About other files that
+are older than the cursor by more than `lateness` nothing is remembered: they count as read.
 
-A batch is committed when the ledger says so or Spark does, whichever is later: Spark's log may lack the last batch (a
-crash after the put), and a ledger that lost its end must not pass for one that never had it.
+A batch counts as committed if the ledger or Spark says so, whichever has more: Spark's log may lack the last batch (a crash after
+the put), and a ledger that has lost its end must not look like one that never had it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ if TYPE_CHECKING:
     from penstock.verify.files import SinkView
 
 _UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
-_FORGOTTEN = "too many files came or went since to tell which behind the cursor were read: all count as read"
+_FORGOTTEN = (
+    "too many files came or went since, so it is unknown which files before the cursor were read: all count as read"
+)
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What was read of a source: files or their beginnings. `waiting_*`: what is there and no batch has read yet."""
+    """What was read from a source: files or their beginnings. `waiting_*` counts input that is there and no batch has read yet."""
 
     splits: tuple[Split, ...]
     waiting_files: int
@@ -53,18 +55,18 @@ class Taken:
 
     @staticmethod
     def of(files: Sequence[FileVersion], splits: Sequence[Split], notes: Sequence[str] = ()) -> Taken:
-        """Return what waits where of `files` only `splits` were read; an empty file waits as well, until it has a split."""
+        """Return the result if only `splits` of `files` were read; an empty file also waits until it has a split."""
         ends = {split.file.path: split.end for split in splits}
         waiting = [file.size - ends.get(file.path, 0) for file in files if ends.get(file.path, -1) < file.size]
         return Taken(tuple(splits), len(waiting), sum(waiting), tuple(notes))
 
     def with_archived(self, splits: Sequence[Split]) -> Taken:
-        """Return the same with files that are in the archive."""
+        """Return the result with files of the archive added."""
         return replace(self, splits=(*self.splits, *splits))
 
 
 def last_offset(view: SinkView) -> dict[str, Any] | None:
-    """Return our source's end offset of the last committed batch; `{}` if none is, `None` if it cannot be read here."""
+    """Return our source's end offset of the last committed batch; `{}` if no batch is committed, `None` if it cannot be read here."""
     for checkpoint, last in _checkpoints(view):
         offset = _offset(checkpoint, last) if last >= 0 else {}
         if offset is not None:
@@ -73,7 +75,7 @@ def last_offset(view: SinkView) -> dict[str, Any] | None:
 
 
 def changed_columns(view: SinkView) -> frozenset[str]:
-    """Return the columns of the source that have changed since the first rows, as the checkpoint of an ingest has noted."""
+    """Return the columns of the source that have changed since the first rows, by the notes in an ingest's checkpoint."""
     for checkpoint, last in _checkpoints(view):
         notes = _noted(checkpoint, last)
         if notes:
@@ -83,7 +85,7 @@ def changed_columns(view: SinkView) -> frozenset[str]:
 
 
 def _noted(checkpoint: Checkpoint, committed: int) -> list[SchemaNote]:
-    """Return the schemas by which a batch was committed; none where they cannot be read."""
+    """Return the schemas with which batches were committed; none if they cannot be read."""
     try:
         storage, path = locate(checkpoint.location)
         return SchemaNotes(storage, f"{path}/penstock").bound(committed)
@@ -92,9 +94,9 @@ def _noted(checkpoint: Checkpoint, committed: int) -> list[SchemaNote]:
 
 
 class ReadBy(NamedTuple):
-    """How some batches have read: the zone of times that say none, `None` where nobody had said any, and the schema.
+    """How some batches have read: the time zone for times without one, `None` if it was not set, and the schema.
 
-    A schema of `None` is that of the last start.
+    A schema of `None` is the schema of the last start.
     """
 
     zone: str | None = None
@@ -102,11 +104,11 @@ class ReadBy(NamedTuple):
 
 
 def readings(view: SinkView) -> list[tuple[Cursor, ReadBy]]:
-    """Return up to which places the query has read in which way, one after the other, as far as its checkpoint still has it."""
+    """Return up to which cursors the query has read in which way, in order, as far as its checkpoint still has them."""
     for checkpoint, last in _checkpoints(view):
         kept = {number: _offset(checkpoint, number) for number in checkpoint.numbers("offsets") if number <= last}
         if any("follow" in offset for offset in kept.values() if offset is not None):
-            return []  # there is no cursor: which bytes of files that grow were read in which way is not told
+            return []  # there is no cursor, so it is unknown which bytes of growing files were read in which way
         notes = _noted(checkpoint, last)
         ends = [
             (Cursor.from_json(offset), ReadBy(Planner.zone(offset), _schema_of(notes, number)))
@@ -120,14 +122,14 @@ def readings(view: SinkView) -> list[tuple[Cursor, ReadBy]]:
 
 
 def _schema_of(notes: Sequence[SchemaNote], number: int) -> str | None:
-    """Return the schema by which a batch was read, `None` where none was noted."""
+    """Return the schema with which a batch was read, `None` if none was noted."""
     return next((note.schema for note in reversed(notes) if note.batch <= number), None)
 
 
 def by_reading(splits: Sequence[Split], known: Sequence[tuple[Cursor, ReadBy]]) -> dict[ReadBy, list[Split]]:
-    """Return splits by how they were read; one is cut where that was changed in the middle of its file.
+    """Return splits by how they were read; a split is cut if that changed in the middle of its file.
 
-    A file counts by its place in the order: one that came late counts as read with its neighbours.
+    A file counts by its place in the order: a late file counts as read together with its neighbours.
     """
     places: dict[ReadBy, list[Split]] = {}
     for whole in splits:
@@ -143,28 +145,28 @@ def by_reading(splits: Sequence[Split], known: Sequence[tuple[Cursor, ReadBy]]) 
 
 
 def _checkpoints(view: SinkView) -> Iterator[tuple[Checkpoint, int]]:
-    """Yield where the checkpoint of the sink's query may be, each with the last committed batch of it, -1 if none is."""
+    """Yield the possible checkpoints of the sink's query, each with the last committed batch, -1 if there is none."""
     for checkpoint in map(Checkpoint, _places(view)):
         query = checkpoint.query_id()
-        # Another query's checkpoint may be there by now, where the directory was moved.
+        # If the directory was moved, another query's checkpoint may be there by now.
         if query is not None and _may_write(query, view):
             yield checkpoint, max([view.head.last_batch(query), *checkpoint.numbers("commits")])
 
 
 def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
-    """Return the end offset that a checkpoint has of our source for a batch; `None` if it has none, or several."""
+    """Return a batch's end offset of our source; `None` if the checkpoint has none, or several."""
     offsets = [offset for offset in checkpoint.offsets(batch) if offset is not None]
     return offsets[0] if len(offsets) == 1 else None
 
 
 def standing_files(view: SinkView, offset: dict[str, Any] | None) -> list[Any] | None:
-    """Return the followed files that stand still, as the offset of a sink's query lists them; `None` for a list that is not to be had."""
+    """Return the followed files that no longer grow, from the offset of a sink's query; `None` if the list is not available."""
     listed = (offset or {}).get("follow", {}).get("closed", [])
     return listed if isinstance(listed, list) else _beside(view, listed)
 
 
 def _beside(view: SinkView, reference: dict[str, Any]) -> list[Any] | None:
-    """Return a list that lies beside the checkpoint, `None` if it is not there, or not as it was."""
+    """Return a list that lies beside the checkpoint, `None` if it is missing or damaged."""
     for place in _places(view):
         with suppress(DamagedState):
             return SideRecords(locate(f"{place}/penstock", name="checkpoint")).load(reference)
@@ -172,20 +174,20 @@ def _beside(view: SinkView, reference: dict[str, Any]) -> list[Any] | None:
 
 
 def late_files(view: SinkView, offset: dict[str, Any] | None) -> list[LateFile]:
-    """Return what the offset of a sink's query lists as not read; a list beside the checkpoint that is not to be had is none."""
+    """Return the files that the offset of a sink's query lists as not read; none if the list beside the checkpoint is not available."""
     listed = (offset or {}).get("late", {}).get("files", [])
     entries = listed if isinstance(listed, list) else _beside(view, listed)
     return [LateFile.from_json(entry) for entry in entries or ()]
 
 
 def _places(view: SinkView) -> list[str]:
-    """Return where the checkpoint may be: the directory may have moved with it, so the noted place is not the only one."""
+    """Return the possible places of the checkpoint: the noted place, and DST's own, because DST may have been moved with it."""
     sink = view.sink
     return list(filter(None, [sink.options["checkpointLocation"], f"{sink.root}/{STATE_DIRECTORY}/checkpoint"]))
 
 
 def _may_write(query: str, view: SinkView) -> bool:
-    """Tell whether the query is one of those that the sink has a batch of; of a new sink it may be."""
+    """Tell whether the sink has a batch of the query; a sink without batches may belong to any query."""
     batches = view.head.batches
     return not batches or query in batches
 
@@ -198,12 +200,12 @@ def taken(
     late: Sequence[LateFile] = (),
     standing: list[Any] | None = None,
 ) -> Taken:
-    """Return what of the source at `root` the batches up to `offset` have read, by the listing of now; `late` is what they did not.
+    """Return what the batches up to `offset` have read from the source at `root`, by a new listing; they have not read the files `late`.
 
-    `standing` are the followed files that stand still, where the list of them is to be had.
+    `standing` are the followed files that no longer grow, `None` if their list is not available.
 
-    What a source that cleans has archived was read, whole. Raises `StorageError` if a directory cannot be listed,
-    `DamagedState` if the offset is damaged.
+    Files that the source has archived were read as a whole. Raises `StorageError` if a directory cannot be listed, `DamagedState`
+    if the offset is damaged.
     """
     listed = Scan.of(storage, root, options).refresh().came
     files = sorted((file for file, _ in listed), key=lambda file: file.order)
@@ -223,7 +225,7 @@ def _whole(file: FileVersion) -> Split:
 
 
 def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[bytes], archived: list[Split]) -> Taken:
-    """Return what an offset that has one of our batches says was read of the `files` that are there, and what is archived."""
+    """Return what was read of the `files` that are there, by the offset of a batch, and the archived files."""
     cursor = Cursor.from_json(offset)
     files = _from_floor(files, cursor)
     late, notes = _late(files, cursor, offset, {split.file.key for split in archived})
@@ -239,13 +241,13 @@ def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[byte
 def _followed(
     storage: Storage, root: str, files: list[FileVersion], offset: dict[str, Any], standing: list[Any] | None
 ) -> Taken:
-    """Return what was read of files that grow: of each its beginning, in whatever file that is by now."""
+    """Return what was read of followed files: the beginning of each, under whatever name the file has now."""
     check(offset)
     notes = []
     if standing is None:
         count = offset["follow"]["closed"]["splits"]
         notes.append(
-            f"{count} files that stand still are noted beside the checkpoint, which is not there: they were not compared"
+            f"{count} files that do not grow any more are listed beside the checkpoint, and that list is missing: they were not compared"
         )
     lost_files, lost_bytes = offset["follow"].get("lost", (0, 0))
     if lost_files:
@@ -273,7 +275,7 @@ def _followed(
 
 
 def _from_floor(files: list[FileVersion], cursor: Cursor) -> list[FileVersion]:
-    """Return the files that the query reads at all: those from before its `startingFrom` it never will."""
+    """Return the files that the query reads at all, without those from before its `startingFrom`."""
     floor = cursor.floor
     return files if floor is None else [file for file in files if file.modified_ns >= floor]
 
@@ -288,7 +290,7 @@ def _cut(files: list[FileVersion], cursor: Cursor) -> list[Split]:
 def _late(
     files: list[FileVersion], cursor: Cursor, offset: dict[str, Any], archived: set[bytes]
 ) -> tuple[set[str], list[str]]:
-    """Return the files behind the cursor that were not read, and what is to be said about it; `archived` are keys."""
+    """Return the paths of files before the cursor that were not read, and notes about them; `archived` are keys."""
     if cursor.order is None:
         return set(), []
     remembered = offset["recent"]
@@ -304,7 +306,7 @@ def _late(
 
 
 def _uncounted(splits: list[Split], cursor: Cursor) -> list[str]:
-    """Say so if the checkpoint has counted other input than there is now."""
+    """Return a note if the checkpoint has counted other input than there is now."""
     files = sum(split.end == split.file.size for split in splits)
     size = sum(split.end for split in splits)
     if (files, size) == (cursor.files, cursor.bytes):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cli.ingest import Request, same_format, several, transformed
 from penstock.cli.process import importable_here, load_told, load_transform
@@ -378,9 +378,8 @@ def _look(reading: _FileReading, key: Key, request: Request) -> None:
     """Note what the ingest itself says of the request, without Spark; nothing is created."""
     from penstock.ingestion.ingest import check
 
-    sides: dict[str, Any] = {"source": request.source, "sink": request.sink, "transform": request.transform}
     try:
-        check(request.src, request.dst, **sides, checkpoint=request.checkpoint, make=False)
+        check(request, make=False)
     except PenstockError as error:
         outside = isinstance(error, StorageError) or isinstance(error.__cause__, (StorageError, NotThere))
         named = (*key, "sql") if isinstance(error, SqlError) else key

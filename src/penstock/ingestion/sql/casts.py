@@ -1,4 +1,4 @@
-"""`cast` and `try_cast`, as Spark does them by default: what does not fit is an error, and null to `try_cast`."""
+"""`cast` and `try_cast` with Spark's defaults: a value that does not fit is an error for `cast`, and null for `try_cast`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Kernel = Callable[..., Values]
 
-_BLANK = "".join(map(chr, range(33))) + "\x7f"  # what Spark takes off a text before it reads a number
+_BLANK = "".join(map(chr, range(33))) + "\x7f"  # characters that Spark strips from a text before it reads a number
 _FLOAT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _FLOAT_NAMES = {
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "inf"),
@@ -38,7 +38,7 @@ _RANGES = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
 
 
 def kind_named(text: str, at: int) -> pa.DataType:
-    """Return the type that a text names, as DDL does."""
+    """Return the type that a text names, as in DDL."""
     try:
         schema = ddl.parsed(f"x {text}")
         if schema is not None:
@@ -52,7 +52,7 @@ def kind_named(text: str, at: int) -> pa.DataType:
 
 
 def cast(value: Expression, kind: pa.DataType, zone: str, at: int, *, lenient: bool) -> Expression:
-    """Return a value in another type. `SqlError` for a pair of types that is not taken."""
+    """Return a value in another type. `SqlError` for a pair of types that is not supported."""
     if value.type == kind:
         return value
     if types.is_null(value.type):
@@ -63,7 +63,7 @@ def cast(value: Expression, kind: pa.DataType, zone: str, at: int, *, lenient: b
 
 
 def _kernel(source: pa.DataType, kind: pa.DataType, zone: str, at: int, *, lenient: bool) -> tuple[Kernel, bool]:
-    """Return what casts, and whether it can fail."""
+    """Return the kernel for a cast, and whether it can fail."""
     if types.is_string(kind):
         return _to_text(source, zone, at), False
     if types.is_string(source):
@@ -72,7 +72,7 @@ def _kernel(source: pa.DataType, kind: pa.DataType, zone: str, at: int, *, lenie
         if lenient and whole[1]:
             refuse(
                 at,
-                "try_cast between numbers is not taken; leave those that do not fit to a condition in front of it: case when",
+                "try_cast between numbers is not supported; exclude the values that do not fit by a condition before it: case when",
             )
         return whole
     if types.is_date(kind) and types.is_timestamp(source):
@@ -85,7 +85,7 @@ def _kernel(source: pa.DataType, kind: pa.DataType, zone: str, at: int, *, lenie
 
 
 def _among_numbers(source: pa.DataType, kind: pa.DataType) -> tuple[Kernel, bool] | None:
-    """Return what casts between numbers and flags, and whether it can fail."""
+    """Return the kernel for a cast between numbers and booleans, and whether it can fail; None for other types."""
     for takes, gives, kernel, can_fail in _NUMBERS:
         if takes(source) and gives(kind):
             narrows = can_fail and not (
@@ -112,7 +112,7 @@ def _is_not_zero(values: Values, *, kind: pa.DataType) -> Values:  # noqa: ARG00
 
 
 def _cut(values: Values, *, kind: pa.DataType) -> Values:
-    """Return numbers without their fractions, as whole ones; `ArrowInvalid` if one does not fit."""
+    """Return numbers without their fractions, as whole numbers; `ArrowInvalid` if one does not fit."""
     cut = pc.trunc(pc.cast(values, pa.float64()))
     limit = float(2 ** _RANGES[kind])
     fits = pc.and_(pc.greater_equal(cut, -limit), pc.less(cut, limit))
@@ -162,7 +162,7 @@ def _from_text(kind: pa.DataType, zone: str, at: int, *, lenient: bool) -> tuple
 def _read(
     values: Values, kind: pa.DataType, read: Callable[[pa.Array, pa.DataType], pa.Array], *, lenient: bool
 ) -> Values:
-    """Return texts as a type; null, if that is to be, where `read` finds none."""
+    """Return texts as values of a type. Where `read` finds no value: null if `lenient`, else `ArrowInvalid`."""
     column = pa.array([values.as_py()], pa.string()) if isinstance(values, pa.Scalar) else values
     numbers = read(pc.utf8_trim(column, characters=_BLANK), kind)
     if not lenient and numbers.null_count > column.null_count:
@@ -173,7 +173,7 @@ def _read(
 
 
 def _matching(text: pa.Array, form: str) -> pa.Array:
-    """Return the texts of a form; the others are null."""
+    """Return the texts that match a regular expression, and null for the others."""
     return pc.if_else(pc.match_substring_regex(text, form), text, pa.scalar(None, pa.string()))
 
 
@@ -194,7 +194,7 @@ def _read_float(text: pa.Array, kind: pa.DataType) -> pa.Array:
     for name, shown in _FLOAT_NAMES.items():
         plain = pc.if_else(pc.equal(lower, name), shown, plain) if pc.any(named).as_py() else plain
     if pc.any(pc.match_substring_regex(lower, r"^[+-]?0x[0-9a-f.]+p")).as_py():
-        msg = "a number in base 16, which is not taken; leave it out by a condition in front of it"
+        msg = "a number in base 16, which is not supported; exclude it by a condition before it"
         raise pa.ArrowInvalid(msg)
     valid = pc.or_(named, pc.match_substring_regex(plain, _FLOAT))
     exact = pc.if_else(valid, pc.replace_substring_regex(plain, r"^\+", ""), pa.scalar(None, pa.string()))
@@ -209,7 +209,10 @@ def _read_flag(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def read_exact(values: Values, kind: pa.DataType, zone: str) -> Values:
-    """Return texts as times or decimals, in the forms that sources read, each of which Spark reads alike. `ArrowInvalid` for others."""
+    """Return texts as times or decimals, in the forms that sources read, which Spark reads in the same way.
+
+    `ArrowInvalid` for other texts.
+    """
     column = pa.array([values.as_py()], pa.string()) if isinstance(values, pa.Scalar) else values
     try:
         read = scalars.parse(pc.utf8_trim(column, characters=_BLANK), kind, "the value", TimeForms(zone=zone))

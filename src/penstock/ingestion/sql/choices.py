@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _branches(given: Given) -> Expression:
-    """Return the value behind the first condition that is true; conditions and values by turns, and at last what else."""
+    """Return the value after the first condition that is true. Operands are conditions and values by turns, and finally the default."""
     pairs = len(given.operands) // 2
     conditions = [given.flag(2 * place) for place in range(pairs)]
     if any(types.is_null(given.operands[2 * place].type) for place in range(pairs)):
@@ -33,7 +33,7 @@ def _branches(given: Given) -> Expression:
 
 
 def _chosen(conditions: Sequence[Expression], values: Sequence[Expression], otherwise: Expression) -> Expression:
-    """Return values by conditions; each is asked of the rows that no condition in front of it took."""
+    """Return values by conditions; each condition is evaluated only for rows for which no earlier condition was true."""
 
     def run(rows: Rows) -> Values:
         answers: list[tuple[pa.Array, Values]] = []

@@ -1,4 +1,4 @@
-"""Types side by side: what Spark makes of operands of different types, where that loses nothing; everything else is refused."""
+"""Finds the common type of operands, as Spark does, if the conversion loses nothing; everything else is refused."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def together(operands: Sequence[Expression], at: int, name: str, *, chosen: bool = False) -> list[Expression]:
-    """Return operands in the one type that Spark takes them in; `SqlError` where there is none, or it is not taken here.
+    """Return operands in their common type in Spark; `SqlError` if there is none, or it is not supported here.
 
-    `chosen`: one of them is the result. Then a whole number beside decimals has the digits of its type, also one that is written down.
+    `chosen`: one of them is the result. Then a whole number beside decimals has the digits of its type, even if it is a literal.
     """
     kinds = list(dict.fromkeys(operand.type for operand in operands if not types.is_null(operand.type)))
     if not kinds:
@@ -52,7 +52,7 @@ def _advice(kinds: list[pa.DataType]) -> str:
 
 
 def _number(operands: list[Expression], at: int, name: str, *, chosen: bool) -> pa.DataType:
-    """Return the type in which numbers of several types are taken."""
+    """Return the common type of numbers of several types."""
     kinds = {operand.type for operand in operands}
     if any(map(types.is_floating, kinds)):
         for operand in operands:
@@ -65,7 +65,7 @@ def _number(operands: list[Expression], at: int, name: str, *, chosen: bool) -> 
 
 
 def as_decimal(operand: Expression, *, chosen: bool = False) -> pa.DataType:
-    """Return the decimal type that holds all values of an operand; see `together`."""
+    """Return the decimal type that can hold all values of an operand; see `together`."""
     if types.is_decimal(operand.type):
         return operand.type
     if not chosen and operand.constant is not None and operand.type in {pa.int32(), pa.int64()}:
@@ -79,7 +79,7 @@ def _decimal(kinds: list[pa.DataType], at: int, name: str) -> pa.DataType:
 
 
 def decimal(precision: int, scale: int, at: int, name: str) -> pa.DataType:
-    """Return a decimal type; `SqlError` if it has more digits than there can be: Spark would round."""
+    """Return a decimal type; `SqlError` if it needs more digits than decimals have, because Spark would round."""
     if precision > _DIGITS_MAX:
         refuse(
             at,
@@ -100,5 +100,5 @@ def converted(operand: Expression, kind: pa.DataType) -> Expression:
 
 
 def caster(kind: pa.DataType) -> Callable[..., pa.Array]:
-    """Return what casts to a type that has room for every value."""
+    """Return a kernel that casts to a type that can hold every value."""
     return lambda values: pc.cast(values, kind, safe=False)

@@ -1,4 +1,4 @@
-"""What the rows have: names, found as Spark finds them, in any case."""
+"""Finds the columns of the rows by name, as Spark does, ignoring case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def place_of(name: str, fields: list[pa.Field], at: int, of: str) -> int:
-    """Return which field has a name; `SqlError` if none has, or several have."""
+    """Return the index of the field with a name; `SqlError` if there is none, or several."""
     places = [place for place, field in enumerate(fields) if field.name.lower() == name.lower()]
     if len(places) == 1:
         return places[0]
@@ -42,7 +42,7 @@ def column(name: Name, schema: pa.Schema, alias: str) -> Expression:
     members = []
     for part in parts[1:]:
         if not types.is_struct(kind):
-            refuse(name.at, f"{'.'.join(parts)}: {part!r} would be a member, and what is in front of it is no struct")
+            refuse(name.at, f"{'.'.join(parts)}: {part!r} would be a member, but what is before it is no struct")
         place = place_of(part, list(kind), name.at, ".".join(parts[:-1]))
         members.append(place)
         kind = kind.field(place).type
@@ -58,13 +58,13 @@ def column(name: Name, schema: pa.Schema, alias: str) -> Expression:
 
 
 def spoken(kind: pa.DataType) -> pa.DataType:
-    """Return the one Arrow type that stands for a type of Spark's, whatever the encoding."""
+    """Return the standard Arrow type for Spark's type of a column, whatever its encoding."""
     field = pa.schema([pa.field("x", kind)])
     return to_arrow(to_spark(field)).field(0).type
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with text and bytes in one piece, in columns that Arrow cannot choose rows of."""
+    """Return the rows with view columns of text and bytes as plain columns, because Arrow cannot filter views."""
     views = [
         place
         for place, kind in enumerate(batch.schema.types)

@@ -1,4 +1,4 @@
-"""Functions and operators that give a condition, as Spark answers them: comparisons, `and`, `or`, `like`, and what asks for null."""
+"""Functions and operators that give a boolean, with Spark's answers: comparisons, `and`, `or`, `like`, and tests for null."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _COMPARES: dict[str, Callable[[Values, Values], Values]] = {
 
 
 def compared(given: Given) -> Expression:
-    """Return a comparison by the operator that the call is named after."""
+    """Return a comparison; the name of the call is its operator."""
     return applied(_COMPARES[given.name], FLAG, *_comparable(given))
 
 

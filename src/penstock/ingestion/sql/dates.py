@@ -1,4 +1,4 @@
-"""Functions of times and days; the kernels are those of `times`."""
+"""Functions on times and days; `times` has their kernels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A typed tree that answers for a batch of rows, a column at a time.
+"""Typed trees that are evaluated for a batch of rows, a column at a time.
 
-Kernels answer for all rows of a batch at once; Spark asks of a branch of `case` only the rows that take it, and of the right side of
-`and` only those whose left side is not false. That matters where asking fails: `case when n <> 0 then m / n end`. So rows have a mask of
-those that are asked, and a column is null, of which nothing fails, for the others.
+Kernels compute all rows of a batch at once. But Spark evaluates a branch of `case` only for the rows that take it, and the right
+side of `and` only for rows whose left side is not false. That matters if the evaluation can fail: `case when n <> 0 then m / n
+end`. So `Rows` has a mask of the rows to evaluate, and a column is null for the others, because no kernel fails on null.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that are asked; `asked` is a column of booleans without nulls, `None`: all of them."""
+    """The rows to evaluate: `asked` is a column of booleans without nulls, `None` for all rows."""
 
     batch: pa.RecordBatch
     asked: pa.Array | None = None
 
     def of(self, column: pa.Array) -> pa.Array:
-        """Return a column of the batch, null for the rows that are not asked."""
+        """Return a column of the batch, with null for the rows that are not evaluated."""
         return column if self.asked is None else pc.if_else(self.asked, column, pa.scalar(None, column.type))
 
     def where(self, condition: Values) -> Rows:
-        """Return the rows of these for which a condition is true."""
+        """Return those of these rows for which a condition is true."""
         taken = pc.fill_null(self.spread(condition), False)  # noqa: FBT003 - Arrow's own parameter
         return replace(self, asked=taken if self.asked is None else pc.and_(self.asked, taken))
 
@@ -47,9 +47,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Expression:
-    """What a tree says of rows, in one type.
+    """A value for each row, of one type.
 
-    `fails`: it may raise for some values; `constant`: it is written down, as this kind and text.
+    `fails`: the evaluation may raise for some values; `constant`: it is a literal of this kind and text.
     """
 
     type: pa.DataType
@@ -58,14 +58,14 @@ class Expression:
     constant: tuple[str, str] | None = None
 
     def asked_of(self, rows: Rows, condition: Values) -> Values:
-        """Return what it says of the rows for which a condition is true; of the others anything."""
+        """Return the values for the rows for which a condition is true; the values for other rows are arbitrary."""
         return self.run(rows.where(condition) if self.fails else rows)
 
 
 def applied(
     kernel: Callable[..., Values], kind: pa.DataType, *arguments: Expression, fails: tuple[int, str] | None = None
 ) -> Expression:
-    """Return a kernel over the values of other expressions; `fails` is where in the text one that can fail stands, and its name."""
+    """Return a kernel over the values of other expressions. If it can fail, `fails` is its position in the text and its name."""
 
     def run(rows: Rows) -> Values:
         values = [argument.run(rows) for argument in arguments]
@@ -79,8 +79,8 @@ def applied(
             if not rows.batch.num_rows:
                 refuse(at, f"{name} fails whatever the rows are: {reason}")
             msg = (
-                f"the SQL fails on a row: {name}, character {at + 1}: {reason}; leave such rows out by a condition in "
-                "front of it (case when, where), or write try_cast for cast; nothing of this batch is visible"
+                f"the SQL fails on a row: {name}, character {at + 1}: {reason}; exclude such rows by a condition "
+                "before it (case when, where), or write try_cast for cast; nothing of this batch is visible"
             )
             raise PenstockError(msg) from error
 

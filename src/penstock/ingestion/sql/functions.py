@@ -1,6 +1,6 @@
-"""All functions and operators by their names: each with the types that it takes, what it gives, and a kernel that answers as Spark does.
+"""All functions and operators by their names: each with the types that it takes, the type of its result, and a kernel with Spark's answers.
 
-A maker gets the operands, typed, and gives the expression. What it is not made for it refuses.
+A maker gets the typed operands and returns the expression. It refuses operands that it does not support.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operands of a call, and what is asked of them before an expression is made of them."""
+"""The operands of a call, and the checks before an expression is made of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Given:
             self.refuse(f"found {len(self.operands)} values, expected {' or '.join(map(str, counts))}")
 
     def expect(self, place: int, is_kind: Callable[[pa.DataType], bool], expected: str) -> Expression:
-        """Return an operand, if it is of a kind; a bare null is of every kind."""
+        """Return an operand if it is of a kind, else raise `SqlError`; a bare null is of every kind."""
         operand = self.operands[place]
         if not (is_kind(operand.type) or types.is_null(operand.type)):
             self.refuse(
@@ -59,14 +59,14 @@ class Given:
         return converted(self.expect(place, types.is_boolean, "boolean"), FLAG)
 
     def words(self, place: int) -> str:
-        """Return a text that is written down."""
+        """Return the text of a literal."""
         constant = self.operands[place].constant
         if constant is None or not types.is_string(self.operands[place].type):
             self.refuse("expected a text that is written down, in quotes, and no column or expression")
         return constant[1]
 
     def number(self, place: int) -> int:
-        """Return a whole number that is written down."""
+        """Return the value of a whole-number literal."""
         constant = self.operands[place].constant
         if constant is None or self.operands[place].type != INTEGER:
             self.refuse("expected a whole number that is written down, and no column or expression")

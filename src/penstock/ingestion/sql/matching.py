@@ -1,7 +1,7 @@
-"""`like` and `rlike`: patterns of Spark's as ones that Arrow's library (RE2) answers alike; they are constants, compiled once.
+"""`like` and `rlike`: translates Spark's patterns into patterns for which Arrow's library (RE2) gives the same answers; they are constants.
 
-Java's expressions, which Spark hands `rlike` to, and RE2 agree on what is taken here; each dot, dollar and class of blanks is written
-out as Java means it.
+Spark evaluates `rlike` with Java's regular expressions. They and RE2 agree on what is accepted here; each dot, dollar and class
+of blanks is written out with Java's meaning. Patterns are compiled once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ANY = f"[^{_LINE_ENDS}]"
 _END = rf"(?:\r\n|[{_LINE_ENDS}])?\z"
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r"\t\n\x0B\f\r "}
 _NEGATED = {name.upper(): f"[^{members}]" for name, members in _CLASSES.items()}
-_PLAIN = frozenset("\\.[]{}()*+-?^$|/#&~ \"'`,:;<>=!@%_")  # what a backslash makes plain in both
+_PLAIN = frozenset("\\.[]{}()*+-?^$|/#&~ \"'`,:;<>=!@%_")  # characters that a backslash makes literal in both
 _CONTROLS = {"t": r"\t", "n": r"\n", "r": r"\r", "f": r"\f"}
-_REPEATED_MAX = 1000  # RE2's
+_REPEATED_MAX = 1000  # RE2's limit
 _REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}")
 
 
 def like(pattern: str, escape: str, at: int) -> Kernel:
-    """Return what tells whether texts are like a pattern."""
+    """Return a kernel that tells whether texts are like a pattern."""
     pieces = _like_pieces(pattern, escape, at)
     plain = "".join(piece for piece in pieces if len(piece) == 1)
     wild = [piece for piece in pieces if len(piece) > 1]
@@ -61,7 +61,7 @@ def _like_pieces(pattern: str, escape: str, at: int) -> list[str]:
             if following is None or following not in {"%", "_", escape}:
                 refuse(
                     at,
-                    f"like {pattern!r}: {escape!r} stands in front of {following!r}, expected %, _ or itself there, as Spark does",
+                    f"like {pattern!r}: {escape!r} is followed by {following!r}, expected %, _ or itself there, as Spark does",
                 )
             pieces.append(following)
         else:
@@ -70,7 +70,7 @@ def _like_pieces(pattern: str, escape: str, at: int) -> list[str]:
 
 
 def expression(pattern: str, at: int) -> str:
-    """Return a pattern of Java's as RE2 has it; `SqlError` for what is not taken."""
+    """Return a pattern of Java for RE2; `SqlError` for what is not supported."""
     form = _Translation(pattern, at).form()
     try:
         pc.match_substring_regex(pa.array([""]), form)
@@ -80,7 +80,7 @@ def expression(pattern: str, at: int) -> str:
 
 
 class _Translation:
-    """One pattern, read from its beginning to its end."""
+    """The translation of one pattern, from its beginning to its end."""
 
     def __init__(self, pattern: str, at: int) -> None:
         self._pattern = pattern
@@ -88,7 +88,7 @@ class _Translation:
         self._place = 0
 
     def form(self) -> str:
-        """Translate it."""
+        """Translate the pattern."""
         pieces = []
         while self._place < len(self._pattern):
             pieces.append(self._piece())
@@ -180,13 +180,13 @@ class _Translation:
 
 
 def rlike(pattern: str, at: int) -> Kernel:
-    """Return what tells whether a pattern is found in texts."""
+    """Return a kernel that tells whether a pattern is found in texts."""
     form = expression(pattern, at)
     return lambda values: pc.match_substring_regex(values, form)
 
 
 def extracted(pattern: str, group: int, at: int) -> Kernel:
-    """Return what takes a group out of the first match of a pattern in texts; nothing, where there is none."""
+    """Return a kernel that extracts a group of the first match of a pattern in texts; the empty text if there is no match."""
     form = expression(pattern, at)
     groups = len(re.findall(r"(?<!\\)\((?!\?)", re.sub(r"\\.|\[[^\]]*\]", "", form)))
     if not 0 <= group <= groups:
@@ -209,7 +209,7 @@ def extracted(pattern: str, group: int, at: int) -> Kernel:
 
 
 def _with_name(form: str, group: int) -> str:
-    """Return an expression in which this group is the only one that is told."""
+    """Return an expression in which this group is the only one that captures."""
     pieces, count, in_class, place = [], 0, False, 0
     while place < len(form):
         character = form[place]

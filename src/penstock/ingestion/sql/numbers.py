@@ -1,4 +1,4 @@
-"""Arithmetic and operators on bits, with the types and the failures that Spark has for them."""
+"""Arithmetic and operators on bits, with Spark's types and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _arithmetic(given: Given) -> Expression:
 
 
 def _check_divisor(left: Values, right: Values) -> None:
-    """Raise `ArrowInvalid` for a zero that something is divided by."""
+    """Raise `ArrowInvalid` if a divisor is zero and its dividend is not null."""
     zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), pc.is_valid(left))
     if (zero.as_py() if isinstance(zero, pa.Scalar) else pc.any(zero).as_py()) is True:
         msg = "divide by zero"
@@ -87,7 +87,7 @@ def _rest(given: Given) -> Expression:
 
     def kernel(left: Values, right: Values) -> Values:
         _check_divisor(left, right)
-        # The smallest has no positive twin.
+        # The smallest number has no positive counterpart.
         safe = pc.if_else(pc.equal(right, pa.scalar(-1, right.type)), pa.scalar(1, right.type), right)
         safe = pc.if_else(pc.equal(safe, pa.scalar(0, right.type)), pa.scalar(None, right.type), safe)
         return pc.subtract(left, pc.multiply(pc.divide(left, safe), safe))

@@ -1,7 +1,8 @@
-"""From text to tree, by the grammar of Spark's own parser (`SqlBaseParser.g4`), as far as it is about single rows.
+"""Parses a text into a tree, by the grammar of Spark's own parser (`SqlBaseParser.g4`), as far as it is about single rows.
 
-No library's parser is used: sqlglot has `cast` of Spark for `try_cast`, and other functions for those that were written; DuckDB takes
-"text" for a name and knows no `<=>`; polars shows no tree. Which of two operators binds closer is as in Spark: a test asks it.
+No library's parser is used: sqlglot turns Spark's `cast` into `try_cast`, and replaces functions by others; DuckDB takes "text"
+for a name and does not know `<=>`; polars does not give access to a tree. The precedence of operators is Spark's: a test compares
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.sql.tree import Tree
 
 _SUFFIXES = {"": "", "l": "bigint", "s": "smallint", "y": "tinyint", "f": "float", "d": "double", "bd": "decimal"}
-# From those that bind closest; each level is read from left to right.
+# From the highest precedence to the lowest; each level is left-associative.
 _LEVELS = (
     ("*", "/", "%", "div"),
     ("+", "-", "||"),
@@ -56,7 +57,7 @@ _ENDING = frozenset(
 
 
 def parsed(text: str) -> Select:
-    """Return what a text says. Raises `SqlError`."""
+    """Return the tree of a text. Raises `SqlError`."""
     return _SelectReader(Tokens(text)).select()
 
 
@@ -179,7 +180,7 @@ class _ConditionReader:
         return SqlCall("not", (tested,), at) if negated else tested
 
     def _tested(self, value: Tree, at: int) -> Tree | None:
-        """Read what may stand behind a value and makes a condition of it."""
+        """Read what may follow a value and makes a condition of it; `None` if nothing does."""
         if self._tokens.skip_word("is"):
             return self._is(value, at)
         if self._tokens.skip_word("between"):
@@ -229,7 +230,7 @@ class _ConditionReader:
 
 
 class _ValueReader:
-    """Reads values; `condition` reads what may stand in brackets."""
+    """Reads values; `condition` reads what may be in parentheses."""
 
     def __init__(self, tokens: Tokens, condition: Callable[[], Tree]) -> None:
         self._tokens = tokens
@@ -264,7 +265,7 @@ class _ValueReader:
         return value
 
     def _signed(self, mark: str, at: int) -> Tree:
-        if mark == "-" and self._tokens.next.kind == "number":  # the smallest number has no positive twin
+        if mark == "-" and self._tokens.next.kind == "number":  # the smallest number has no positive counterpart
             number = self._number()
             return Constant(number.kind, f"-{number.text}", at)
         return SqlCall("negative" if mark == "-" else "positive" if mark == "+" else "~", (self._unary(),), at)
@@ -292,7 +293,7 @@ class _ValueReader:
         return self._worded(token)
 
     def _worded(self, token: SqlToken) -> Tree:
-        """Read what begins with a word."""
+        """Read a value that begins with a word."""
         word = token.value.lower()
         if word == "case":
             return self._case()
@@ -306,13 +307,13 @@ class _ValueReader:
             refuse(
                 token.at,
                 CLAUSES.get(
-                    word, f"found {token.shown}, expected a value; a column of that name stands in `backquotes`"
+                    word, f"found {token.shown}, expected a value; write a column of that name in `backquotes`"
                 ),
             )
         return self._column()
 
     def _constant(self, token: SqlToken, word: str) -> Constant | None:
-        """Read a constant that begins with a word, if one does."""
+        """Read a constant that begins with a word; `None` if it is not one."""
         if word in {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"} and self._tokens.behind.kind == "string":
             self._tokens.take()
             return Constant(word.removesuffix("_ltz"), self._tokens.take().value, token.at)
@@ -330,7 +331,7 @@ class _ValueReader:
             if self._tokens.next.is_mark("*"):
                 refuse(
                     self._tokens.next.at,
-                    "found '*' behind a name; write * for all columns, and the members that you want by name",
+                    "found '*' after a name; write * for all columns, and the members that you want by name",
                 )
             parts.append(self._tokens.name())
         return Name(tuple(parts), at)
@@ -381,7 +382,7 @@ class _ValueReader:
         return CastTo(value, kind, lenient, at)
 
     def _kind(self) -> str:
-        """Read the name of a type, as DDL has it."""
+        """Read the name of a type, as in DDL."""
         kind = self._tokens.name()
         if self._tokens.skip_mark("("):
             digits = [self._tokens.take().value]

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sql:
-    """A transform that is written in SQL. `zone` is that of the session, in which times have days and hours."""
+    """A transform that is written in SQL. `zone` is the session's time zone, which gives times their days and hours."""
 
     text: str
     zone: str = UTC
 
     def __post_init__(self) -> None:
-        """Raise `OptionError` for what is no text."""
+        """Raise `OptionError` unless the SQL is text."""
         given: object = self.text
         if not isinstance(given, str):
             msg = f"sql is a {type(given).__name__}; expected text, one select over the table input"
             raise OptionError(msg)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that the select gives. Raises `SqlError` for columns it cannot be asked of."""
-        from penstock.ingestion.sql.select import compiled  # what it needs no other ingest does
+        """Return the result of the select for a batch. Raises `SqlError` if it does not fit the batch's columns."""
+        from penstock.ingestion.sql.select import compiled  # imported here, because only an ingest with SQL needs it
 
         return compiled(self.text, self.zone, batch.schema).answer(batch)
 
     def __repr__(self) -> str:
-        """Show it as it is written."""
+        """Show the SQL as it was given."""
         return f"sql={self.text!r}"

@@ -1,4 +1,7 @@
-"""What SQL of an ingest does not take, and what to write instead. What is in no list here is refused, too, in general words."""
+"""Advice for SQL that an ingest does not accept: what to write instead.
+
+Anything that is in no list here is also refused, with general advice.
+"""
 
 from __future__ import annotations
 

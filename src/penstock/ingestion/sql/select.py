@@ -1,4 +1,4 @@
-"""A select over rows of one schema, made ready to answer: columns found, types known, kernels chosen."""
+"""Compiles a select for rows of one schema: finds columns, determines types, chooses kernels."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _CAST = {"date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp
 
 @dataclass(frozen=True)
 class Compiled:
-    """A select over rows of one schema."""
+    """A compiled select over rows of one schema."""
 
     names: tuple[str, ...]
-    values: tuple[Expression | int, ...]  # an expression, or the place of a column that passes as it is
+    values: tuple[Expression | int, ...]  # an expression, or the index of a column that passes unchanged
     where: Expression | None
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that the select gives."""
+        """Return the result of the select for a batch."""
         batch = without_views(batch)
         if self.where is not None:
             rows = Rows(batch)
@@ -55,7 +55,7 @@ class Compiled:
 
 @lru_cache(maxsize=32)
 def compiled(text: str, zone: str, schema: pa.Schema) -> Compiled:
-    """Return a text as what answers for batches of a schema. Raises `SqlError`."""
+    """Return the compiled select of a text for batches of a schema. Raises `SqlError`."""
     try:
         return _Compiler(parsed(text), zone, schema).compiled()
     except RecursionError as error:
@@ -63,7 +63,7 @@ def compiled(text: str, zone: str, schema: pa.Schema) -> Compiled:
 
 
 class _Compiler:
-    """One select over one schema."""
+    """Compiles one select for one schema."""
 
     def __init__(self, select: Select, zone: str, schema: pa.Schema) -> None:
         self._select = select
@@ -157,7 +157,7 @@ class _Compiler:
 
 
 def _number(kind: str, text: str) -> Expression:
-    """Return a number that is written down. Raises `OverflowError` or `ArrowInvalid` if it is too large."""
+    """Return a number literal. Raises `OverflowError` or `ArrowInvalid` if it is too large."""
     if kind == "integer":
         whole = int(text)
         if not -(2**63) <= whole < 2**63:

@@ -1,4 +1,4 @@
-"""Kernels on text, with Spark's answers; positions are those of code points."""
+"""Kernels on text, with Spark's answers; positions count code points."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def cased(values: Values, *, upper: bool) -> Values:
-    """Return texts in one case of letters, as Unicode has it for whole words; Arrow's own knows single letters alone."""
-    import polars as pl  # the one function that needs it
+    """Return texts in upper or lower case by Unicode's rules for whole words; Arrow's kernels only know single letters."""
+    import polars as pl  # imported here, because only this function needs it
 
     column = pa.array([values.as_py()], pa.string()) if isinstance(values, pa.Scalar) else values
     letters = pl.Series(values=column).cast(pl.String).str
@@ -22,7 +22,7 @@ def cased(values: Values, *, upper: bool) -> Values:
 
 
 def part(values: Values, position: int, length: int | None) -> Values:
-    """Return what begins at a position, from 1, or from the end where it is negative, and is so long."""
+    """Return the parts of texts with a length from a position on, which counts from 1, or from the end if it is negative."""
     start = position - 1 if position > 0 else position
     if length is None:
         return pc.utf8_slice_codeunits(values, start)
@@ -33,12 +33,12 @@ def part(values: Values, position: int, length: int | None) -> Values:
 
 
 def right(values: Values, length: int) -> Values:
-    """Return the last characters."""
+    """Return the last `length` characters."""
     return pc.utf8_slice_codeunits(values, -length) if length > 0 else pc.utf8_slice_codeunits(values, 0, 0)
 
 
 def padded(values: Values, width: int, padding: str, *, left: bool) -> Values:
-    """Return texts of exactly this width: cut, or filled up on one side."""
+    """Return texts of exactly this width: cut, or padded on one side."""
     fill = pc.utf8_lpad if left else pc.utf8_rpad
     cut = pc.utf8_slice_codeunits(values, 0, max(width, 0))
     return fill(cut, max(width, 0), padding)

@@ -1,4 +1,4 @@
-"""Functions of text; the kernels are those of `strings`, `matching` and Arrow."""
+"""Functions on text; their kernels come from `strings`, `matching` and Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _texts(kernel: Callable[..., Values], kind: pa.DataType = TEXT) -> Maker:
-    """Return the maker of a function of one text."""
+    """Return the maker for a function of one text."""
 
     def maker(given: Given) -> Expression:
         given.count(1)

@@ -1,4 +1,4 @@
-"""Times and days, in the zone of the session; a column at a time."""
+"""Kernels on times and days, in the zone of the session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _LOCAL = pa.timestamp("us")
 _SECOND = 1_000_000
-# What Arrow knows of zones: the changes that are listed, and neither the rules behind them nor seconds in front of them.
+# Arrow only knows the listed changes of zones: neither the rules for later times, nor offsets with seconds at earlier
+# times.
 _LISTED = (
     pa.scalar(datetime(1970, 1, 1, tzinfo=timezone.utc), pa.timestamp("us", "UTC")),
     pa.scalar(datetime(2037, 1, 1, tzinfo=timezone.utc), pa.timestamp("us", "UTC")),
@@ -26,12 +27,12 @@ _LISTED = (
 
 
 def column_of(values: Values) -> pa.Array:
-    """Return a value, or values, as a column."""
+    """Return a scalar or a column as a column."""
     return pa.array([values.as_py()], values.type) if isinstance(values, pa.Scalar) else values
 
 
 def local(values: Values, zone: str) -> pa.Array:
-    """Return what a clock of the zone shows at instants; times without a zone, and days at midnight, as they are."""
+    """Return the local times of instants in the zone; times without a zone, and days (as midnights), stay unchanged."""
     column = column_of(values)
     if not types.is_timestamp(column.type) or column.type.tz is None:
         return column.cast(_LOCAL)
@@ -50,7 +51,7 @@ def _is_listed(column: pa.Array, zone: str) -> bool:
 
 
 def _ruled(column: pa.Array, zone: str) -> pa.Array:
-    """Return the same by the rules of the zone, looked up once for each second that there is."""
+    """Return the local times by the rules of the zone, looked up once for each distinct second."""
     micros = column.view(pa.int64())
     numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
     seconds, places = np.unique(numbers // _SECOND, return_inverse=True)
@@ -62,7 +63,7 @@ def _ruled(column: pa.Array, zone: str) -> pa.Array:
 
 
 def as_given(values: Values, made: pa.Array) -> Values:
-    """Return what was made of a value as a value, of a column as a column."""
+    """Return a result as a scalar if `values` is one, else as a column."""
     return made[0] if isinstance(values, pa.Scalar) else made
 
 
@@ -73,7 +74,7 @@ def day(values: Values, zone: str) -> Values:
 
 
 def moment(values: Values, kind: pa.DataType, zone: str) -> Values:
-    """Return days (their midnights), or times, as times of the other kind."""
+    """Return days (their midnights), or times, as times of `kind`, with or without a zone."""
     shown = local(values, zone)
     return as_given(values, shown if kind.tz is None else instants(shown, zone))
 
@@ -103,7 +104,7 @@ CLOCKS = ("hour", "minute", "second")
 
 
 def _check_years(shown: pa.Array) -> None:
-    """Raise `ArrowInvalid` for years that Java writes with other than four digits."""
+    """Raise `ArrowInvalid` for years that Java does not write with four digits."""
     years = pc.min_max(pc.year(shown))
     if years["min"].is_valid and not (years["min"].as_py() >= 0 and years["max"].as_py() <= 9999):  # noqa: PLR2004 - all of four digits
         msg = "a year of other than four digits"
@@ -134,13 +135,13 @@ def formatted(values: Values, form: str, zone: str) -> Values:
 
 
 def moved(days: Values, count: Values) -> Values:
-    """Return days so many days later. `ArrowInvalid` for none that there are."""
+    """Return days so many days later. `ArrowInvalid` if a day is out of range."""
     whole = days.cast(pa.int32()) if isinstance(days, pa.Scalar) else days.view(pa.int32())
     later = pc.add_checked(whole, pc.cast(count, pa.int32()))
     return later.cast(pa.date32()) if isinstance(later, pa.Scalar) else later.view(pa.date32())
 
 
 def between(end: Values, start: Values) -> Values:
-    """Return how many days lie between two."""
+    """Return the number of days between two days."""
     whole = [days.cast(pa.int32()) if isinstance(days, pa.Scalar) else days.view(pa.int32()) for days in (end, start)]
     return pc.subtract_checked(*whole)

@@ -1,4 +1,4 @@
-"""The words of a text of SQL, and a place among them."""
+"""The tokens of a text of SQL, and a reading position among them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 
 class SqlToken(NamedTuple):
-    """One word, value or sign."""
+    """One token: a word, a value or a mark."""
 
     kind: str
     value: str
     at: int
 
     def is_mark(self, *marks: str) -> bool:
-        """Tell whether it is one of these signs."""
+        """Tell whether it is one of these marks."""
         return self.kind == "mark" and self.value in marks
 
     def is_word(self, *words: str) -> bool:
@@ -43,7 +43,7 @@ class SqlToken(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Return it for a message."""
+        """Return the token for a message."""
         return repr(self.value) if self.kind != "end" else "the end"
 
 
@@ -54,10 +54,10 @@ def _tokens(text: str) -> Iterator[SqlToken]:
         if match is None:
             at = len(text) - len(text[at:].lstrip())
             if text.startswith("/*+", at):
-                refuse(at, "hints are for joins and partitions, which an ingest has not; leave it out")
+                refuse(at, "hints are for joins and partitions, which an ingest does not have; leave it out")
             refuse(
                 at,
-                f"found {text[at : at + 1]!r}, which begins nothing; a name with other than letters, digits and _ stands in `backquotes`",
+                f"found {text[at : at + 1]!r}, which begins nothing; write a name with other than letters, digits and _ in `backquotes`",
             )
         kind = "number" if match.lastgroup == "suffix" else str(match.lastgroup)
         yield SqlToken(kind, _value(kind, match[kind]), match.start(kind))
@@ -83,7 +83,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 class Tokens:
-    """A place among the words of one text."""
+    """A reading position among the tokens of one text."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))
@@ -91,16 +91,16 @@ class Tokens:
 
     @property
     def next(self) -> SqlToken:
-        """Return the word that is looked at."""
+        """Return the token at the position."""
         return self._tokens[self._place]
 
     @property
     def behind(self) -> SqlToken:
-        """Return the one behind it."""
+        """Return the token after it."""
         return self._tokens[min(self._place + 1, len(self._tokens) - 1)]
 
     def take(self) -> SqlToken:
-        """Pass it, and return it."""
+        """Pass the token at the position, and return it."""
         token = self.next
         self._place += token.kind != "end"
         return token
@@ -112,13 +112,13 @@ class Tokens:
         return is_there
 
     def skip_mark(self, *marks: str) -> bool:
-        """Pass one of these signs, and tell whether it was there."""
+        """Pass one of these marks, and tell whether it was there."""
         is_there = self.next.is_mark(*marks)
         self._place += is_there
         return is_there
 
     def expect(self, mark: str) -> None:
-        """Pass a sign. `SqlError` if another one is there."""
+        """Pass a mark. `SqlError` if another token is there."""
         if not self.skip_mark(mark):
             refuse(self.next.at, f"found {self.next.shown}, expected {mark!r}")
 

@@ -1,4 +1,4 @@
-"""What a text of SQL says. `at` is where in the text, in characters from 0."""
+"""The syntax tree of a text of SQL. `at` is the position in the text, in characters from 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from penstock.errors import SqlError
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that is written down; `kind` is string, integer, decimal, double, boolean, null, date, timestamp or timestamp_ntz."""
+    """A literal.
+
+    `kind` is string, integer, decimal, double, boolean, null, date, timestamp, timestamp_ntz, or a type that a suffix names.
+    """
 
     kind: str
     text: str
@@ -19,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Name:
-    """A column, or what lies in one: `a`, `input.a`, `a.b.c`."""
+    """A column, or a member of one: `a`, `input.a`, `a.b.c`."""
 
     parts: tuple[str, ...]
     at: int
@@ -36,7 +39,7 @@ class SqlCall:
 
 @dataclass(frozen=True)
 class CastTo:
-    """`cast(value as type)`; `lenient`: what cannot be cast is null. `kind` is a type as DDL has it."""
+    """`cast(value as type)`; `lenient`: a value that cannot be cast is null. `kind` is a type as in DDL."""
 
     value: Tree
     kind: str
@@ -46,7 +49,7 @@ class CastTo:
 
 @dataclass(frozen=True)
 class Case:
-    """`case when ... then ... else ... end`, with the subject compared in each branch if there was one."""
+    """`case when ... then ... else ... end`; if there was a subject, each branch compares it."""
 
     branches: tuple[tuple[Tree, Tree], ...]
     otherwise: Tree | None
@@ -58,7 +61,7 @@ Tree: TypeAlias = Constant | Name | SqlCall | CastTo | Case
 
 @dataclass(frozen=True)
 class Star:
-    """All columns, but for some."""
+    """All columns except some."""
 
     without: tuple[Name, ...]
     at: int
@@ -66,7 +69,7 @@ class Star:
 
 @dataclass(frozen=True)
 class Item:
-    """One column of the output; `name` is `None` where none was given."""
+    """One column of the output; `name` is `None` if none was given."""
 
     value: Tree
     name: str | None
@@ -75,7 +78,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Select:
-    """A whole text. `alias` is what the input may be called."""
+    """A whole select. `alias` is another name for the input."""
 
     items: tuple[Star | Item, ...]
     alias: str
@@ -83,10 +86,10 @@ class Select:
 
 
 def refusal(at: int, why: str) -> SqlError:
-    """Return an error that says where in the text, and why."""
+    """Return an error that gives the position in the text, and the reason."""
     return SqlError(f"sql, character {at + 1}: {why}")
 
 
 def refuse(at: int, why: str) -> NoReturn:
-    """Raise it."""
+    """Raise the error that `refusal` returns."""
     raise refusal(at, why)
