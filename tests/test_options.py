@@ -44,6 +44,22 @@ def test_bytes_that_are_no_text_are_refused(name: str) -> None:
     assert parse(SOURCE, {"path": "/x", name: "\u00a7"}, what="source")[name] == "\u00a7"
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/a%20b", "/a%20b"),
+        ("file:/a%20b", "/a%20b"),
+        ("FILE:///a%20b/c\nd", "/a%20b/c\nd"),
+        ("file:relative", "file:relative"),
+        ("file://host/a", "file://host/a"),
+        ("hdfs://host/a%20b", "hdfs://host/a%20b"),
+    ],
+)
+def test_a_checkpoint_is_where_spark_puts_it(given: str, path: str) -> None:
+    """Hadoop does not unquote what it is given; what it would refuse, or is on another storage, stays as it is."""
+    assert parse(SINK, {"path": "/x", "checkpointLocation": given}, what="sink")["checkpointLocation"] == path
+
+
 def test_an_option_by_two_names_is_refused() -> None:
     """Which of the two counts would be a guess."""
     with pytest.raises(
@@ -114,6 +130,54 @@ TABLES = {
 }
 
 
+# An option that means nothing by itself, with a value of it, and what it is given with.
+_WITH = [
+    ("sink", "dropBucketColumns", "true", {"bucketBy": "{a}"}),
+    ("sink", "dropBucketColumns", "true", {"fileName": "{a}-{seq}"}),
+    ("sink", "timeZone", "Europe/Berlin", {"bucketBy": "{time:%Y}"}),
+    ("sink", "timeFormat", "yyyy", {"fileName": "{time}-{seq}"}),
+    ("sink", "partitionReadyBy", "cursor", {"partitionReady": "event"}),
+    ("sink", "partitionReadyDelay", "1h", {"partitionReady": "success-file"}),
+    ("sink", "encryptionKey", "none", {"encryptTo": "file:/x"}),
+    ("batch write", "dropBucketColumns", "true", {"bucketBy": "{a}"}),
+    ("source", "badRecordColumn", "_bad", {"changedFiles": "quarantine"}),
+    ("source", "quarantineLocation", "/x", {"badFiles": "quarantine"}),
+    ("source", "maxBadRecords", "7", {"badRecords": "QUARANTINE"}),
+    ("source", "maxBadRecords", "7", {"mode": "DROPMALFORMED"}),
+    ("source", "maxBadFraction", "0.1", {"encodingErrors": "quarantine"}),
+    ("source", "closeAfter", "1m", {"follow": "true"}),
+    ("source", "sourceArchiveDir", "/x", {"cleanSource": "archive"}),
+    ("source", "retention", "7d", {"cleanSource": "delete"}),
+    ("database sink", "keyColumns", "a", {"mode": "merge"}),
+]
+
+
+@pytest.mark.parametrize(("what", "name", "value", "more"), _WITH)
+def test_an_option_that_means_nothing_alone_is_refused(what: str, name: str, value: str, more: dict[str, str]) -> None:
+    """Who gives it believes that it does something: he is told what it is for. With that it is taken, and so is its default without."""
+    table = TABLES[what]
+    path = {"url": "sqlite:///x", "table": "t"} if what == "database sink" else {"path": "/x"}
+    with pytest.raises(
+        OptionError, match=f"{name} is for .*, and means nothing without; set .*, too, or leave {name} out$"
+    ):
+        parse(table, path | {name: value}, what=what)
+    assert parse(table, path | {name: value} | more, what=what).given == path | {name: value} | more
+    assert parse(table, path | {name: value}, what=what, noted=True)[name] is not None
+    default = next(option.default for option in table if option.name == name)
+    if default is not None:
+        parse(table, path | {name: default}, what=what)
+
+
+def test_each_option_that_needs_another_is_tried() -> None:
+    """Of those that the tables know, and what they need is in the same table."""
+    tried = {(what, name) for what, name, _, _ in _WITH}
+    for what in ("sink", "source", "database sink"):
+        needy = [option for option in TABLES[what] if option.needs]
+        assert {(what, option.name) for option in needy} <= tried
+        names = {option.name for option in TABLES[what]}
+        assert all(need.partition("=")[0] in names for option in needy for need in option.needs)
+
+
 @pytest.mark.parametrize("what", ["source", "sink", "database sink", "topic source"])
 def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
     """Who gives one connector the option of another is told which: the nearest name of this one would lead away from it."""
@@ -165,6 +229,7 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
         ("topic source", "path", r"'path' .*source: topics have no path: \.load\(\) without one"),
         ("source", "asof", "'asof' for the penstock source: it is one of the batch read;"),
         ("sink", "batchkey", "'batchkey' for the penstock sink: it is one of the batch write;"),
+        ("batch write", "partitionreadyby", "'partitionreadyby' for the penstock batch write: it is one of the sink;"),
         ("batch write", "rollinterval", "'rollinterval' for the penstock batch write: it is one of the sink;"),
         ("batch write", "maxrecordsperfile", "'maxRecordsPerFile' .* rollRows closes a file"),
         ("batch read", "mergeschema", "'mergeSchema' for the penstock batch read: schema=infer"),
@@ -197,7 +262,8 @@ def test_answers_know_all_compressed_files() -> None:
 @pytest.mark.parametrize("value", ["-1", "10%", "1.5", ""])
 def test_numbers_that_may_be_none_are_told_so(value: str) -> None:
     """How many bad records there may be: 0 is a good answer, and the message for a bad one does not ask for 1 at least."""
-    assert parse(SOURCE, {"path": "/x", "maxBadRecords": " 00 "}, what="source")["maxBadRecords"] == 0
+    given = {"path": "/x", "badRecords": "quarantine", "maxBadRecords": " 00 "}
+    assert parse(SOURCE, given, what="source")["maxBadRecords"] == 0
     with pytest.raises(OptionError, match="maxBadRecords=.* is not a number: expected a whole one, 0 or more"):
         parse(SOURCE, {"path": "/x", "maxBadRecords": value}, what="source")
 

@@ -162,7 +162,7 @@ def test_versions_page_says_what_the_project_says() -> None:
     page = REPOSITORY / "docs/versions.md"
     assert [row[0] for row in table(page, "Python")] == named
     assert said["requires-python"] == f">={named[0]}"
-    (spark,) = said["optional-dependencies"]["spark"]
+    spark, _ = said["optional-dependencies"]["spark"]
     least = spark.removeprefix("pyspark>=").partition(",")[0]
     assert [row[0] for row in table(page, "PySpark")][:1] == [least]
     assert least == ".".join(map(str, PYSPARK_AT_LEAST))

@@ -64,7 +64,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "unsafe": {
         "session/functions.py": "what users give as a function travels as Spark sends its own functions; nothing durable holds it",
         "session/forkserver.py": "a fork becomes the module of Spark's that Spark has named: no text of a user, nothing durable",
-        "ingestion/stage.py": "the transform that a live caller names; what state files name is a NotedStage, which has no way there",
         "ingestion/workers.py": "the module that this program's own ingest names when it begins a process",
         "formats/registry.py": "the file of a format that the registry has, by its name there",
         "cli/process.py": "the transform that is named on this command line, or in a file that it names",

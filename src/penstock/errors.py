@@ -57,7 +57,7 @@ to an error that leaves for the JVM. Python prints the note on its own line afte
 
 ::
 
-    penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected one JSON object on a line
+    penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected a record that is one JSON object
     (penstock {"code": "PST-201", "length": 83, "fields": {"path": "/data/a.json", "offset": 8}})
 
 `of` looks for the last valid note. The `length` characters before it are the message, whatever they contain, and the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import dataclasses
 from datetime import datetime, timedelta, timezone
 from email.message import Message
@@ -175,12 +176,35 @@ def test_retry_after_is_found_in_errors_of_urllib() -> None:
     assert retry_after(delay=1.0)(1, HTTPError("http://x", 429, "busy", message, None)) == 17.0
 
 
+@pytest.mark.skipif(not hasattr(builtins, "ExceptionGroup"), reason="Python 3.10 has no groups of errors")
+def test_retry_after_of_a_group_is_the_longest() -> None:
+    """Of several requests at a time each may have been refused; an error that is caused by a group is looked into, too."""
+    made: Any = vars(builtins)["ExceptionGroup"]
+    group = made(
+        "two", [ClientError({"Retry-After": "3"}), made("one", [wrapped(HttpError({"Retry-After": "17"}))]), KeyError()]
+    )
+    assert retry_after(delay=1.0)(1, group) == retry_after(delay=1.0)(1, wrapped(group)) == 17.0
+    assert retry_after(delay=1.0)(1, made("none", [KeyError()])) == 1.0
+
+
 def test_retry_after_may_be_a_date() -> None:
-    """It is waited until then, by our clock; a date that has passed is no wait."""
+    """Where the answer does not say when it was made, it is waited until then by our clock; a date that has passed is no wait."""
     now = datetime.fromtimestamp(clock.now_ns() / 1e9, timezone.utc)
     for away, least, most in ((30, 25.0, 31.0), (-30, 0.0, 0.0)):
         date = format_datetime(now + timedelta(seconds=away), usegmt=True)
         assert least <= retry_after()(1, HttpError({"Retry-After": date})) <= most
+
+
+@pytest.mark.parametrize("made", [HttpError, ClientError, Boto])
+@pytest.mark.parametrize("apart", [timedelta(hours=1), timedelta(hours=-1)])
+def test_a_date_of_a_service_whose_clock_is_another(made: Any, apart: timedelta) -> None:
+    """Both dates of an answer are of one clock: the wait is what lies between them, however wrong ours is."""
+    theirs = datetime.fromtimestamp(clock.now_ns() / 1e9, timezone.utc) + apart
+    dates = [format_datetime(theirs + timedelta(seconds=later), usegmt=True) for later in (0, 20, -20)]
+    says = retry_after()
+    assert says(1, made({"date": dates[0], "Retry-After": dates[1]})) == 20.0
+    assert says(1, made({"Date": dates[0], "Retry-After": dates[2]})) == 0.0
+    assert says(1, made({"Date": dates[0], "Retry-After": "7"})) == 7.0
 
 
 NO_YEAR = "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"
@@ -430,6 +454,31 @@ def test_an_asynchronous_timed_out_may_complete_the_call() -> None:
     assert told.outcomes[0].failure is not None
     assert "returned None" in told.outcomes[0].failure.message
     assert told.ended < 6.0
+
+
+@pytest.mark.parametrize("then", ["returns", "raises"])
+@pytest.mark.parametrize("first", ["collect", "fail"])
+def test_what_timed_out_says_first_counts(first: str, then: str) -> None:
+    """As of a call itself: it completes the call, and what it returns or raises behind that is late."""
+
+    class Twice(Callback):
+        async def timed_out(self, row: int, call: Call) -> Any:  # type: ignore[override]
+            self.complete(call, row)
+            if then == "raises":
+                raise ValueError(row)
+            return {"out": -1}
+
+    complete = {
+        "collect": lambda call, row: call.collect({"out": row}),
+        "fail": lambda call, _: call.fail(KeyError("gone")),
+    }
+    told = drive(Twice(complete[first]), [4], timeout=5.0, on_error="column")
+    assert told.counts.late == 1
+    if first == "collect":
+        assert told.outs == [4]
+    else:
+        assert told.outcomes[0].failure is not None
+        assert told.outcomes[0].failure.message == "timed_out: KeyError: 'gone'"
 
 
 def test_public_names_are_there() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -374,6 +375,21 @@ def test_rows_travel_with_their_ids() -> None:
     assert [id_of(row) for row in columns.rows()] == ["q-o-3-0-5", "q-o-3-0-6"]
 
 
+class Level(Enum):
+    """Numbers with names."""
+
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass
+class Place:
+    """A dataclass, to be inside an output."""
+
+    city: str
+    level: Level
+
+
 def test_all_that_a_row_has_survives_the_state() -> None:
     """Rows of several batches, with outcomes of any type, failures, none: in order, by their ids, with their columns."""
     first, second = FORM.opened(fresh(3)).rows(), FORM.opened(fresh(1, "q-o-4-1-")).rows()
@@ -398,6 +414,22 @@ def test_all_that_a_row_has_survives_the_state() -> None:
     again, finished = FORM.taken_up(FORM.kept(found, 7, "run"), "run")
     assert finished == 7
     assert [id_of(one.row) for one in again] == [id_of(one.row) for one in found]
+
+
+def test_outputs_that_arrow_does_not_know_survive_the_state() -> None:
+    """What becomes a column of the output becomes one of the state: members of an Enum, and models, at any depth."""
+    place = pa.struct([pa.field("city", pa.string()), pa.field("level", pa.int64())])
+    shape = Shape(
+        pa.schema([pa.field("level", pa.int64()), pa.field("places", pa.list_(place))]),
+        keep_input=True,
+        with_error=True,
+    )
+    form = Form(shape, "n bigint -> level bigint, places")
+    (row,) = form.opened(fresh(1)).rows()
+    left = Carried(row, 1, 0.0, RowOutcome(0, row, [(Level.HIGH, [Place("Ulm", Level.LOW)])], None, 1))
+    ((found,), _) = form.taken_up(form.kept([left], 0, "run"), "run")
+    assert found.outcome is not None
+    assert found.outcome.outputs == [(2, [{"city": "Ulm", "level": 1}])]
 
 
 def test_ages_by_the_wall_clock() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import copy
 import pickle
 import subprocess
@@ -10,13 +11,16 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +44,13 @@ class Silent(Exception):
         raise RuntimeError
 
 
+class Exits(Exception):
+    """Ends whoever asks for its message."""
+
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 def messages(told: Told) -> dict[int, str]:
     return {one.index: one.failure.message for one in told.outcomes if one.failure}
 
@@ -55,6 +66,7 @@ def messages(told: Told) -> dict[int, str]:
         (StopAsyncIteration(), "StopAsyncIteration: "),
         (MemoryError(), "MemoryError: "),
         (Silent(), "Silent: (its message cannot be had: RuntimeError)"),
+        (Exits(), "Exits: (its message cannot be had: SystemExit)"),
         (OSError("a\udcffb"), "OSError: a\\udcffb"),
     ],
 )
@@ -96,6 +108,56 @@ def drive_threads(fn: Callable[[int], Any]) -> Told:
         return drive(threads, range(4), on_error="column", capacity=2)
     finally:
         asyncio.run(threads.close())
+
+
+GROUP: Any = getattr(builtins, "ExceptionGroup", None)  # Python 3.10 has none
+
+
+@pytest.mark.skipif(
+    GROUP is None, reason="Python 3.10 has neither such errors nor asyncio.TaskGroup, which raises them"
+)
+def test_a_group_of_errors_says_what_they_are() -> None:
+    """A function that asks two services at a time: what went wrong is in the group, which itself has no more than its number."""
+
+    async def ask(row: int) -> None:
+        await asyncio.sleep(row)
+        raise ConnectionError(row)
+
+    async def call(row: int) -> Any:
+        async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined]  # Python 3.10 has none
+            group.create_task(ask(row))
+        return (row,)
+
+    told = drive(call, [1], on_error="column", retry=Retry(3, delay=0.0, on=ConnectionError))
+    assert told.counts.calls == 3
+    assert messages(told)[0] == "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception); ConnectionError: 1"
+
+    async def mixed(row: int) -> Any:
+        inner = GROUP("some", [ConnectionError(row)])
+        raise GROUP("many", [inner, *(KeyError(each) for each in range(9))])  # noqa: EM101 - no string to format
+
+    told = drive(mixed, [1], on_error="column", retry=Retry(3, delay=0.0, on=(ConnectionError,)))
+    assert told.counts.calls == 1
+    assert messages(told)[0] == (
+        "ExceptionGroup: many (10 sub-exceptions); ConnectionError: 1; KeyError: 0; KeyError: 1"
+    )
+
+
+def test_a_cancellation_is_not_the_next_rows() -> None:
+    """A function cancels its own task and ends before that takes effect: the row has its result, and so has the one behind it."""
+
+    async def call(row: int) -> Any:
+        if row % 2 == 0:
+            current = asyncio.current_task()
+            assert current is not None
+            current.cancel()
+        else:
+            await asyncio.sleep(1)
+        return (row,)
+
+    for capacity in (1, 2, 3):
+        told = drive(call, range(8), capacity=capacity, on_error="column", timeout=50.0, attempt_timeout=5.0)
+        assert (told.outs, told.kinds) == ([*range(8)], {})
 
 
 @pytest.mark.parametrize("wrong", ["text", 7, ValueError])
@@ -397,6 +459,36 @@ class Pair(NamedTuple):
     a: int
 
 
+class Half(Enum):
+    """Numbers with names."""
+
+    WHOLE = 1
+    HALF = 0.5
+
+
+class Name(Enum):
+    """A text with a name."""
+
+    A = "a"
+
+
+@dataclass
+class Point:
+    """A dataclass, to be the value of a struct."""
+
+    a: Any
+    b: Any = None
+
+
+class Shown(pydantic.BaseModel):
+    """The same of pydantic, whose dump has the members of an Enum as they are."""
+
+    a: Half
+    b: list[int]
+
+
+MOMENTS = pa.timestamp("us", tz="UTC")
+AB = pa.struct([pa.field("a", LONG), pa.field("b", pa.list_(LONG))])
 LOST = [
     (LONG, Decimal("1.5"), "a fraction"),
     (LONG, np.float32(1.5), "a fraction"),
@@ -410,6 +502,13 @@ LOST = [
     (pa.struct([pa.field("a", LONG), pa.field("b", LONG)]), SparkRow(b=1, a=2), "its fields in another order (b, a)"),
     (pa.list_(pa.struct([pa.field("a", LONG), pa.field("b", LONG)])), [Pair(1, 2)], "in another order"),
     (pa.date32(), datetime(2026, 1, 2, 3, tzinfo=timezone.utc), "a time of day"),
+    (pa.date32(), 1.5, "a fraction"),
+    (MOMENTS, 1764281234.5, "a fraction"),  # seconds, as `time.time` has them
+    (pa.list_(MOMENTS), [float("nan")], "a fraction"),
+    (pa.float32(), 1e300, "a number that is too large"),
+    (pa.list_(pa.float32()), [1.0, np.float64(-1e39)], "a number that is too large"),
+    (pa.list_(LONG), [Half.WHOLE, Half.HALF], "a fraction"),
+    (AB, Point(1, threading.Lock()), "expected struct"),  # which cannot be copied, and so gives no fields
     (pa.list_(pa.string()), "text", "a str, which is not a list"),
     (pa.list_(LONG), b"text", "a bytes, which is not a list"),
     (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is not a list"),
@@ -422,6 +521,14 @@ KEPT = [
     (pa.struct([pa.field("a", LONG), pa.field("b", pa.list_(pa.string()))]), {"a": 1.0}, {"a": 1, "b": None}),
     (pa.date32(), date(2026, 1, 2), date(2026, 1, 2)),
     (pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.50")),
+    (MOMENTS, datetime(2026, 1, 2, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc)),
+    (pa.float32(), float("-inf"), float("-inf")),
+    (pa.float32(), 3.4e38, float(np.float32(3.4e38))),
+    (pa.float64(), Half.HALF, 0.5),
+    (pa.list_(LONG), {Half.WHOLE}, [1]),
+    (pa.map_(pa.string(), pa.float64()), {Name.A: Half.HALF}, [("a", 0.5)]),
+    (pa.list_(AB), [Point(1, [2, Half.WHOLE]), {"a": Half.WHOLE}], [{"a": 1, "b": [2, 1]}, {"a": 1, "b": None}]),
+    (AB, Shown(a=Half.WHOLE, b=[]), {"a": 1, "b": []}),
 ]
 
 
@@ -470,18 +577,20 @@ def test_rows_travel_to_other_processes() -> None:
 
 
 def test_keys_are_equal_where_sql_says_so() -> None:
-    """One zero, one NaN; and two instants of the hour that a clock goes through twice."""
+    """One zero, one NaN, also inside of arrays and structs; and two instants of the hour that a clock goes through twice."""
     zone = pa.timestamp("us", tz="America/New_York")
     first = 1730611800_000000
     batch = pa.record_batch(
         {
             "x": [0.0, -0.0, float("nan"), float("nan"), None],
             "at": pa.array([first, first + 3600_000000, first, first, None], pa.int64()).cast(zone),
+            "xs": [[0.0], [-0.0], [float("nan")], [float("nan")], None],
+            "s": [{"x": [-0.0]}, {"x": [0.0]}, {"x": [float("nan")]}, {"x": [float("nan")]}, {"x": None}],
         }
     )
     columns = Columns(batch)
     assert columns["at"][0] == columns["at"][1]
-    assert [len(set(columns.comparable(name))) for name in ("x", "at")] == [3, 3]
+    assert [len(set(columns.comparable(name))) for name in ("x", "at", "xs", "s")] == [3] * 4
 
 
 @pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 2, 1, 3], [3, 1], [1, 1, 3], [2, 0, 2], []])
@@ -694,6 +803,16 @@ def test_records_of_a_driver_are_mappings() -> None:
     assert outputs_of([Record(a=1, b=2), {"b": 4, "a": 3}], ("a", "b")) == [(1, 2), (3, 4)]
     with pytest.raises(ValueError, match="an output has the columns a, c; expected a, b"):
         outputs_of(Record(a=1, c=2), ("a", "b"))
+
+
+def test_what_stands_for_no_row_is_called_by_its_name() -> None:
+    """A model without fields of its own, and a class in place of an instance: told as what they are."""
+    with pytest.raises(TypeError, match=r"an output is a RootModel\[.*; expected a mapping"):
+        outputs_of(pydantic.RootModel[list[int]]([1, 2]), ("a",))
+    for kind in (dict, Record, Point):
+        with pytest.raises(TypeError, match="returned a type; expected a mapping"):
+            outputs_of(kind, ("a", "b"))
+    assert outputs_of(pydantic.RootModel[dict[str, int]]({"a": 1}), ("a",)) == [(1,)]
 
 
 def test_a_model_is_no_list_of_its_fields() -> None:

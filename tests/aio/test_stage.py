@@ -197,6 +197,23 @@ def test_what_goes_wrong_at_the_end_is_logged(where: str, says: str, caplog: pyt
     assert says in caplog.text
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_a_function_that_exits_when_it_is_closed(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged as any failure: the function that is closed behind it is closed, too, and what it left is cancelled at once."""
+
+    class Exits(Broken):
+        async def close(self) -> None:
+            raise raised
+
+    last = Living()
+    outputs(plan(Exits("leave"), name="exits"))
+    outputs(plan(last, name="last"))
+    runtime.close_all()
+    assert "close() of the function failed" in caplog.text
+    assert "left 10 tasks behind" in caplog.text
+    assert last.life[-1] == "close"
+
+
 def test_a_blocked_loop_is_reported_with_its_stack(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -521,6 +521,8 @@ def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]
     assert "expected one kind of table" in penstock("catalog", output.root).err
     assert "--interval is for --watch" in penstock("catalog", output.root, *table.flags, "--interval", "1s").err
     assert "is not there" in penstock("catalog", output.root / "no", *table.flags).err
+    assert "there are: s" in penstock("catalog", output.root, *table.flags, "--sink", "S").err, "it may be misspelt"
+    assert "sink='../s': expected" in penstock("catalog", output.root, *table.flags, "--sink", "../s").err
 
 
 @pytest.mark.slow
@@ -539,7 +541,7 @@ def test_watching(output: Output) -> None:
     assert (process.returncode, facts["ok"], facts["files"], facts["rows"]) == (0, True, 3, 3)
 
 
-def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_catalogues_that_are_none(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no table's name, no catalogue, or for the other kind, is told before anything is written."""
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
     output.root.mkdir()
@@ -549,6 +551,11 @@ def test_names_and_catalogues_that_are_none(output: Output, monkeypatch: pytest.
         catalog(output.root, iceberg=TABLE, catalog="nobody")
     with pytest.raises(OptionError, match="expected a whole path"):
         catalog(output.root, iceberg=TABLE, catalog="sqlite:///catalog.db")
+    (tmp_path / "catalog.db").write_bytes(b"no database, " * 100)
+    with pytest.raises(
+        CatalogError, match=f"the catalogue of the table '{TABLE}' cannot be read .*not a database; see to that"
+    ):
+        catalog(output.root, iceberg=TABLE, catalog=f"sqlite:///{tmp_path}/catalog.db")
     with pytest.raises(OptionError, match="leave it out"):
         catalog(output.root, delta=True, catalog="x")
     monkeypatch.setattr(follower, "_LIBRARIES", {"delta": ("no_such_library",)})

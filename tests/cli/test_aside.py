@@ -73,7 +73,7 @@ def test_a_bad_line_of_json_stops_nothing(pipeline: Callable[..., Pipeline]) -> 
     data = path.read_bytes()
     assert [data[line["offset"] :][: line["size"]] for line in bad] == [held(line) for line in bad]
     assert {(line["path"], line["code"], line["batch"]) for line in bad} == {(str(path), "PST-201", 0)}
-    assert bad[0]["reason"] == "expected one JSON object on a line"
+    assert bad[0]["reason"] == "expected a record that is one JSON object"
     assert bad[1]["reason"] == "expected bigint in column 'id', not '\"x\"'"
 
 

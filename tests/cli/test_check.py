@@ -75,6 +75,10 @@ MISTAKES = {
     "an option of the other side": (pipeline(source=", rollRows = 1"), 2, "pipelines.p.source.rollRows", "of the sink"),
     "a bad value": (pipeline(source=', settle = "5"'), 2, "pipelines.p.source.settle", "is not a duration"),
     "an option of a table": (pipeline(source=", settle = [1]"), 2, "pipelines.p.source.settle", "expected a valid string"),
+    "an option without what it is for": (
+        pipeline(source=', badFiles = "quarantine", maxBadRecords = 5', sink=', partitionReadyDelay = "1h"'),
+        3, "pipelines.p.sink.partitionReadyDelay", "is for partitionReady",
+    ),
     "an option given twice": (pipeline(source=', settle = "5s", SETTLE = "5s"'), 2, "pipelines.p.source", "twice"),
     "options that are not for an ingest": (
         pipeline(sink=', checkpointLocation = "c"'), 1, "pipelines.p", "takes that from checkpoint"),
@@ -153,6 +157,13 @@ def test_every_mistake_is_told_with_its_line_and_key(place: Path, mistake: str) 
 def test_what_only_can_be_read_is_written_as_something_else(place: Path) -> None:
     """The message that `sink.format` is needed can be followed."""
     assert problems(place, pipeline(source=', format = "binary"', sink=', format = "parquet"')) == []
+
+
+def test_options_that_mean_nothing_alone_are_right_beside_others(place: Path) -> None:
+    """Each option is looked at by itself to find the one to blame: one that another gives its meaning is not."""
+    source = ', badRecords = "quarantine", maxBadRecords = 5, follow = true, closeAfter = "1m"'
+    sink = ', bucketBy = "d={time:%Y}", timeZone = "Asia/Tokyo", partitionReady = "event", partitionReadyDelay = "1h"'
+    assert problems(place, pipeline(source=source, sink=sink)) == []
 
 
 def test_all_mistakes_are_told_at_once(place: Path, penstock: Callable[..., Said]) -> None:

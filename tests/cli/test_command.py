@@ -260,6 +260,7 @@ REFUSED = {
         ["kafka://localhost:9092", "out"],
         "such as subscribe=orders (of an ingest also SRC kafka://HOST:PORT/orders)",
     ),
+    "device": (["/dev/null", "out"], "SRC: '/dev/null' is a pipe, a socket or a device"),
     "module to tell": (["in", "out", "--sink-option", "onpublish=nope:none"], "No module named 'nope'"),
     "transform's form": (["in", "out", "--transform", "module"], "expected MODULE:FUNCTION"),
     "transform's file": (
@@ -289,6 +290,30 @@ def test_an_ingest_that_cannot_work_is_refused(
     assert "Traceback" not in said.err
     assert not said.out
     assert os.listdir(src.parent) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "text"),
+    [
+        ("--transform", "exits:f", "import sys\nsys.exit(0)\n"),
+        ("--transform", "exits:f", "import sys\ndef f(batch):\n    sys.exit(0)\n"),
+        ("--sink-option", "onPublish=exits:f", "import sys\nsys.exit(0)\n"),
+    ],
+    ids=["module", "function", "module to tell"],
+)
+def test_a_module_that_exits_is_no_success(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str, text: str
+) -> None:
+    """A script that ends in `sys.exit(main())` was named: nothing would be ingested, and its status, 0, would say that all is well."""
+    monkeypatch.chdir(src.parent)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.delitem(sys.modules, "exits", raising=False)
+    Path("exits.py").write_text(text)
+    said = penstock("ingest", "in", "out", flag, value)
+    assert said.status == 2
+    assert "SystemExit: 0" in said.err
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("written", sorted({*WRITTEN} - {"csv"}))

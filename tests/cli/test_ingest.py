@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -25,15 +27,18 @@ from penstock.errors import PenstockError
 from penstock.ingestion.ingested import Ingested
 from penstock.testing import FakeClock
 from tests.soak.records import DDL, Records
+from tests.support.trees import walked
 from tests.support.wait import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    import pyarrow as pa
 
     from tests.cli.conftest import Pipeline
     from tests.support.interpreter import Interpreter
 
+PACKAGE = Path(penstock.__file__).parent
 spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("programs")]
 
 
@@ -374,6 +379,23 @@ def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str], monke
     assert seen == "warning: not read: x (1 file): too late\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device here is always full")
+def test_a_log_that_is_full_does_not_stop_the_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that could not be passed on ended what empties the JVM's pipe: 64 KiB later the JVM stood still, and the watch, too."""
+    monkeypatch.setattr(process, "_said", said := process._Said())
+    stderr = os.dup(2)
+    try:
+        with open("/dev/full", "wb") as full:
+            os.dup2(full.fileno(), 2)
+        writing = said.pipe()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    with open(writing, "wb") as pipe:
+        pipe.write(b"not read: x (1 file): too late\nand more\n")
+    assert said.whole() == ["not read: x (1 file): too late", "and more"]
+
+
 def test_last_words_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure of a busy machine: a JVM had said why it did not start, and nobody had read it yet."""
     monkeypatch.setattr(process, "_said", said := process._Said())
@@ -401,6 +423,45 @@ def test_our_warnings_are_known(pipeline: Callable[..., Pipeline], caplog: pytes
         line.run()
     assert {message.split()[0] for message in caplog.messages} == {"1", "not"}
     assert all(process._OURS.match(message) for message in caplog.messages)
+
+
+# Told by the summary, by an error, or as what the command says of itself; or of no ingest.
+TOLD_OTHERWISE = (
+    "nothing is read of ",
+    "%r: %s",
+    "%r: the schema was inferred",
+    "the checkpoint was written for another path",
+    "batchKey=",
+)
+
+
+def test_warnings_of_what_is_not_read_lost_or_left_are_all_shown() -> None:
+    """A new warning of source and sink is one that the command lets pass, or one that is told in another way."""
+    swallowed = []
+    for path in [file for room in ("source", "sink") for file in (PACKAGE / room).glob("*.py")]:
+        nodes = walked(path.read_text())[1]
+        texts = {
+            target.id: node.value.value
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in (
+            node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("_log.warning")
+        ):
+            given = call.args[0]
+            text = given.value if isinstance(given, ast.Constant) else texts.get(ast.unparse(given))
+            if isinstance(text, str) and not text.startswith(TOLD_OTHERWISE):
+                shown = (
+                    text.replace("%r %s", "'x' is there, and is read")
+                    .replace("%s; it", "'x': its first 3 bytes were read in earlier batches; it")
+                    .replace("%r", "'x'")
+                    .replace("%d", "1")
+                    .replace("has a %s", "has a _spark_metadata")
+                )
+                swallowed += [] if process._OURS.match(shown) else [text]
+    assert swallowed == []
 
 
 def test_a_first_signal_asks_and_a_second_ends() -> None:
@@ -502,3 +563,17 @@ def test_errors_of_penstock_pass_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     error = PenstockError("as it is")
     with pytest.raises(PenstockError, match="as it is"), process.session(None):
         raise error
+
+
+def test_a_transform_that_exits_on_rows_has_failed(pipeline: Callable[..., Pipeline]) -> None:
+    """`sys.exit` in a worker is the error of a transform as any other is: it is told as one, and the batch is not taken for done."""
+
+    def leaves(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            sys.exit(0)
+        return batch
+
+    broken = pipeline(transform=leaves)
+    broken.put("a", "1")
+    with pytest.raises(PenstockError, match="the transform failed on a batch of 1 rows: SystemExit: 0"):
+        broken.run()

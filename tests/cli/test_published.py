@@ -155,6 +155,33 @@ def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], o
         "a variable that is not set is no word for all"
     )
     assert "is not there" in penstock("files", output.root / "no", "--follow").err
+    file = output.root / "part-s-0-0.txt"
+    file.touch()
+    assert "is no directory" in penstock("files", file, "--follow").err
+    for name in ("../s", ""):
+        assert f"--sink={name!r}: expected" in penstock("files", output.root, "--follow", "--sink", name).err
+
+
+def test_lines_for_people_have_fields_between_tabs(output: Output) -> None:
+    """Whatever a directory is called: it was the tabs that were shown as what a terminal hides."""
+    output.batch(output.sink(rollRows="1", bucketBy="b={value}"), 0, {0: ["a\u202eb"]}, final=True)
+    command = [sys.executable, "-m", "penstock.cli", "files", str(output.root), "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        fields = process.stdout.readline().rstrip("\n").split("\t")
+        process.send_signal(signal.SIGTERM)
+    assert fields[1:] == ["published", f"{output.root}/b=a\\u202eb/part-s-0-0.txt", "1 row", "6 B"]
+
+
+def test_a_sink_that_has_written_nothing_is_told(output: Output) -> None:
+    """It may come yet, so it is waited for; but its name may be misspelt, and nothing would ever be printed."""
+    output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
+    command = [sys.executable, "-m", "penstock.cli", "files", str(output.root), "--follow", "--sink", "S"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert "warning: --sink 'S' is not in " in (told := process.stderr.readline())
+        assert told.endswith("there are: s\n")
+        process.send_signal(signal.SIGTERM)
 
 
 def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output: Output) -> None:

@@ -61,7 +61,7 @@ def test_a_name_that_no_column_has_makes_a_bad_record(
         '{"u":{"zip":2}}': "expected a value for column 'id' (missingFields=fail)",
         '{"id":1,"u":{}}': "expected a value for column 'u.zip' (missingFields=fail)",
         '{"id":"x","u":{"zip":2}}': "expected bigint in column 'id', not '\"x\"'",
-        '{"id":1,"u":': "expected one JSON object on a line",
+        '{"id":1,"u":': "expected a record that is one JSON object",
     }
     lines = list(good)
     for place, line in enumerate(bad):

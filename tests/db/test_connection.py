@@ -168,7 +168,7 @@ def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["sslmode=nonsense", "connect_timeout=x", "nonsense=1", "port=x", "application_name=%zz"]
+    "bad", ["sslmode=nonsense", "connect_timeout=x", "nonsense=1", "port=x", "application_name=%zz", "service=nowhere"]
 )
 def test_parameter_that_is_wrong(postgres: Postgres, bad: str) -> None:
     """What libpq says of a parameter is the error, at once; the password, which is beside it by then, is not in it."""

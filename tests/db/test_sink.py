@@ -449,6 +449,26 @@ def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
     assert place.query(f"SELECT {columns} FROM {{t}} ORDER BY id DESC") == [right, (two, *(None,) * 4)]
 
 
+def test_texts_in_arrays_of_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
+    """An array of strings goes into one of uuid, jsonb, an enum, a time, as PostgreSQL reads them; so does a string that is an array."""
+    place = at(postgres.url)
+    place.query(f"CREATE TYPE {place.table}_kind AS ENUM ('a', 'b')")
+    names = ("ids", "docs", "kinds", "times", "bits", "one")
+    kinds = ("uuid[]", "jsonb[]", f"{place.table}_kind[]", "time[]", "bit(3)[]", "uuid[]")
+    schema = pa.schema([*((name, pa.list_(pa.string())) for name in names[:-1]), (names[-1], pa.string())])
+    place.query(f"CREATE TABLE {{t}} ({', '.join(map(' '.join, zip(names, kinds, strict=True)))})")
+    uuid = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
+    right = ([uuid, None], ['{"a": 1}'], ["b", "a"], ["12:30"], ["101"], f"{{{uuid}}}")
+    wrong = [(*right[:i], [bad], *right[i + 1 :]) for i, bad in enumerate(("x", "{", "c", "25:00", "1011"))]
+    done = Driver(place, schema=schema, options={"badRows": "quarantine"}).run(
+        0, batch(right, (None, [], *(None,) * 4), *wrong, schema=schema)
+    )
+    assert (done.rows, done.rejected) == (2, 5)
+    shown = (f"{{{uuid},NULL}}", '{"{\\"a\\": 1}"}', "{b,a}", "{12:30:00}", "{101}", f"{{{uuid}}}")
+    columns = ", ".join(f"{name}::text" for name in names)
+    assert place.query(f"SELECT {columns} FROM {{t}}") == [shown, (None, "{}", *(None,) * 4)]
+
+
 def test_rules_are_heeded(at: At, postgres: Postgres) -> None:
     """`COPY` knows nothing of a table's rules, so it is not used where there are some."""
     place = at(postgres.url)
@@ -497,6 +517,10 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         "g": ("varchar(3)", pa.string(), "abc  "),
         "h": ("numeric(5,2)", pa.float64(), 1.235),
         "i": ("double precision", pa.int64(), 2**53 + 1),
+        "j": ('"char"', pa.string(), "abc"),
+        "k": ("time(0)", pa.string(), "23:59:58.6"),
+        "l": ("interval(0)", pa.string(), "1.6 seconds"),
+        "m": ("interval day", pa.string(), "1 day 2 hours"),
     }
     exact = {
         "p": ("numeric(12,5)", decimal, Decimal("1.2355")),
@@ -504,6 +528,8 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         "r": ("varchar", pa.string(), "abc  "),
         "s": ("text", pa.float64(), 0.1),
         "t": ("timestamptz", pa.timestamp("us"), day.replace(tzinfo=None)),
+        "u": ("time", pa.string(), "23:59:58.6"),
+        "w": ("interval", pa.string(), "1.6 seconds"),
     }
     for columns in (kinds, exact):
         caplog.clear()
@@ -516,7 +542,9 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         told = [name for record in caplog.records for name in columns if f"{name!r} (" in record.getMessage()]
         assert told == (list(kinds) if columns is kinds else [])
         stored = postgres.psql(f'SELECT concat_ws(chr(124), {", ".join(columns)}) FROM "{place.table}"')
-        expected = "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15"
+        expected = (
+            "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15|a|23:59:59|00:00:02|1 day"
+        )
         assert columns is exact or expected in stored
 
 
@@ -576,8 +604,10 @@ def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.Monk
             with pytest.raises(kind) as error:
                 driver.commit(0, lambda state=state: [batch((1, state, 1))])  # type: ignore[misc]  # - a lambda of no arguments
             assert type(error.value) is kind
-    rows = batch(*((1, state, 1) for state in ("22012", "23514", "44000", "P0001", "21000", "54000")))
-    assert driver.commit(0, lambda: [rows]).rejected == 6
+    refused = ("22012", "23514", "44000", "P0001", "21000", "54000")
+    own = ("45000", "UE001", "ZZ999")  # of the SQL standard for users, and none of PostgreSQL's
+    rows = batch(*((1, state, 1) for state in (*refused, *own)))
+    assert driver.commit(0, lambda: [rows]).rejected == 9
 
 
 def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
@@ -695,6 +725,45 @@ def test_column_that_needs_a_value(place: Place) -> None:
     place.query("ALTER TABLE {t} ADD COLUMN x bigint NOT NULL DEFAULT 7")
     Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
     assert place.query("SELECT id, k, v, n, x FROM {t}") == [(1, 5, "a", 2, 7)]
+
+
+def test_domain_that_needs_a_value(at: At, postgres: Postgres) -> None:
+    """A domain that takes no null is a column that needs a value; `COPY` would not ask it about a column that the rows have not."""
+    place = at(postgres.url)
+    for sql in (
+        "CREATE DOMAIN {t}_d AS bigint NOT NULL",
+        "CREATE DOMAIN {t}_e AS {t}_d CHECK (value > 0)",
+        "CREATE DOMAIN {t}_f AS bigint CHECK (value IS NOT NULL)",
+        "CREATE TABLE {t} (k bigint, v text, n bigint, x {t}_e)",
+    ):
+        place.query(sql.replace("{t}", place.table))
+    options = {"badRows": "quarantine"}
+    with pytest.raises(TableMismatch, match="needs a value for 'x' in every row"):
+        Driver(place, options=options).begin(0)
+    place.query("ALTER TABLE {t} ALTER x SET DEFAULT 7, ADD y bigint")
+    Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
+    place.query(
+        f"ALTER TABLE {{t}} ALTER y TYPE {place.table}_f USING 1"
+    )  # what it checks is not known before there is a row
+    done = Driver(place, "d3", options=options).run(1, batch((6, "a", 2)))
+    assert (done.rows, done.rejected, place.rows()) == (0, 1, [(5, "a", 2, 7, 1)])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "(id TEXT PRIMARY KEY NOT NULL, k, v, n)",
+        "(id INTEGER PRIMARY KEY, k, v, n) WITHOUT ROWID",
+        "(id INTEGER NOT NULL, k, v, n, PRIMARY KEY (id, k))",
+        "(id INT PRIMARY KEY NOT NULL, k, v, n)",
+    ],
+)
+def test_key_that_does_not_number_itself(at: At, tmp_path: Path, table: str) -> None:
+    """SQLite numbers an INTEGER PRIMARY KEY of one column, in a table with row numbers; any other is a column that needs a value."""
+    place = at(f"sqlite://{tmp_path}/x.db")
+    place.query(f"CREATE TABLE {{t}} {table}")
+    with pytest.raises(TableMismatch, match="needs a value for 'id' in every row"):
+        Driver(place, options={"badRows": "quarantine"}).begin(0)
 
 
 def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
@@ -845,7 +914,7 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
         ({"mode": "merge", "keyColumns": "k,K"}, "compared with regard to case: 'k' is one"),
         ({"mode": "upsert", "keyColumns": "k,"}, 'each once, separated by commas.* "a,b" in double quotes'),
         ({"mode": "merge", "keyColumns": "k"}, "column 'v' is not a number"),
-        ({"keyColumns": "k"}, "for mode=upsert and mode=merge"),
+        ({"keyColumns": "k"}, "for mode=upsert or mode=merge"),
         ({"badRows": "ignore"}, "fail, quarantine"),
         ({"table": "x", "batchTable": '"x"'}, "is where rows of table='x' go"),
         ({"table": "x", "batchTable": "x_rejected", "badRows": "quarantine"}, "is where rows of table='x' go"),

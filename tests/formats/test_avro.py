@@ -107,6 +107,26 @@ def test_types_of_others(case: str) -> None:
         assert read(FORM, foreign(union, [value, None]), schema).to_pylist() == [{"x": expected}, {"x": None}]
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("digits", [10, 18, 25, 38])
+def test_decimals_of_more_digits_than_the_file_says(digits: int, *, inside: bool) -> None:
+    """A writer that keeps to no precision: such a file is bad, at any depth. Spark refuses it, too, or wraps what has more than 64 bits."""
+    kind: Any = logical("bytes", "decimal", precision=9, scale=2)
+    wanted: pa.DataType = pa.decimal128(9, 2)
+    value: Any = (10 ** (digits - 1)).to_bytes(17, "big", signed=True)
+    plain: Any = "bytes"
+    if inside:
+        kind, wanted, value = {"type": "array", "items": kind}, pa.list_(wanted), [value]
+        plain = {"type": "array", "items": "bytes"}
+    data, schema = foreign(plain, [value]), {"type": "record", "name": "row", "fields": [{"name": "x", "type": kind}]}
+    body = data[data.index(data[-16:]) + 16 :]  # what is behind the header, which ends in the sync marker
+    data = avro._header_bytes({b"avro.schema": json.dumps(schema).encode()}, data[-16:]) + body
+    roomy = pa.list_(pa.decimal128(38, 2)) if inside else pa.decimal128(38, 2)
+    for room in (wanted, roomy):
+        with pytest.raises(BadFile, match=r"column 'x' is decimal\(9,2\) in the file, and has a value of more digits"):
+            read(FORM, data, pa.schema([("x", room)]))
+
+
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_and_blocks_of_others(codec: str) -> None:
     """Files of many blocks, however compressed, are read whole and in ranges."""

@@ -131,7 +131,7 @@ def test_objects_are_found_on_lines(block: bytes, expected: list[int | None]) ->
 def test_lines_that_are_no_object_are_refused(line: bytes) -> None:
     """What is not one whole JSON object on a line is a bad record, told by its offset; the line before it does not matter."""
     for before, after in ((b"", b""), (b'{"a":1}\n\n', b'\n{"a":2}\n')):
-        with pytest.raises(BadRecord, match="expected one JSON object on a line") as caught:
+        with pytest.raises(BadRecord, match="expected a record that is one JSON object") as caught:
             rows(before + line + after)
         assert caught.value.offset == len(before)
 
@@ -152,7 +152,7 @@ def test_lines_that_begin_as_packed_data_are_refused(level: int) -> None:
         b"x\x01,1",
     ):
         for after in (b"", b"\n", b'\n{"a":2}\n{"a":4}\n'):
-            with pytest.raises(BadRecord, match="expected one JSON object on a line") as caught:
+            with pytest.raises(BadRecord, match="expected a record that is one JSON object") as caught:
                 rows(line + after)
             assert caught.value.offset == 0
             assert rows(b'{"a":2}\n' + after) == [{"a": 2}, *rows(after)]

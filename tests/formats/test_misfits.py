@@ -136,7 +136,7 @@ def test_lines_are_no_json_by_their_grammar_as_they_are_alone() -> None:
     data = "".join(f"{line}\n" for line in LINES).encode()
     starts = np.cumsum([0, *(len(f"{line}\n".encode()) for line in LINES[:-1])])
     places, reasons = BROKEN[-1](data, starts)
-    assert set(reasons) <= {"one JSON object on a line"}
+    assert set(reasons) <= {"a record that is one JSON object"}
     assert places.tolist() == [
         place for place, line in enumerate(LINES) if refusal(partial(check_json, f"{line}\n".encode()))
     ]

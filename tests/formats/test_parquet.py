@@ -193,6 +193,9 @@ def test_names_that_differ_in_case_only() -> None:
         read(foreign(pa.table({"AA": [1], "Aa": [2]})), pa.schema([("aa", pa.int64())]))
 
 
+_CATEGORY = pa.dictionary(pa.int8(), pa.large_string())
+
+
 @pytest.mark.parametrize(
     ("array", "kind", "expected", "options"),
     [
@@ -212,6 +215,7 @@ def test_names_that_differ_in_case_only() -> None:
         (pa.array(["x", "x"]).dictionary_encode(), pa.string(), ["x", "x"], {}),
         (pa.array(["x"], pa.large_string()), pa.string(), ["x"], {}),
         (pa.array([[1]], pa.large_list(pa.int32())), pa.list_(pa.int64()), [[1]], {}),
+        (pa.array([["x", None], None], pa.large_list(_CATEGORY)), pa.list_(pa.string()), [["x", None], None], {}),
         (pa.array([Decimal("1.5")], pa.decimal128(5, 1)), pa.decimal128(10, 2), [Decimal("1.50")], {}),
     ],
     ids=str,

@@ -149,6 +149,40 @@ def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"\xef\xbb\xbfa\n\n\nb", ["a", "b"]),
+        (b"./a\n././b\n.hidden\n", ["a", "b", "hidden"]),
+        (b"a\n./a\nb\n", ["a", "a", "b"]),
+        (b"sub//c\nsub/../a\n", ["a", "c"]),
+        (b"a \n", "a ' does not exist"),
+        (b"#a\n", "#a' does not exist"),
+        (b"*\n", r"\*' does not exist"),
+        (b"sub/\n", "is a directory"),
+        (b"../list\n", "leads out of"),
+        (b"/a\n", "leads out of"),
+        (b"a\0\n", "is no path"),
+    ],
+)
+def test_each_line_of_a_list_is_a_name_as_it_stands(tmp_path: Path, text: bytes, expected: list[str] | str) -> None:
+    """Blanks, signs and wildcards are part of a name; empty lines are none; a name that is there twice is read twice."""
+    (tmp_path / "in/sub").mkdir(parents=True)
+    for name in ("a", "b", ".hidden", "sub/c"):
+        (tmp_path / "in" / name).write_text(name.removeprefix("sub/").removeprefix(".") + "\n")
+    (tmp_path / "list").write_bytes(text)
+    os.utime(tmp_path / "list", (1000, 1000))
+    source = {"files": str(tmp_path / "list")}
+    if isinstance(expected, list):
+        ingest(tmp_path / "in", tmp_path / "out", source)
+        assert lines(tmp_path / "out") == expected
+        return
+    with pytest.raises(PenstockError, match=expected):
+        ingest(tmp_path / "in", tmp_path / "out", source)
+    assert not lines(tmp_path / "out")
+
+
 @pytest.mark.parametrize("files", ["lists", "published"])
 def test_files_that_are_named(tmp_path: Path, files: str) -> None:
     """Lists, and what another output has published: each name once, over several batches and runs; what nobody names is not read."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost
+from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost, TopicNotThere
 from penstock.ingestion.topics import behind_of
 from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
@@ -191,7 +191,36 @@ def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
     start = planner.initial()
     del said.known["b"]
     planner.prepare_available_now()
-    assert plain(planner.latest(start)) == {"a": {"0": 5}}
+    end = planner.latest(start)
+    assert [(each.partition.topic, each.begin, each.end) for each in ranges(start, end)] == [("a", 0, 5)]
+    assert planner.latest(end) == end
+
+
+def test_topic_that_is_gone_stays_known(caplog: pytest.LogCaptureFixture) -> None:
+    """Who accepts losses goes on for good, told once; where the topic comes back goes on where it was, where it is another one, anew."""
+    partition = Partition("b", 0)
+    said = Said({"a": Topic("1", (0,)), "b": Topic("2", (0,))}, {Partition("a", 0): 5, partition: 9})
+    given = options(SERVERS, subscribe="a,b", failOnDataLoss="false")
+    planner = TopicPlanner(given, said)
+    at = planner.latest(planner.initial())
+    del said.known["b"]
+    for last in (6, 7):
+        said.last[Partition("a", 0)] = last
+        before, at = at, planner.latest(at)
+        assert [(each.partition.topic, each.begin, each.end) for each in ranges(before, at)] == [("a", last - 1, last)]
+    assert planner.latest(at) == TopicPlanner(given, said).latest(at) == at
+    assert (
+        sum("partition 0 of topic 'b' is gone" in record.getMessage() for record in caplog.records) == 2
+    )  # by each planner
+    said.last[partition] = 10
+    for topic, begin in ((Topic("2", (0,)), 9), (Topic("3", (0,)), 0)):
+        said.known["b"] = topic
+        (piece,) = ranges(at, planner.latest(at))
+        assert (piece.partition, piece.begin, piece.end, piece.id) == (partition, begin, 10, topic.id)
+    strict = TopicPlanner(options(SERVERS, subscribe="a,b"), said)
+    del said.known["b"]
+    with pytest.raises(TopicNotThere, match="partition 0 of topic 'b' is gone"):
+        strict.latest(at)
 
 
 def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:
@@ -304,6 +333,15 @@ def test_options_that_lose_records_are_refused() -> None:
         (good | {"timeout": "2h"}, "expected 1ms to 1h"),
         (good | {"kafka.group.id": ""}, "kafka.group.id is empty"),
         (good | {"kafka.bootstrap.servers": " , "}, "needs brokers"),
+        (
+            good | {"kafka.bootstrap.servers": "a:9092, SSL://b:9093"},
+            "SSL:// is not what kafka.security.protocol says, which is plaintext",
+        ),
+        (good | {"kafka.bootstrap.servers": "http://a:9092", "kafka.security.protocol": "ssl"}, "which is ssl"),
+        (good | {"startingOffsets": '{"a": "first"}'}, "one of these words for a topic"),
+        (good | {"startingOffsets": '{"a": "earliest", "a": {"0": 1}}'}, "each once"),
+        (good | {"startingOffsets": '{"a": {"0": "earliest"}}'}, "with an offset of at least -2"),
+        (good | {"startingOffsets": '{"a": -1}'}, "with an offset of at least -2"),
     ):
         with pytest.raises(OptionError) as refused:
             parse_topics(given_options, stream=True)
@@ -311,7 +349,13 @@ def test_options_that_lose_records_are_refused() -> None:
         assert "Hush" not in refused.value.message
     with pytest.raises(OptionError, match=r"startingOffsets=latest \(or -1\)"):
         parse_topics(good | {"startingOffsets": '{"a": {"0": -1}}'}, stream=False)
+    with pytest.raises(OptionError, match=r"startingOffsets=latest \(or -1\)"):
+        parse_topics(good | {"startingOffsets": '{"a": "Latest"}'}, stream=False)
+    with pytest.raises(OptionError, match=r"endingOffsets=.*expected latest, or JSON"):
+        parse_topics(good | {"endingOffsets": '{"a": "earliest"}'}, stream=False)
     assert parse_topics(good | {"startingOffsets": " Earliest "}, stream=True)["startingOffsets"] == "earliest"
+    for servers in ("PLAINTEXT://a:9092,b:9092", "a", "[::1]:9092"):
+        parse_topics(good | {"kafka.bootstrap.servers": servers}, stream=True)
     with pytest.raises(OptionError, match=r"^(?!.*Nonsense7).*\*\*\*"):
         client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "Nonsense7"}, print)
     with pytest.raises(OptionError, match="No such configuration property"):

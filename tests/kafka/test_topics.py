@@ -249,6 +249,17 @@ def test_where_a_query_begins(kafka: Kafka) -> None:
     for wrong in ({topic: {"0": 1}}, {topic: {"0": 1, "1": 1, "2": 1}}):
         with pytest.raises(OptionError, match=f"mend {topic}-[12]"):
             begins(wrong)
+    other = kafka.topic(partitions=2)
+    kafka.send(other, b"e")
+    both = {"subscribe": f"{topic},{other}"}
+    assert begins({topic: "LATEST", other: {"0": 1, "1": -2}}, **both) == {
+        topic: {"0": 3, "1": 1},
+        other: {"0": 1, "1": 0},
+    }
+    assert begins({topic: "earliest"}, assign=json.dumps({topic: [1]})) == {topic: {"1": 0}}
+    for missing in ({topic: "earliest"}, {topic: "earliest", other: "latest", "none": "latest"}):
+        with pytest.raises(OptionError, match=rf"mend ({other}-0|none-0)"):
+            begins(missing, **both)
 
 
 def test_where_a_query_begins_by_time(kafka: Kafka) -> None:
@@ -616,3 +627,21 @@ def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> N
         assert caught.value.code == "PST-900"
         assert "Hush" not in caught.value.message
     assert stream.rest(start)[0] == [b"a"]
+
+
+def test_topic_deleted_under_a_query_that_accepts_losses(kafka: Kafka) -> None:
+    """It goes on without it as long as that is gone, and reads the one that comes in its place; the others lose nothing meanwhile."""
+    kept, gone = kafka.topic(), kafka.topic(partitions=2)
+    stream = Stream(kafka, subscribe=f"{kept},{gone}", failOnDataLoss="false")
+    kafka.send(kept, b"a")
+    kafka.send(gone, b"b", partition=1)
+    read_until, at = stream.rest(stream.initial())
+    assert set(read_until) == {b"a", b"b"}
+    kafka.delete(gone)
+    for value in (b"c", b"d"):
+        kafka.send(kept, value)
+        values, at = stream.rest(at)
+        assert values == [value]
+    kafka.topic(gone)
+    kafka.send(gone, b"e")
+    assert stream.rest(at)[0] == [b"e"]

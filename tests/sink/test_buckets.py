@@ -98,10 +98,16 @@ def test_times_are_in_the_sinks_zone(template: str, zone: str, expected: dict[st
             ["01", "02", "02"],
         ),
         ("Africa/Cairo", "%Y-%m-%d %H", ["2023-04-27T21:59", "2023-04-27T22:00"], ["27 23", "28 01"]),
+        ("America/New_York", "%H%M%S", ["2036-07-01T12:00", "2243-07-01T12:00", "9998-07-01T12:00"], ["080000"] * 3),
+        ("Europe/Berlin", "%H%M%S", ["1800-01-01T12:00", "2026-01-01T12:00"], ["125328", "130000"]),
+        ("+05:30", "%H%M", ["1800-01-01T12:00", "2026-01-01T12:00", "2243-07-01T12:00"], ["1730"] * 3),
     ],
 )
 def test_local_times_that_are_there_twice_or_never(zone: str, spec: str, times: list[str], expected: list[str]) -> None:
-    """Where clocks go back an hour is there twice, where they go forward a midnight never: each instant has its bucket (F28)."""
+    """Where clocks go back an hour is there twice, where they go forward a midnight never: each instant has its bucket (F28).
+
+    So has one beyond the years in which a table lists changes: in front of them offsets have seconds, and behind 2037 there is summer, too.
+    """
     instants = pa.array(
         [dt.datetime.fromisoformat(time).replace(tzinfo=UTC) for time in times], pa.timestamp("us", "UTC")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pickle
 import threading
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ def test_rows_wait_in_clear_only_by_their_users_word(output: Output) -> None:
     """`encryptTo` alone is refused, and says both ways; `encryptionKey=none` leaves staged files clear, and finished ones never."""
     with pytest.raises(OptionError, match="encryptionKey=none leaves them clear"):
         output.sink(encryptTo=READER)
-    with pytest.raises(OptionError, match="set encryptTo, too"):
+    with pytest.raises(OptionError, match="encryptionKey is for encryptTo"):
         output.sink(encryptionKey="none")
     sink = output.sink(**CLEAR)
     output.batch(sink, 0, {0: [SECRET]})
@@ -377,6 +378,10 @@ def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch
     assert "hunter2" not in str(caught.value)
     with pytest.raises(OptionError, match="finds no such file"):
         output.sink(encryptTo=f"file:{tmp_path}/nobody", encryptionKey="none").check(output.schema)
+    os.mkfifo(tmp_path / "pipe")
+    for what in ("pipe", "."):
+        with pytest.raises(OptionError, match="a directory, a pipe or a device, .* expected a file, or env:NAME"):
+            output.sink(encryptTo=READER, encryptionKey=f"file:{tmp_path}/{what}").check(output.schema)
 
 
 def test_a_claim_that_was_not_noted_is_noted_by_the_next_batch(output: Output) -> None:

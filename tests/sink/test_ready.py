@@ -393,6 +393,17 @@ def test_what_waits_is_forgotten_when_the_option_is_left_out(days: Output) -> No
     assert head.events_before == 2
 
 
+def test_a_run_that_announces_nothing_any_more_says_so(days: Output, caplog: pytest.LogCaptureFixture) -> None:
+    """Its rows come into a complete day, beside a `_SUCCESS` that readers go by; a run with the option, or that never had it, is silent."""
+    plain = {name: value for name, value in READY.items() if not name.startswith("partition")}
+    run(days, days.sink(sink_id="other", **plain), 0, "30T10:00", "31T10:00")
+    run(days, days.sink(**READY), 0, "30T10:00", "31T10:00")
+    assert "partitionReady" not in caplog.text
+    days.batch(days.sink(**plain), 1, {0: ["x|2026-01-30T10:00:00Z"]}, mark="1", owner="d2", final=True)
+    assert "partitionReady was set for sink 's' of " in caplog.text
+    assert (days.root / "dt=2026-01-30" / "_SUCCESS").exists()
+
+
 @pytest.mark.parametrize(
     "options",
     [{"bucketBy": "{value}"}, {"bucketBy": "h={ts:%H}"}, {"bucketBy": "y={ts:%Y}/h={ts:%H}"}, {"bucketBy": "{ts}"}],

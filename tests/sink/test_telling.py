@@ -201,6 +201,7 @@ def test_what_is_no_name_of_a_function_is_refused(value: str) -> None:
     ("value", "says"),
     [
         ("no_such_module:f", "ModuleNotFoundError"), ("os:nothing", "AttributeError"), ("os:name", "is str"),
+        ("__main__:tell", "what a notebook or a script defines itself cannot be imported .* put it in a module of its own"),
         ("asyncio:sleep", "is a coroutine function"), ("pkgutil:iter_modules", "is a generator function"), ("os:getpid", "does not take"),
     ],
 )  # fmt: skip

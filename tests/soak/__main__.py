@@ -26,19 +26,21 @@ import typer
 from tests.soak import reads as reads_module
 from tests.soak import rows as rows_module
 from tests.soak import texts as texts_module
+from tests.soak import writes as writes_module
 from tests.soak.fleet import FleetSoak, summary
 from tests.soak.round import Outcome, Round
 from tests.soak.scripts import STATES_MAX, script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-PHASES = ("explore", "texts", "reads", "rows", "tests", "kills", "fleet")
+PHASES = ("explore", "texts", "reads", "writes", "rows", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as of `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
-_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, rows_module.Case)
+_WithSpark = TypeVar("_WithSpark", reads_module.Case, writes_module.Case, rows_module.Case)
+_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, writes_module.Case, rows_module.Case)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def main(
     *,
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
     minutes: Annotated[
-        float, typer.Option(help="No round of kills, and no case of texts, reads or rows, begins after that time.")
+        float,
+        typer.Option(help="No round of kills, and no case of texts, reads, writes or rows, begins after that time."),
     ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
@@ -111,24 +114,29 @@ def texts(asked: Asked) -> None:
 
 def reads(asked: Asked) -> None:
     """Read random files of other writers beside Spark's own reader until the time is over."""
-    from penstock import local_session  # noqa: PLC0415 - the other phases need no Spark in this process
+    _with_spark("reads", asked, reads_module.Case, {})
 
-    session = local_session()
-    try:
-        _cases("reads", asked, reads_module.Case, lambda case, directory: case.run(directory, session))
-    finally:
-        session.stop()
+
+def writes(asked: Asked) -> None:
+    """Write random rows beside Spark's own writer until the time is over, and have Spark read both."""
+    _with_spark("writes", asked, writes_module.Case, writes_module.SPARK_CONFIGURATION)
 
 
 def rows(asked: Asked) -> None:
     """Write random rows of random types until the time is over, and have Spark, too, read the files."""
+    _with_spark("rows", asked, rows_module.Case, rows_module.SPARK_CONFIGURATION)
+
+
+def _with_spark(
+    phase: str, asked: Asked, case_of: Callable[[int], _WithSpark], configuration: Mapping[str, str]
+) -> None:
     from penstock import local_session  # noqa: PLC0415 - the other phases need no Spark in this process
 
     session = local_session()
-    for name, value in rows_module.SPARK_CONFIGURATION.items():
+    for name, value in configuration.items():
         session.conf.set(name, value)
     try:
-        _cases("rows", asked, rows_module.Case, lambda case, directory: case.run(directory, session))
+        _cases(phase, asked, case_of, lambda case, directory: case.run(directory, session))
     finally:
         session.stop()
 
@@ -226,6 +234,7 @@ _RUN = {
     "explore": explore,
     "texts": texts,
     "reads": reads,
+    "writes": writes,
     "rows": rows,
     "tests": tests,
     "kills": kills,

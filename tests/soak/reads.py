@@ -290,12 +290,12 @@ class Case:
         given = dict(self.options) | ({} if self.format == "json" else _SPARKS_CSV)
         reader = spark.read.schema(f"{self.schema}, _bad string").options(**given)
         read = reader.option("columnNameOfCorruptRecord", "_bad").format(self.format).load(str(directory)).toArrow()
-        sparks = {row[0]: row[:-1] for row in _rows(read) if row[-1] is None}
+        sparks = {row[0]: row[:-1] for row in rows_of(read) if row[-1] is None}
         whole = spark.createDataFrame([], f"{self.schema}, _bad {BAD}").schema
         aside = {"badRecords": "quarantine", "badRecordColumn": "_bad", "timeZone": self.zone}
-        table = _read(directory, whole.json(), {**self.options, **aside, "format": self.format})
-        ours = {row[0]: row[:-1] for row in _rows(table) if row[-1] is None}
-        assert len(ours) == sum(row[-1] is None for row in _rows(table)), f"{self}: records are there twice"
+        table = rows_at(directory, whole.json(), {**self.options, **aside, "format": self.format})
+        ours = {row[0]: row[:-1] for row in rows_of(table) if row[-1] is None}
+        assert len(ours) == sum(row[-1] is None for row in rows_of(table)), f"{self}: records are there twice"
         for number, record in enumerate(self.records):
             assert ours.get(number) == sparks.get(number), (
                 f"{self}\n{record}\nours   {ours.get(number)}\nSpark's {sparks.get(number)}"
@@ -312,7 +312,7 @@ class Case:
         os.utime(path, (1e9, 1e9))
         try:
             frame = spark.read.parquet(str(path))
-            sparks = _rows(frame.toArrow())
+            sparks = rows_of(frame.toArrow())
             pq.read_table(path)  # DuckDB writes some columns of nulls in a way that Arrow does not read
         except Exception:  # noqa: BLE001 - what one of them has not, or cannot read, is no case
             return
@@ -320,7 +320,7 @@ class Case:
         kinds = [(field["name"], _nullable(field["type"])) for field in inferred.fields]
         expected = [(field.name, _nullable(field.dataType.jsonValue())) for field in frame.schema]
         assert kinds == expected, f"{self}: {written}\ninferred {kinds}\nSpark's  {expected}"
-        ours = _rows(_read(path, frame.schema.json(), {"format": "parquet", "timeZone": self.zone}))
+        ours = rows_of(rows_at(path, frame.schema.json(), {"format": "parquet", "timeZone": self.zone}))
         assert ours == sparks, f"{self}: {written}\n{table.schema}\nours    {ours[:5]}\nSpark's {sparks[:5]}"
 
     def _table(self) -> pa.Table:
@@ -438,7 +438,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _read(path: Path, schema: str, given: dict[str, str]) -> pa.Table:
+def rows_at(path: Path, schema: str, given: dict[str, str]) -> pa.Table:
     """Return the rows of what lies at a path, without Spark."""
     options = parse(SOURCE, {"path": str(path), "settle": "0", **given}, what="source")
     how = configured.reading(options, schema)
@@ -450,7 +450,7 @@ def _read(path: Path, schema: str, given: dict[str, str]) -> pa.Table:
     return pa.Table.from_batches(batches, to_arrow(schema) if not batches else batches[0].schema)
 
 
-def _rows(table: pa.Table) -> list[Row]:
+def rows_of(table: pa.Table) -> list[Row]:
     """Return rows that can be compared: times as numbers, floats by their digits, NaN equal to itself."""
     columns = [_plain(column.combine_chunks()) for column in table.columns]
     return list(zip(*columns, strict=True))

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from penstock.errors import CommitError
 from penstock.formats import families, scalars
+from penstock.formats.csv.encoder import CsvEncoder
 from penstock.formats.json import quick
+from penstock.formats.scalars import joined
 from penstock.sink import tableparts
-from tests.soak import reads, texts
+from tests.soak import reads, texts, writes
 from tests.soak import rows as rows_module
 from tests.soak.reader import Reader
 from tests.soak.records import Records
@@ -105,6 +107,33 @@ def test_reads_see_a_reader_that_is_wrong(tmp_path: Path, spark: SparkSession, m
         monkeypatch.setattr(module, "rounded", lambda values, scale: pc.round(values, scale, "half_towards_infinity"))
     (tmp_path / "wrong").mkdir()
     with pytest.raises(AssertionError, match="9223372036797685899.3"):
+        case.run(tmp_path / "wrong", session)
+
+
+def test_same_seed_same_writes() -> None:
+    """A case of writes follows from its seed alone, and they differ in all that can be chosen."""
+    assert str(writes.Case(3)) == str(writes.Case(3)) != str(writes.Case(4))
+    cases = [writes.Case(seed) for seed in range(100)]
+    assert {case.format for case in cases} == {"text", "json", "csv", "parquet", "orc"}
+    assert len({case.zone for case in cases}) > 3
+    assert any(case.by for case in cases)
+    assert any(case.dirty for case in cases)
+
+
+def test_writes_see_a_sink_that_is_wrong(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that leaves quotes in values of CSV as they are is found out by a case that ours passes."""
+    session = spark.newSession()
+    for name, value in writes.SPARK_CONFIGURATION.items():
+        session.conf.set(name, value)
+    cases = (case for case in map(writes.Case, range(200)) if case.format == "csv" and not case.dirty)
+    case = next(case for case in cases if '5" x' in str(case.table.to_pylist()))
+    (tmp_path / "ours").mkdir()
+    case.run(tmp_path / "ours", session)
+    monkeypatch.setattr(
+        CsvEncoder, "_in_quotes", lambda self, text: joined(self._dialect.quote, text, self._dialect.quote)
+    )
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(AssertionError, match="(?s)case [0-9]+: csv.*\nours  .*\nSpark's "):
         case.run(tmp_path / "wrong", session)
 
 

@@ -367,6 +367,27 @@ def test_a_file_that_cannot_be_moved_is_told_and_tried_again(
     assert left_over(src) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "taken"), [("x" * 250, "x" * 250), ("sub/a", "sub")], ids=["name too long", "file in the way"]
+)
+def test_a_file_that_the_archive_cannot_take_is_back_at_once(
+    src: Path, old: Path, name: str, taken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was taken out of the directory by then. It does not stay where nobody looks, and that it could not be moved is told."""
+    put(src / name)
+    in_the_way = put(old / taken, "of yesterday\n")
+    query = archiving(src, old)
+    query.plan()
+    query.read()
+    assert not query.plan()
+    assert there(src) == [name]
+    assert "cannot be cleaned, which is tried again" in caplog.text
+    in_the_way.unlink()
+    assert query.run() == []
+    assert (there(src), there(old)) == ([], [name])
+    assert left_over(src) == []
+
+
 @pytest.mark.parametrize("archive", ["/old", None])
 def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
     """The same on HDFS, where a file has no identity, and one rename moves it: archived or deleted, a changed one never."""
@@ -413,8 +434,9 @@ def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
         ({"cleanSource": "archive"}, "needs a sourceArchiveDir"),
         ({"cleanSource": "delete", "sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
         ({"sourceArchiveDir": "{old}"}, "is for cleanSource=archive"),
-        ({"retention": "1h"}, "cleanSource is off"),
+        ({"retention": "1h"}, "retention is for cleanSource=archive or cleanSource=delete"),
         ({"cleanSource": "delete", "emit": "files"}, "emit=files would take files away"),
+        ({"cleanSource": "delete", "badFiles": "quarantine"}, "remove files of which badFiles=quarantine takes no row"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}/done"}, "would be read again"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}"}, "could be read again"),
         ({"cleanSource": "archive", "sourceArchiveDir": "{src}/.."}, "could be read again"),

@@ -20,7 +20,7 @@ from penstock.formats import ReadFormat
 from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.query.offset import summed
-from penstock.source import begun, configured
+from penstock.source import begun, configured, scan
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
 from penstock.storage import LocalStorage
@@ -98,6 +98,18 @@ def test_file_grows_while_it_is_read(query: Query, caplog: pytest.LogCaptureFixt
         query.rest()
     assert query.rows == [*RECORDS, *more, *more]
     assert "it has changed behind them, and is read on from there" in caplog.text
+
+
+def test_file_changes_while_there_is_no_time_to_look_at_old_files(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HZ-14: a machine so busy that a scan looks at no file again: the rest is planned of what is there now, not of what was listed."""
+    monkeypatch.setattr(scan, "_LOOKED_AHEAD_SECONDS", 0.0)
+    for seconds in (2000, 3000):
+        query.put([*RECORDS, "added"], seconds)
+        query.batch()
+    query.rest()
+    assert query.rows == [*RECORDS, "added"]
 
 
 def test_record_behind_the_cut_is_mended(query: Query) -> None:

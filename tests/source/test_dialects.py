@@ -140,6 +140,11 @@ def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
     with pytest.raises(BadRecord, match="expected bigint in column 'id'") as wrong:
         source.rows(SCHEMA, multiLine="true")
     assert "multiLine" not in wrong.value.message
+    source.put("a.json", b'[{"id":1},\n7]')
+    with pytest.raises(
+        BadRecord, match="found ' 7', expected a record that is one JSON object"
+    ):  # on no line of its own
+        source.rows(SCHEMA, multiLine="true")
     with pytest.raises(OptionError, match="leave one of them out"):
         source.rows(SCHEMA, multiLine="true", lineSep=";")
 
@@ -176,7 +181,9 @@ def test_white_space_that_is_none_in_json_is_shown(source: Input, blank: str) ->
     source.put("a.json", f'{{"id":1}}{blank}\n'.encode())
     with pytest.raises(
         BadRecord,
-        match=re.escape(f"""found '{{"id":1}}{blank.encode("unicode_escape").decode()}', expected one JSON"""),
+        match=re.escape(
+            f"""found '{{"id":1}}{blank.encode("unicode_escape").decode()}', expected a record that is one JSON"""
+        ),
     ):
         source.rows(SCHEMA)
 

@@ -873,3 +873,18 @@ def test_logrotate_at_speed_beside_a_follower(src: Path, way: str) -> None:
     assert len(seen) == len(set(seen))
     kept = {line for file in src.glob("app.log*") for line in file.read_text().splitlines()} & expected
     assert kept <= set(seen) <= expected
+
+
+def test_a_writer_that_does_not_append_goes_on_behind_a_cut(src: Path) -> None:
+    """After `copytruncate` it writes on where it was, and the disk shows zeros before that: they are bytes of its first record."""
+    log = src / "app.log"
+    query = Query(src)
+    add(log, "1\n2\n")
+    query.run()
+    shutil.copy(log, src / "app.log.1")
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.seek(4)
+        file.write(b"3\n")
+    query.run()
+    assert query.rows == ["1", "2", "\0\0\0\0003"]

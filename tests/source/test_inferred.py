@@ -269,7 +269,7 @@ def test_columns_of_one_name_are_left_out_and_told(tmp_path: Path) -> None:
 def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
     """Where nothing can be read as the format nothing is inferred: the first record that cannot be read is named."""
     (tmp_path / "a.json").write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(BadRecord, match="found 'a,b', expected one JSON object on a line"):
+    with pytest.raises(BadRecord, match="found 'a,b', expected a record that is one JSON object"):
         inferring(tmp_path, "json")
 
 

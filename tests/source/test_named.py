@@ -6,10 +6,11 @@ import gzip
 import json
 import os
 import random
+import unicodedata
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from tests.support.keys import READER_KEY, encrypted
 from tests.support.storage_contract import put
 from tests.support.stores import Relay
 
+Form: TypeAlias = Literal["NFC", "NFD"]
 TEXT = pa.schema([("value", pa.string())])
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 BAD_FIELD = pa.field(
@@ -267,6 +269,19 @@ def test_what_names_no_file(names: Names, monkeypatch: pytest.MonkeyPatch) -> No
         [bad] = [row for row in records if row["_bad"]]
         assert bad["k"] == 2, case
         assert message in bad["_bad"]["reason"], case
+
+
+@pytest.mark.parametrize(("written", "named"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_name_that_only_looks_like_that_of_a_file(names: Names, written: Form, named: Form) -> None:
+    """What macOS writes as two characters most others write as one: which of both there is, is told in letters that differ."""
+    there, other = (unicodedata.normalize(form, "Z\u00fcrich.log") for form in (written, named))
+    names.put(there, b"x\n")
+    with pytest.raises(BadFile, match="does not exist: expected the name of the file that looks the same") as caught:
+        names.read(reading(), [{"path": str(names.files / other), "k": 0}])
+    assert f"{there!a}; the row has " in caught.value.message.replace(str(names.files)[1:] + "/", "")
+    assert ascii(other)[1:] in caught.value.message
+    with pytest.raises(BadFile, match="expected a file to read; have it come before its name"):
+        names.read(reading(), [{"path": str(names.files / "\u00e9"), "k": 0}])
 
 
 def test_credentials_in_a_name_are_not_told(names: Names) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import os
 import zlib
 from collections.abc import Callable
@@ -14,12 +15,14 @@ from typing import Any
 import pytest
 import zstandard
 
-from penstock.errors import BadFile, FileChanged
+from penstock.errors import BadFile, FileChanged, OptionError, StorageError
 from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of zstd that holds no data
+# A block of bgzip is gzip with an extra field in its header; the blocks of the others begin behind ten bytes.
+BGZIP_BLOCK = bytes.fromhex("1f8b08040000000000ff0600424302001c00") + gzip.compress(b"1\n", mtime=0)[10:]
 ODD_NAMES = [
     *(
         b"sp ace",
@@ -220,3 +223,113 @@ def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> 
         (archive / name).rename(folder.path / name)
     folder.at = older
     assert folder.run(2, **options) == [["b", "c", "d"], []]
+
+
+@pytest.mark.parametrize(("directories", "name"), [(19, "f" * 255), (21, "f")], ids=["file", "directory"])
+def test_what_lies_too_deep_for_a_path_is_told(folder: Folder, directories: int, name: str) -> None:
+    """Who makes directories step by step, as `cd` and `tar` do, gets deeper than a path can say: that is not passed over in silence."""
+    at = os.open(folder.path, os.O_RDONLY)
+    for _ in range(directories):
+        os.mkdir("d" * 200, dir_fd=at)
+        above, at = at, os.open("d" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(above)
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes there, and [0-9]{4} are the most"):
+        folder.run(recursiveFileLookup="true")
+
+
+def test_a_link_to_a_name_that_no_file_can_have_leads_nowhere(folder: Folder) -> None:
+    """Such a link is one that leads nowhere: what lies beside it is read."""
+    folder.put("a", b"1\n")
+    (folder.path / "link").symlink_to("x" * 300)
+    assert folder.run(followSymlinks="true") == [["1"]]
+
+
+@pytest.mark.parametrize("others", [[], ["a"]])
+def test_a_pipe_or_device_that_is_named_itself_is_refused(folder: Folder, others: list[str]) -> None:
+    """`ingest <(zcat a.gz)` names a pipe. It is no empty file, of which nothing would be read with success."""
+    folder.put("a", b"1\n")
+    os.mkfifo(folder.path / "pipe")
+    paths = json.dumps([str(folder.path / name) for name in others])
+    for path in (str(folder.path / "pipe"), "/dev/null"):
+        with pytest.raises(OptionError, match="is a pipe, a socket or a device"):
+            Folder(Path(path)).planned(**({"paths": paths} if others else {}))
+    assert Folder(folder.path / "pipe").run(strictMode="false") == [[]]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("bgzip.gz", BGZIP_BLOCK + BGZIP_BLOCK, ["1", "1"]),
+        ("gz", b"1\n", ["1"]),
+        ("a.gz.txt", b"1\n", ["1"]),
+        ("a.gz ", b"1\n", ["1"]),
+        ("padded.xz", lzma.compress(b"1\n") + bytes(8) + lzma.compress(b"2\n"), ["1", "2"]),
+        ("none.xz", lzma.compress(b"1\n", check=lzma.CHECK_NONE), ["1"]),
+        ("delta.xz", lzma.compress(b"1\n", filters=[{"id": lzma.FILTER_DELTA}, {"id": lzma.FILTER_LZMA2}]), ["1"]),
+        ("two.deflate", zlib.compress(b"1\n") + zlib.compress(b"2\n"), ["1", "2"]),
+        ("no size.zst", zstandard.ZstdCompressor(write_content_size=False).compress(b"1\n"), ["1"]),
+        ("nothing.zst", SKIPPABLE, []),
+    ],
+)
+def test_what_compressors_make_under_options_of_theirs(
+    folder: Folder, name: str, data: bytes, expected: list[str]
+) -> None:
+    """Fields in the header of gzip, padding between streams of xz, filters, frames without a size: and endings that are none."""
+    folder.put(name, data)
+    assert folder.run() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("old.xz", lzma.compress(b"1\n", format=lzma.FORMAT_ALONE)),
+        ("raw.deflate", zlib.compress(b"1\n")[2:-4]),
+        ("half a frame.zst", zstandard.compress(b"1\n") + SKIPPABLE[:-1]),
+        ("legacy.lz4", b"\x02\x21\x4c\x18" + b"\x03\0\0\0\x201\n"),
+        ("framed.snappy", b"\xff\x06\0\0sNaPpY"),
+        ("behind.bz2", bz2.compress(b"1\n") + bytes(2)),
+    ],
+)
+def test_what_only_looks_like_its_ending_is_a_bad_file(folder: Folder, name: str, data: bytes) -> None:
+    """Other forms of the same codec have other endings, or none here: nothing is read of them, and each is named."""
+    folder.put(name, data)
+    with pytest.raises(BadFile, match=f"{name}': not a whole"):
+        folder.run()
+
+
+@pytest.mark.parametrize("seconds", [-(2**31), -1, 2**31, 2**33, 15_032_385_535])
+def test_the_first_and_the_last_times_that_disks_have(folder: Folder, seconds: int) -> None:
+    """From 1901 to 2446: what has a time before now is read, in its order, and what has a later one hides nothing."""
+    path = folder.put("odd", b"odd\n")
+    os.utime(path, (seconds, seconds))
+    folder.put("now", b"now\n")
+    assert folder.run(2) == [["odd", "now"] if seconds < 0 else ["now"], []]
+
+
+@pytest.mark.parametrize(
+    ("data", "ddl", "options"),
+    [
+        (
+            b"x\n",
+            "m struct<path: string, modified: timestamp, size: bigint, offset: bigint>, value string",
+            {"metadataColumn": "m"},
+        ),
+        (b'{"b":1}\n', "r string, a bigint", {"format": "json", "rescuedDataColumn": "r"}),
+        (
+            b"x\n",
+            "_bad struct<path: string, offset: bigint, record: binary, reason: string>, a bigint",
+            {"format": "json", "badRecords": "quarantine", "badRecordColumn": "_bad"},
+        ),
+        (b"x\n", "path string, modified timestamp, size bigint, identity string", {"emit": "files"}),
+    ],
+    ids=["metadata", "rescued", "bad", "files"],
+)
+def test_a_name_that_is_no_text_is_told_as_text_in_each_column(
+    folder: Folder, data: bytes, ddl: str, options: dict[str, str]
+) -> None:
+    """Strings of Spark are UTF-8: what a name has otherwise is U+FFFD there, and the rest says which file it is."""
+    folder.put(b"non\xffutf", data)
+    ((told,),) = [folder.planned(ddl, **options)()]
+    assert f"{folder.path}/non\ufffdutf" in str(told)

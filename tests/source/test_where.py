@@ -142,6 +142,11 @@ def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
         ({"path": "/x", "basePath": "/y"}, "do not all lie in basePath='/y'"),
         ({"path": "/x", "modifiedAfter": "yesterday"}, "expected a time"),
         ({"path": "/x", "modifiedAfter": "2026-02-01", "modifiedBefore": "2026-01-01"}, "no file would be read"),
+        (
+            {"path": "/x", "modifiedAfter": "9999-12-31"},
+            "'9999-12-31' is a time that no file has: no file would be read",
+        ),
+        ({"path": "/x", "modifiedBefore": "0001-01-01"}, "'0001-01-01' is a time that no file has"),
     ],
 )
 def test_bad_places_are_refused(options: dict[str, str], says: str) -> None:
@@ -159,6 +164,16 @@ def test_paths_alone_are_enough(tree: Tree) -> None:
         parse(SOURCE, {}, what="source")
     with pytest.raises(OptionError, match=r"nope' does not exist"):
         tree.planner("a", "nope")
+
+
+def test_what_is_no_file_is_refused_where_a_path_names_it(tree: Tree) -> None:
+    """A pipe, as of `<(...)`, was read as an empty file, and the run ended well; among the files of a directory it is left out as ever."""
+    tree.put("a.txt")
+    os.mkfifo(tree.root / "pipe")
+    for paths in (("pipe",), ("a.txt", "pipe")):
+        with pytest.raises(OptionError, match="pipe' is a pipe, a socket or a device.*write it to a file first"):
+            tree.planner(*paths)
+    assert tree.read("") == ["a.txt"]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import logging
 import os
+import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 from itertools import cycle, islice
@@ -24,7 +26,7 @@ from pyspark.sql.types import LongType, StructType
 
 import penstock
 from penstock import Retry
-from penstock.errors import CallFailed, OptionError
+from penstock.errors import CallFailed, DependencyError, OptionError
 from tests.support.interpreter import Interpreter
 from tests.support.lookup import Lookup
 from tests.support.service import Service
@@ -201,6 +203,23 @@ def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, optio
     with pytest.raises(OptionError) as caught:
         penstock.async_map(**{"df": spark.range(1), "fn": double, "schema": "out long", **options})
     assert says in caught.value.message
+
+
+def test_what_asks_for_pandas_is_refused_without_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster's own PySpark may come without pandas: calls and named files say what to install, and not PySpark's stack."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    frame = spark.range(1).selectExpr("'/a' as path")
+
+    async def call(row: Any) -> Any:
+        return row
+
+    made: list[Callable[[], DataFrame]] = [
+        lambda: penstock.read_files(frame),
+        lambda: penstock.async_map(frame, call, schema="a string"),
+    ]
+    for make in made:
+        with pytest.raises(DependencyError, match=r"only where there is pandas \(.*\); pip install 'pandas>="):
+            make()
 
 
 def test_every_parameter_is_told_with_its_default() -> None:

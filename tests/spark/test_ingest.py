@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -27,6 +29,7 @@ from penstock.errors import (
     TemplateError,
     of,
 )
+from penstock.session import functions
 from penstock.verify import verify
 from tests.support.follows import follows
 
@@ -265,6 +268,7 @@ def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
     for transform, message in (
         ("no.such:thing", "cannot be loaded"),
         ("", "cannot be loaded"),
+        ("__main__:upper", "cannot be loaded: .* put it in a module of its own"),
         (lambda batch: 7, "expected a pyarrow.RecordBatch"),
         (lambda batch: pa.Table.from_batches([batch]), "returned Table; expected a pyarrow.RecordBatch"),
         (lambda batch: batch.nothing, "fails on an empty batch.*AttributeError"),
@@ -273,6 +277,18 @@ def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
         with pytest.raises(OptionError, match=message):
             run(spark, stage, transform=transform)
     assert not stage.dst.exists()
+
+
+def test_transform_of_a_module_that_workers_have_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of a module that lies beside a script travels by its name, and no worker looks there: which module, and what to do."""
+    (tmp_path / "beside_a_script.py").write_text("def keep(batch):\n    return batch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = functions.packed(importlib.import_module("beside_a_script").keep)
+    assert functions.unpacked(text).__name__ == "keep"
+    monkeypatch.undo()  # as it is in a worker
+    monkeypatch.delitem(sys.modules, "beside_a_script")
+    with pytest.raises(OptionError, match="needs 'beside_a_script', which Spark's workers cannot import: .*PYTHONPATH"):
+        functions.unpacked(text)
 
 
 def test_transform_that_fails_is_told(spark: SparkSession, stage: Stage) -> None:

@@ -214,6 +214,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"files": 3}, "files=3; expected a streaming DataFrame"),
     ({"files": ""}, "expected a streaming DataFrame"),
     ({"files": "/nowhere/at/all"}, "does not exist; expected lists of names"),
+    ({"files": "/dev/null"}, "files: '/dev/null' is a pipe, a socket or a device"),
     ({"files": "published", "recursiveFileLookup": True}, "'recursiveFileLookup' says which files are read"),
     ({"files": "published", "settle": "1s"}, "'settle' says which files"),
     ({"files": "published", "startingFrom": "2026-01-01"}, "startingFrom"),

@@ -266,6 +266,47 @@ def test_jvm_is_given_the_name_of_this_host(monkeypatch: pytest.MonkeyPatch) -> 
     assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "10.0.0.1"
 
 
+FROM_ELSEWHERE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from penstock.session import launch
+print(os.environ["PYTHONPATH"], launch.plan("local[2]").variables["PYTHONPATH"])
+"""
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_workers_find_the_penstock_of_a_program(tmp_path: Path, zipped: bool) -> None:
+    """A program that has Penstock from a zip, or a directory of its own, had workers that knew of none, or of another one."""
+    pytest.importorskip("pyspark")
+    source = Path(os.path.dirname(machine.__file__)).parent
+    place = tmp_path / ("app.pyz" if zipped else "lib")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(source, tmp_path / "lib/penstock", ignore=ignored)
+    if zipped:
+        shutil.make_archive(str(tmp_path / "app"), "zip", tmp_path / "lib")
+        (tmp_path / "app.zip").rename(place)
+    variables = os.environ | {"PYTHONPATH": "/elsewhere"}
+    command = [sys.executable, "-c", FROM_ELSEWHERE, str(place)]
+    told = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert told.split() == ["/elsewhere", f"{place}:/elsewhere"]
+    command = [sys.executable, "-c", "import penstock; print(penstock.__file__)"]
+    variables["PYTHONPATH"] = told.split()[1]
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert found.strip() == f"{place}/penstock/__init__.py"
+
+
+def test_workers_find_a_penstock_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that every Python of this environment finds is not put in front of what PYTHONPATH has."""
+    home = os.path.dirname(os.path.dirname(os.path.dirname(machine.__file__)))
+    monkeypatch.setenv("PYTHONPATH", home)
+    assert interpreter.for_workers() == {}
+    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setattr(interpreter, "_searched", lambda: iter([home]))
+    assert interpreter.for_workers() == {}
+    monkeypatch.setattr(interpreter, "_searched", lambda: iter(["/elsewhere"]))
+    assert interpreter.for_workers() == {"PYTHONPATH": home}
+
+
 # --- Java, Spark, the machine
 
 
@@ -504,11 +545,29 @@ def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.network().state == "problem"
 
 
-def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt TZ stands for UTC without a word; rules as POSIX has them are zones."""
-    for name, state in {"Europe/Berlin": "ok", "CET-1CEST,M3.5.0,M10.5.0/3": "ok", "Mars/Olympus": "note"}.items():
-        monkeypatch.setenv("TZ", name)
+@pytest.mark.parametrize(
+    ("named", "state"),
+    [
+        *(
+            (zone, "ok")
+            for zone in ("Europe/Berlin", "UTC", "GMT0", "EST5EDT", "<+03>-3", "CET-1CEST,M3.5.0,M10.5.0/3")
+        ),
+        *((zone, "note") for zone in ("Mars/Olympus", "utc", "PST", "Berlin", "+03:00", "Europe/Berlin ", " ")),
+        *((zone, "note") for zone in ("../../../etc/passwd", "/etc/passwd", "/etc", "/nowhere", "\udce9")),
+    ],
+)
+def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch, named: str, state: str) -> None:
+    """A misspelt TZ stands for UTC without a word, as does whatever else is no zone to the system; rules as POSIX has them are zones."""
+    for text in (named, f":{named}"):
+        monkeypatch.setenv("TZ", text)
         assert host.time_zone().state == state
+
+
+def test_time_zone_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a file of zones is a zone, as the C library has it."""
+    (tmp_path / "zone").write_bytes(b"TZif2" + b"\0" * 40)
+    monkeypatch.setenv("TZ", f":{tmp_path}/zone")
+    assert host.time_zone().state == "ok"
 
 
 def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

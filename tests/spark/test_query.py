@@ -116,6 +116,18 @@ def test_second_checkpoint_on_the_same_output(spark: SparkSession, stage: Stage)
     assert set(stage.lines().values()) == {1}
 
 
+def test_a_checkpoint_by_its_url_is_the_one_that_spark_writes(spark: SparkSession, stage: Stage) -> None:
+    """Spark takes `%20` behind `file:` as it stands: the query is not taken for another one whose checkpoint has a blank there."""
+    stage.put("a", "1")
+    names = ("of a", "of%20a")
+    for name in names:
+        writer = read(spark, stage).writeStream.format("penstock").trigger(availableNow=True)
+        writer.option("checkpointLocation", f"file://{stage.root}/{name}").start(str(stage.dst)).awaitTermination()
+    assert stage.lines() == {"1": 2}
+    ids = {json.loads((stage.root / name / "metadata").read_text())["id"] for name in names}
+    assert set(os.listdir(stage.dst / "_penstock")) == ids
+
+
 def test_two_queries_into_one_directory_at_the_same_time(spark: SparkSession, stage: Stage) -> None:
     """Two queries that write one directory side by side: each line of either is there once, in a file of its own sink."""
     queries = []

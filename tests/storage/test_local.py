@@ -186,6 +186,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
         (errno.ENFILE, "end what else"),
         (errno.EIO, "kernel's log"),
         (errno.EFBIG, "ulimit -f"),
+        (errno.EXDEV, "no mount point"),
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
@@ -230,7 +231,7 @@ def test_files_of_another_host_are_refused() -> None:
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("location", ["", "ftp://host/a", "hdfs:relative", "file://"])
+@pytest.mark.parametrize("location", ["", "ftp://host/a", "hdfs:relative", "file://", "file:"])
 def test_unknown_file_systems_are_refused(location: str) -> None:
     """An empty location and a scheme that is not known are refused with the option's name."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):

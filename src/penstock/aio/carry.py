@@ -34,6 +34,7 @@ from penstock import clock
 from penstock.aio.outcome import Carried, Failure, RowOutcome
 from penstock.aio.rows import ERROR_TYPE, Columns, Row, Shape
 from penstock.errors import DamagedState
+from penstock.formats.pythonvalues import of_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,7 +95,7 @@ class Form:
         ours = [
             pa.array([f"{origin}-" for origin, _, _ in ids]),
             pa.array([int(place) for _, _, place in ids]),
-            pa.array(past, self._past),
+            of_values(past, pa.field("past", self._past)),  # as they become columns of the output
         ]
         rows = columns.batch.take(pa.array(places, pa.int64()))
         return pa.RecordBatch.from_arrays([*rows.columns, *ours], schema=self._schema(rows.schema))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.aio.outcome import RowOutcome
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Hashable
 
     from penstock.aio.function import Call
@@ -70,3 +71,9 @@ class Slot:
         self.cancelled = False
         while self.task is not None and getattr(self.task, "cancelling", int)():  # Python 3.10 does not count
             self.task.uncancel()  # type: ignore[attr-defined]  # - Python 3.10 does not have it either
+
+    async def shed(self) -> None:
+        """Be rid of a cancellation that is not ours: a function has cancelled its task, and ended before it came."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        self.revive()

@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from penstock.aio.outcome import Misfit
 from penstock.arguments import check_arguments, named, signature_of, whole
 from penstock.errors import OptionError
-from penstock.formats.pythonvalues import names_of
+from penstock.formats.pythonvalues import fields_of, is_model, names_of
 
 
 class Context:
@@ -280,7 +279,7 @@ def outputs_of(result: Any, names: tuple[str, ...]) -> list[tuple[Any, ...]]:  #
     # In this order, because `isinstance` of Mapping is slow.
     if isinstance(result, (tuple, dict, Mapping)) or _has_keys(result):
         return [_output(result, names)]
-    if not isinstance(result, list) and _is_model(result):
+    if not isinstance(result, list) and is_model(result):
         return [_output(result, names)]
     if result is None:
         msg = "the function returned None; return an output, or [] to emit nothing"
@@ -316,20 +315,11 @@ def _of_tuple(output: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...
     return tuple(output[own.index(name)] for name in names) if sorted(own) == sorted(names) else tuple(output)
 
 
-def _is_model(value: object) -> bool:
-    """Tell whether a value is an instance of a dataclass, or a model of pydantic."""
-    return hasattr(type(value), "__dataclass_fields__") or hasattr(type(value), "model_dump")
-
-
-def _fields_of(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model of the user's
-    """Return the fields of a model, and of those inside it, as a mapping."""
-    return dict(model.model_dump() if hasattr(type(model), "model_dump") else asdict(model))
-
-
 def _as_mapping(output: object) -> dict[Any, Any]:
-    """Return as a mapping what `dict` accepts as a mapping, or a model; `TypeError` for anything else."""
-    if _is_model(output):
-        return _fields_of(output)
+    """Return what is a mapping for `dict`, or a model, as one; `TypeError` for what is neither."""
+    fields = fields_of(output) if is_model(output) else None
+    if isinstance(fields, dict):
+        return fields
     if _has_keys(output):
         return dict(output)  # type: ignore[call-overload, no-any-return]  # - it has the methods that `dict` calls
     msg = f"an output is {_kind(output)}; expected a mapping, a row or a tuple in the order of the schema"
@@ -337,8 +327,8 @@ def _as_mapping(output: object) -> dict[Any, Any]:
 
 
 def _has_keys(value: object) -> bool:
-    """Tell whether `dict` accepts this as a mapping, though its class is not one: a record of a database driver."""
-    return hasattr(value, "keys") and hasattr(value, "__getitem__")
+    """Tell whether this is a mapping for `dict`, though not by its class: a record of a database's driver."""
+    return hasattr(value, "keys") and hasattr(value, "__getitem__") and not isinstance(value, type)
 
 
 def _kind(value: object) -> str:

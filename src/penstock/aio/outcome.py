@@ -5,10 +5,13 @@ These are the values that leave the operator. Inside the operator a row is an `E
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass, field
 from typing import Any
 
 TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
+_DESCRIBED = 3  # errors of a group at most
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,23 @@ class FallbackError(Exception):
 
 
 def described(error: BaseException) -> str:
-    """Return an error's class and message."""
-    return f"{type(error).__name__}: {message_of(error)}"
+    """Return an error's class and message; of a group, which only counts its errors, also those of the first of them."""
+    text = f"{type(error).__name__}: {message_of(error)}"
+    errors = leaves_of(error)
+    return text if errors == [error] else "; ".join([text, *map(described, errors[:_DESCRIBED])])
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group, as `asyncio.TaskGroup` raises one, and of those inside it; of any other error itself."""
+    if not isinstance(error, _GROUP):
+        return [error]
+    inner: tuple[BaseException, ...] = error.exceptions
+    return [leaf for each in inner for leaf in leaves_of(each)]
 
 
 def message_of(error: BaseException) -> str:
     """Return an error's message, whatever it is: it goes into a column."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
-    except Exception as own:  # noqa: BLE001 - the user's class
+    except BaseException as own:  # noqa: BLE001 - the user's class; an exit would end the task, and with it all rows
         return f"(its message cannot be had: {type(own).__name__})"

@@ -48,8 +48,20 @@ def _as_written(column: pa.Array) -> list[Hashable]:
     if types.is_timestamp(column.type):
         numbers: list[Hashable] = column.cast(pa.int64()).to_pylist()
         return numbers
-    values = pc.add(column, 0.0) if types.is_floating(column.type) else column  # turns -0.0 into 0.0: SQL has one zero
-    return list(map(repr, values.to_pylist()))
+    if types.is_floating(column.type):
+        return list(map(repr, pc.add(column, 0.0).to_pylist()))  # as in SQL there is one zero
+    return [repr(_with_one_zero(value)) for value in column.to_pylist()]
+
+
+def _with_one_zero(value: Any) -> Any:  # noqa: ANN401 - any value
+    """Return a value with zeros of one kind, however deep they are."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _with_one_zero(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_one_zero(item) for item in value]
+    return value
 
 
 def _has_map(kind: pa.DataType) -> bool:

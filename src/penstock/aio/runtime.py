@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from penstock import clock
 from penstock.aio.commons import Commons, Wanted
 from penstock.aio.interpreter import new_loop
+from penstock.aio.outcome import described
 from penstock.aio.slots import GRACE_SECONDS
 from penstock.errors import CallFailed, without_credentials
 
@@ -112,7 +113,7 @@ class Runtime:
                 raise
             except BaseException as error:  # whatever the user's function raises
                 self._forget()
-                why = without_credentials(f"{type(error).__name__}: {error}")
+                why = without_credentials(described(error))
                 msg = f"the function could not be opened: {why}; mend it, or what it connects to, and start again"
                 raise CallFailed(msg) from error
             self._opened = True
@@ -268,11 +269,10 @@ class Runtime:
         self._thread.join(GRACE_SECONDS)
 
     async def _shut(self) -> None:
-        try:
-            if self._opened:
-                await asyncio.wait_for(self.function.close(), 2 * GRACE_SECONDS)
-        except Exception:  # noqa: BLE001 - the user's function may raise anything, and no task waits
-            _log.exception("close() of the function failed")
+        if self._opened:
+            closing = asyncio.create_task(self._close_function())
+            if not (await asyncio.wait([closing], timeout=2 * GRACE_SECONDS))[0]:
+                _log.warning("close() of the function did not return within %g s", 2 * GRACE_SECONDS)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -280,6 +280,13 @@ class Runtime:
             _log.warning("the function left %d tasks behind; they were cancelled", len(left))
             await asyncio.wait(left, timeout=GRACE_SECONDS)
         await self.loop.shutdown_asyncgens()
+
+    async def _close_function(self) -> None:
+        """Close the function. An exit of its own would end the loop before the rest is done."""
+        try:
+            await self.function.close()
+        except BaseException:  # noqa: BLE001 - the user's function; there is nobody left to ask
+            _log.exception("close() of the function failed")
 
 
 def _place_of(frame: FrameType) -> str:

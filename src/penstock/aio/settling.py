@@ -192,7 +192,7 @@ class Settling:
         self._outcome(element, *self._outputs_of(result, failure), own=True)
 
     async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
-        """Return what `timed_out` returned for a row, or completed its call with; or the error that it raised, as the row's failure.
+        """Return what `timed_out` completed a row's call with, or returned, or raised, whichever came first; an error is the row's failure.
 
         A plain `def` that returns None completes the call, now or later. An `async def` has completed it by its end, or
         its result is None.
@@ -200,22 +200,38 @@ class Settling:
         assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
         call = self._calling.call(element)
         completion = call.expect()
+        result: Any = None
+        failure: BaseException | None = None
+        may_come = False
         try:
             result = self._function.timed_out(element.row, call)
             may_come = result is None
             if isawaitable(result):
                 result = await result
-                may_come = call.is_completed
-            if result is None and may_come:
-                result = await completion
+                may_come = False
         except asyncio.CancelledError:
             raise
-        except BaseException as own:  # noqa: BLE001 - the user's function may raise anything
-            failure = FallbackError(f"timed_out: {described(own)}")
-            failure.__cause__ = own
-            return None, failure
-        completion.cancel()  # a completion from now on is late
-        return result, None
+        except BaseException as own:  # noqa: BLE001 - whatever the user's function raises
+            failure = own
+        if may_come or call.is_completed:
+            self._state.counts.late += failure is not None or result is not None
+            result, failure = await self._completed(completion)
+        completion.cancel()  # what comes for it now is late
+        if failure is None:
+            return result, None
+        error = FallbackError(f"timed_out: {described(failure)}")
+        error.__cause__ = failure
+        return None, error
+
+    @staticmethod
+    async def _completed(completion: asyncio.Future[Any]) -> tuple[Any, BaseException | None]:
+        """Return what a call was completed with, or is going to be."""
+        try:
+            return await completion, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - what the user's function failed the call with
+            return None, error
 
     # -- the outcome -----------------------------------------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Slots:
             self._settling,
             self._deadlines,
         )
+        cancelling = getattr(slot.task, "cancelling", int)  # Python 3.10 does not count
         try:
             while not state.closed and state.failure is None:
                 flight = intake.next()
@@ -121,6 +122,8 @@ class Slots:
                     if left:
                         left = await self._paused(slot, left)
                 self._freed(slot)
+                if cancelling():
+                    await slot.shed()
         finally:
             self._slots.discard(slot)
 

@@ -34,6 +34,7 @@ from penstock.arguments import named
 from penstock.catalogs.footers import TableFile, table_file
 from penstock.catalogs.table import Overtaken, Unfit
 from penstock.errors import CatalogError, DependencyError, NotThere, OptionError, PenstockError, without_credentials
+from penstock.options.parsers import identifier
 from penstock.sink.events import PUBLISHED, EventLog, EventPosition
 from penstock.sink.existing import sink_ids
 from penstock.sink.ledger import STATE_DIRECTORY, Ledger
@@ -223,11 +224,7 @@ class Follower:
             raise self._refusal(error) from error
 
     def _refusal(self, error: Exception) -> CatalogError:
-        msg = (
-            f"the table {self._table.name!r} cannot be read or written: {type(error).__name__}: {_first_line(error)}; see to that, and run "
-            "this again: what is in the table is not brought in twice"
-        )
-        return CatalogError(msg)
+        return _refused(f"table {self._table.name!r}", error)
 
     def _log(self, sink: str) -> EventLog:
         if sink not in self._logs:
@@ -235,6 +232,15 @@ class Follower:
             place = f"the ledger {directory!r}, which the table {self._table.name!r} follows,"
             self._logs[sink] = EventLog(Ledger(self._storage, directory, sink), sink, place, _REMEDY)
         return self._logs[sink]
+
+
+def _refused(what: str, error: Exception) -> CatalogError:
+    """Return as an error of ours what a library raises about a table, or the catalogue that it is in."""
+    msg = (
+        f"the {what} cannot be read or written: {type(error).__name__}: {_first_line(error)}; see to that, and run this again: what is in "
+        "the table is not brought in twice"
+    )
+    return CatalogError(msg)
 
 
 def _first_line(error: Exception) -> str:
@@ -282,10 +288,14 @@ def follower(
     if delta and catalog is not None:
         msg = "catalog is for iceberg: a table of Delta is where the output is; leave it out"
         raise OptionError(msg)
+    if sink is not None:
+        identifier(sink, "sink")
     storage, root = locate(dst, name="DST")
     entry = entry_at(storage, root)
     if entry is None or not entry.is_directory:
-        msg = f"path={root!r} is not there; expected the directory of an output"
+        msg = (
+            f"path={root!r} is {'not there' if entry is None else 'no directory'}; expected the directory of an output"
+        )
         raise OptionError(msg)
     return Follower(storage, root, _table(storage, root, iceberg, catalog), only=sink, skip=skip)
 
@@ -299,7 +309,13 @@ def _table(storage: Storage, root: str, iceberg: str | None, catalog: Any) -> Ta
     from penstock.catalogs.iceberg import Iceberg, check_name, opened
 
     name = check_name(iceberg)
-    return Iceberg(opened(catalog, storage, root), name)
+    try:
+        return Iceberg(opened(catalog, storage, root), name)
+    except PenstockError:
+        raise
+    except Exception as error:  # whatever a catalogue raises that is not there, or is damaged
+        place = f"catalogue of the table {name!r}"
+        raise _refused(place, error) from error
 
 
 def _check_libraries(extra: str) -> None:

@@ -9,6 +9,7 @@ from penstock import clock
 from penstock.catalogs.follower import Catalogued, follower
 from penstock.cli.answer import Answer, counted
 from penstock.cli.process import stop_signals
+from penstock.cli.published import warn_of_absent
 from penstock.errors import OptionError
 from penstock.units import parse_duration
 
@@ -29,6 +30,7 @@ def catalog(dst: str, options: dict[str, Any], *, watch: bool, interval: str | N
         raise OptionError(msg)
     seconds = parse_duration(interval or _INTERVAL, name="--interval")
     following = follower(dst, **options)
+    warn_of_absent(dst, options["sink"])
     done = _watch(following, seconds) if watch else following.take()
     return Answer({"ok": True} | asdict(done), lambda out: _show(done, out))
 

@@ -32,9 +32,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(  # how our own warnings begin
-    r"not read: |\d+ files lie in the future |Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: "
-    r"|onPublish=\S+ has not returned "
+_OURS = re.compile(  # how the warnings of ours begin; what comes first may be a path
+    r"not read: |\d+ files lie (in the future|further behind the cursor) |\d+ files of .+ that were read stay, "
+    r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned "
+    r"|partitionReady was set "
+    r"|sink '.+' of .+ names its files as sink "
+    r"|['\"].+['\"](: its first \d+ bytes were read | was read and cannot be cleaned| was (replaced|cut|removed) | has a _spark_metadata)"
+    r"|['\"].+['\"] is (not there; it is waited for|there, and is read)"
 )
 # Lines that do not explain why Spark does not start.
 _ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
@@ -123,7 +127,7 @@ def load_transform(text: str, *, name: str) -> None:
     importable_by_workers()
     try:
         function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # importing a user's module may raise anything
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         msg = f"{name} {text!r} cannot be loaded: {type(error).__name__}: {error}"
         raise OptionError(msg) from error
     if not callable(function) and not hasattr(function, "stream"):
@@ -243,7 +247,10 @@ def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
             text = line.decode("utf-8", "replace")
             last_lines.append(text)
             if _OURS.match(text):
-                _write(errors, f"warning: {text}")
+                with contextlib.suppress(
+                    OSError
+                ):  # of a log that is full: the JVM would stand still if nobody emptied the pipe
+                    _write(errors, f"warning: {text}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from penstock import clock
 from penstock.cli.answer import Answer, counted, moment, printable
 from penstock.cli.process import Stop, check_read, stop_signals
 from penstock.errors import OptionError
-from penstock.options.parsers import event_starting
+from penstock.options.parsers import event_starting, identifier
 from penstock.sink import eventrows
 from penstock.sink.published import Published
 from penstock.storage import locate
@@ -37,8 +37,9 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
     """Print the events of DST from `start` on, then new ones as they come, until a signal ends it (status 0) or its reader goes."""
     storage, root = locate(dst, name="DST")
-    published = Published(storage, root, sink, remedy=_REMEDY)
+    published = Published(storage, root, sink if sink is None else identifier(sink, "--sink"), remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"), name="--from")
+    warn_of_absent(dst, sink)
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:
@@ -54,13 +55,24 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
     return Answer({"ok": True, "path": root, "events": printed, "after": published.place(at)})
 
 
-def _reached(at: dict[str, Any], until: dict[str, Any], stop: Stop) -> dict[str, Any]:
-    """Return the position up to which all events are printed: after the batch, or, if a stop came before its end, `at`."""
-    return at if stop.requested else until
+def warn_of_absent(dst: str, sink: str | None) -> None:
+    """Say on stderr that a sink that is waited for has not written to DST yet: its name may be misspelt."""
+    storage, root = locate(dst, name="DST")
+    sinks = Published(storage, root).sinks()
+    if sink is not None and sink not in sinks:
+        names = ", ".join(sinks) or "none"
+        typer.echo(
+            f"warning: --sink {sink!r} is not in {root!r} yet, and nothing is known of it; there are: {names}", err=True
+        )
+
+
+def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
+    """Return where all is printed: behind the batch, or behind its last event, `at`, in front of which a stop came."""
+    return at if stop.requested else behind
 
 
 def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:
-    typer.echo(json.dumps(facts | {"after": after}) if as_json else printable(_line(facts)))
+    typer.echo(json.dumps(facts | {"after": after}) if as_json else "\t".join(map(printable, _cells(facts))))
 
 
 def as_facts(known: dict[str, Any]) -> dict[str, Any]:
@@ -69,8 +81,9 @@ def as_facts(known: dict[str, Any]) -> dict[str, Any]:
     return known | {"time": None if time_ns is None else moment(time_ns)}
 
 
-def _line(facts: Mapping[str, Any]) -> str:
+def _cells(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    time, event = facts["time"] or "-", facts["event"]
     if facts["path"] is None:
-        return f"{facts['time']}\t{facts['event']}\t{facts['bucket']}"
+        return time, event, facts["bucket"]
     rows = "rows unknown" if facts["rows"] is None else counted(facts["rows"], "row")
-    return f"{facts['time'] or '-'}\t{facts['event']}\t{facts['path']}\t{rows}\t{format_size(facts['size'])}"
+    return time, event, facts["path"], rows, format_size(facts["size"])

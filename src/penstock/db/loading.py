@@ -135,7 +135,7 @@ class Loading:
     def _tests_of(self, field: pa.Field) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array]]]:
         """Yield why a value of one column may be bad, and a test for bad values."""
         name, is_key = field.name, field.name in self._keys
-        kind = field.type.value_type if types.is_list(field.type) else field.type
+        kind = _element(field.type)
         if is_key:
             yield f"key column {name!r} is null", pc.is_null
         if types.is_floating(field.type) and not self._db.has_nan:
@@ -200,7 +200,9 @@ class Loading:
         target, staged, row = self._db.named(self._table), self._db.named(self._db.staged), quoted(ROW)
         names = [quoted(name) for name in self._schema.names]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
-        casts = [self._columns[field.name].cast if types.is_string(field.type) else None for field in self._schema]
+        casts = [
+            self._columns[field.name].cast if types.is_string(_element(field.type)) else None for field in self._schema
+        ]
         taken = [f"{name}::{cast}" if cast else name for name, cast in zip(names, casts, strict=True)]
         if self._mode == "append":
             return f"{into} SELECT {', '.join(taken)} FROM {staged} ORDER BY {row}"  # noqa: S608 - names are quoted
@@ -247,6 +249,11 @@ def _is_too_large(field: pa.Field) -> str:
     column = f"{_ALIAS}.{quoted(field.name)}"
     end = "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1)
     return f"typeof({column}) = 'real' AND ({column} >= {end} OR {column} <= -{end})"
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a value, or of those of a list."""
+    return kind.value_type if types.is_list(kind) else kind
 
 
 def _within(test: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:

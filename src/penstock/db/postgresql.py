@@ -19,6 +19,34 @@ if TYPE_CHECKING:
 
 _IDLE_MILLIS = 30_000  # after which the server ends the transaction of a stalled driver
 
+# The classes of its states. One of no such class was made up by whoever wrote the trigger that raises it, about a row.
+_CLASSES = frozenset(
+    {
+        "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23", "24",
+        "25", "26", "27", "28", "2B", "2D", "2F", "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54",
+        "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+    }
+)  # fmt: skip
+
+# A domain takes no null where it, or one that it is made of, does not. A text is cast only to types that Spark has not, or arrays of them,
+# and without a length: that is checked as in any INSERT, and cuts nothing. A time of day is in the category of dates, which Spark has.
+# A column that was dropped has no type.
+_COLUMNS = """
+WITH RECURSIVE base AS (
+    SELECT oid AS domain, typnotnull, typbasetype FROM pg_catalog.pg_type WHERE typtype = 'd'
+    UNION SELECT domain, below.typnotnull, below.typbasetype FROM pg_catalog.pg_type below JOIN base ON below.oid = base.typbasetype
+)
+SELECT attname::text, format_type(atttypid, atttypmod),
+    (attnotnull OR EXISTS (SELECT FROM base WHERE domain = atttypid AND typnotnull))
+    AND NOT atthasdef AND attidentity = '' AND type.typdefault IS NULL AND NOT relhastriggers,
+    CASE WHEN one.typcategory NOT IN ('A', 'B', 'D', 'N', 'S') AND 'bytea'::regtype NOT IN (one.oid, one.typbasetype)
+        OR 'time'::regtype IN (one.oid, one.typbasetype) OR 'timetz'::regtype IN (one.oid, one.typbasetype)
+        THEN format_type(atttypid, -1) END
+FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class class ON class.oid = attrelid JOIN pg_catalog.pg_type type ON type.oid = atttypid
+    JOIN pg_catalog.pg_type one ON one.oid = CASE WHEN type.typcategory = 'A' AND type.typelem <> 0 THEN type.typelem ELSE type.oid END
+WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum
+"""
+
 
 class PostgreSQL(Database):
     """PostgreSQL 12 or newer."""
@@ -41,6 +69,7 @@ class PostgreSQL(Database):
         "no pg_hba.conf entry",
         "permission denied",
         "no password",
+        "definition of service",
         "URI",
         "invalid ",
     )
@@ -56,26 +85,22 @@ class PostgreSQL(Database):
         check_length(name)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table. Columns that a trigger may fill in are not called needed."""
-        # A text is cast only to types that Spark does not have, and without a length: the INSERT itself checks it, and
-        # truncates nothing.
-        sql = (
-            "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
-            "AND typdefault IS NULL AND NOT relhastriggers, CASE WHEN typcategory NOT IN ('A', 'B', 'D', 'N', 'S') "
-            "AND 'bytea'::regtype NOT IN (type.oid, typbasetype) THEN format_type(atttypid, -1) END FROM pg_catalog.pg_attribute "
-            "JOIN pg_catalog.pg_type type ON type.oid = atttypid JOIN pg_catalog.pg_class class ON class.oid = attrelid "
-            "WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"  # a dropped column has no type
-        )
-        return {name: Column(*column) for name, *column in self.execute(sql, self.named(table))}
+        """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        return {name: Column(*column) for name, *column in self.execute(_COLUMNS, self.named(table))}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table allows `COPY` and has no rules."""
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules.
+
+        `COPY` does not ask a domain whether it takes the null that a column gets which is left out.
+        """
         columns = self.columns(table)
         sql = (
-            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) FROM pg_catalog.pg_class "
-            "WHERE oid = to_regclass($1)"
+            "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid) AND NOT EXISTS (SELECT "
+            "FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type type ON type.oid = atttypid "
+            "WHERE attrelid = class.oid AND attnum > 0 AND typtype = 'd' AND NOT $2::text::jsonb ? attname::text) "
+            "FROM pg_catalog.pg_class class WHERE oid = to_regclass($1)"
         )
-        return self.execute(sql, self.named(table)) == [(True,)] and all(
+        return self.execute(sql, self.named(table), json.dumps(list(given))) == [(True,)] and all(
             columns[name].type == kind for name, kind in given.items()
         )
 
@@ -177,4 +202,5 @@ class PostgreSQL(Database):
         return bool(error.sqlstate.startswith(self._again))
 
     def _is_about_rows(self, error: Any, words: str) -> bool:  # noqa: ANN401, ARG002 - the driver's; its number tells
-        return bool(error.sqlstate and error.sqlstate.startswith(self._rows))
+        state: str = error.sqlstate or ""
+        return bool(state) and (state.startswith(self._rows) or state[:2] not in _CLASSES)

@@ -145,9 +145,6 @@ class DatabaseSink:
             raise OptionError(msg)
         if self._mode != "append":
             self._check_keys()
-        elif self._keys:
-            msg = "keyColumns is for mode=upsert and mode=merge: leave it out, or say which of them is meant"
-            raise OptionError(msg)
 
     def _check_keys(self) -> None:
         missing = [name for name in self._keys if name not in self._schema.names]

@@ -40,9 +40,11 @@ class SQLite(Database):
             raise OptionError(msg)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table."""
+        """Return a table's columns, by name; none if there is no table. An INTEGER PRIMARY KEY that is the row's number numbers itself."""
         sql = (
-            'SELECT name, type, "notnull" AND dflt_value IS NULL AND NOT pk AND NOT hidden FROM pragma_table_xinfo($1)'
+            "SELECT name, type, \"notnull\" AND dflt_value IS NULL AND NOT hidden AND NOT (pk AND upper(type) = 'INTEGER' "
+            "AND (SELECT max(pk) FROM pragma_table_xinfo($1)) = 1 AND NOT (SELECT wr FROM pragma_table_list($1) WHERE schema = 'main')) "
+            "FROM pragma_table_xinfo($1)"
         )
         return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
 

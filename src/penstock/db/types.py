@@ -82,7 +82,7 @@ def rounds_in_postgresql(given: str, column: str) -> bool:
     if given.startswith("timestamp"):
         return column == "date" or "(" in column
     if given == "text":
-        return column == "name" or bool(re.match(r"character.*\(", column))
+        return column in {"name", '"char"'} or bool(re.match(r"character.*\(|time.*\(|interval.", column))
     return _rounds_numbers(given, column)
 
 

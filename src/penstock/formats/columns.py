@@ -14,6 +14,7 @@ from pyarrow import types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.conforming import castable, fitted, recast, relabelled
+from penstock.formats.nested import leaves
 from penstock.formats.schema import nullable, spark_name
 from penstock.formats.zones import UTC, instants
 
@@ -149,6 +150,7 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
     if name is None:
         return fitted(pa.nulls(batch.num_rows, field.type), field)
     column = batch.column(batch.schema.get_field_index(name))
+    _check_digits(column, field)
     meant = _meant(column.type, field.type)
     if meant != column.type:
         column = recast(column, nullable(meant))
@@ -157,6 +159,17 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
     if _time_in_micros(column.type) != column.type:
         _check_times(column, field)
     return fitted(column, field)
+
+
+def _check_digits(column: pa.Array, field: pa.Field) -> None:
+    """Raise `OptionError` for decimals of more digits than the file says they have at most: a type with room for them would hide it."""
+    for leaf in leaves(column) if "decimal" in str(column.type) else ():  # else nothing is taken apart
+        if types.is_decimal(leaf.type):
+            try:
+                leaf.validate(full=True)
+            except pa.ArrowInvalid as error:
+                msg = f"column {field.name!r} is {spark_name(leaf.type)} in the file, and has a value of more digits: {error}"
+                raise OptionError(msg) from error
 
 
 def _check_times(column: pa.Array, field: pa.Field) -> None:

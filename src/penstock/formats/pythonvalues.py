@@ -1,9 +1,16 @@
-"""Turning Python values that users' functions return into Arrow columns; a value that would lose something is refused."""
+"""Arrow columns of Python values that users' functions return, refused where a value would lose something.
+
+Members of an `Enum` are their values, and dataclasses and models of pydantic structs, however deep they are.
+"""
 
 from __future__ import annotations
 
+import operator
+import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
+from enum import Enum
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +24,16 @@ from penstock.formats.schema import spark_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_WHOLE = frozenset({int, type(None)})  # values of these types lose nothing in an integer column
+# Types of values of which a column cuts nothing off: by what tells of its type.
+_USUAL = (
+    (types.is_integer, frozenset({int, type(None)})),
+    (types.is_timestamp, frozenset({datetime, type(None)})),
+)
 
 
 def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Return Python values as a column of the type of `field`; `OptionError` if one does not fit. No value is changed to fit."""
-    if _may_lose(field.type) and not (types.is_integer(field.type) and _WHOLE.issuperset(map(type, values))):
+    """Return Python values as a column of the type of `field`; `OptionError` if one does not fit, none is changed to fit."""
+    if _may_lose(field.type) and not _are_usual(values, field.type):
         for value in values:
             lost = _lost(value, field.type)
             if lost:
@@ -31,6 +42,9 @@ def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        plain = _plainer(values)
+        if plain is not None:
+            return of_values(plain, field)
         msg = f"column {field.name!r}: expected {spark_name(field.type)}: {error}"
         raise OptionError(msg) from error
     if has_null(column, field):
@@ -39,25 +53,83 @@ def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     return column
 
 
+def is_model(value: object) -> bool:
+    """Tell whether a value is an instance of a dataclass, or a model of pydantic."""
+    return hasattr(type(value), "__dataclass_fields__") or hasattr(type(value), "model_dump")
+
+
+def fields_of(model: Any) -> Any:  # noqa: ANN401 - a model of the user's
+    """Return the fields of a model, and of those inside it, as a mapping; what a `RootModel` of pydantic has in its place."""
+    return model.model_dump() if hasattr(type(model), "model_dump") else asdict(model)
+
+
+def _plainer(values: Sequence[Any]) -> list[Any] | None:
+    """Return values that Arrow may know; None if there is nothing to replace, or a model of the user's that does not give its fields."""
+    try:
+        plain = list(map(_plain, values))
+    except Exception:  # noqa: BLE001 - the user's class; that Arrow does not know it is what is told
+        return None
+    return None if all(map(operator.is_, plain, values)) else plain
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - the user's
+    """Return a value with what Arrow does not know replaced by what stands for it; itself if there is nothing of that kind in it."""
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if is_model(value):
+        return _plain(fields_of(value))
+    if isinstance(value, Mapping):
+        pairs = [(_plain(key), _plain(item)) for key, item in value.items()]
+        kept = all(key is old and item is now for (key, item), (old, now) in zip(pairs, value.items(), strict=True))
+        return value if kept else dict(pairs)
+    if type(value) in {list, tuple, set, frozenset}:
+        items = [_plain(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else items if type(value) is not tuple else tuple(items)
+    return value
+
+
+def _are_usual(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Tell at a glance that nothing will be cut off of values."""
+    return any(holds(kind) and usual.issuperset(map(type, values)) for holds, usual in _USUAL)
+
+
 def _may_lose(kind: pa.DataType) -> bool:
     """Tell whether Arrow would truncate values that become this type."""
     if types.is_map(kind):
         return _may_lose(kind.key_type) or _may_lose(kind.item_type)
-    return bool(types.is_integer(kind) or types.is_date(kind) or types.is_nested(kind))
+    return bool(types.is_integer(kind) or types.is_temporal(kind) or types.is_float32(kind) or types.is_nested(kind))
 
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
-    """Return what Arrow would silently cut off a value; None if nothing."""
-    if types.is_integer(kind):
-        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # others have %
-        return "a fraction" if cut else None
-    if types.is_date(kind):
-        return "a time of day" if isinstance(value, datetime) else None
+    """Return what Arrow would cut off of a value, without a word; None if nothing."""
+    if not types.is_nested(kind):
+        return _lost_of_plain(value, kind)
     if types.is_struct(kind):
         return _odd_fields(value, kind) or _lost_inside(_members_of(value, kind))
     if types.is_map(kind):
         return _lost_inside(_entries_of(value, kind))
     return _lost_of_list(value, kind) if types.is_list(kind) else None
+
+
+def _lost_of_plain(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
+    """Return what of a value has no place in a column of numbers or times."""
+    if types.is_date(kind) and isinstance(value, datetime):
+        return "a time of day"
+    if types.is_integer(kind) or types.is_temporal(kind):
+        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
+        return "a fraction" if cut else None
+    return "a number that is too large" if types.is_float32(kind) and _overflows(value) else None
+
+
+def _overflows(value: Any) -> bool:  # noqa: ANN401 - the user's
+    """Tell whether a number would become infinite with 32 bits."""
+    try:
+        struct.pack("<f", value)
+    except OverflowError:
+        return True
+    except struct.error:  # it is no number, which Arrow says
+        return False
+    return False
 
 
 def _lost_of_list(value: Any, kind: pa.ListType) -> str | None:  # noqa: ANN401 - the user's

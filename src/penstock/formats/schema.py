@@ -179,7 +179,7 @@ def _to_leaf(name: str, path: tuple[str, ...]) -> pa.DataType:
 def _unsupported(path: tuple[str, ...], kind: str) -> str:
     return (
         f"column {'.'.join(path)!r} has type {kind}, which files cannot hold: leave it out, or make it a string (the schema of a source "
-        "says string, a query that is written has a cast, or to_json)"
+        "says string, of tables what schema=infer says that the file has; a query that is written has a cast, or to_json)"
     )
 
 

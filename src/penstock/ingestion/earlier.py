@@ -107,7 +107,7 @@ class Earlier:
             for _, source, _ in _ingests(output.storage, output.root):
                 if is_topics(source["path"]):
                     continue
-                place = where(parse(SOURCE, source, what="source"))
+                place = where(parse(SOURCE, source, what="source", noted=True))
                 if place.storage.resolve(place.root) == target:
                     return True
         return False
@@ -170,7 +170,7 @@ class Earlier:
 
     def _is_other(self, storage: Storage, source: Mapping[str, str]) -> bool:
         """Tell whether the earlier input is still there, and is another one than the present input."""
-        before, after = (where(parse(SOURCE, options, what="source")) for options in (source, self.source))
+        before, after = (where(parse(SOURCE, options, what="source", noted=True)) for options in (source, self.source))
         try:
             then, now = before.storage.stat(before.root), storage.stat(after.root)
         except StorageError:

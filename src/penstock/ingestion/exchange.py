@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from penstock.errors import OptionError
 from penstock.ingestion.looks import NameLook
 from penstock.session.connect import application
-from penstock.session.leaving import leaving
+from penstock.session.leaving import mapped
 from penstock.source.named import NameColumns, NamedFiles, NamingColumns
 from penstock.source.splitruns import SPLIT
 
@@ -66,7 +66,7 @@ def split_frame(df: DataFrame, files: NamedFiles, place: str | None, *, keep: bo
         return look.splits(batches, keep=keep)
 
     kept = placed.schema.fields if keep else []
-    splits = placed.mapInArrow(leaving(split), StructType([StructField(SPLIT, StringType()), *kept]))
+    splits = mapped(placed, split, StructType([StructField(SPLIT, StringType()), *kept]))
     return splits.repartition(tasks)
 
 

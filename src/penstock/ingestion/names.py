@@ -29,7 +29,7 @@ from penstock.session.connect import application, is_dataframe
 from penstock.source import configured
 from penstock.source.named import OPTIONS, NameColumns, NamedFiles, NamingColumns
 from penstock.source.schemas import LINES
-from penstock.source.where import where
+from penstock.source.where import check_repeatable, where
 from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
@@ -119,9 +119,11 @@ class Names:
             parse(PUBLISHED, self._published(source), what="source with files=published")
         elif self.kind != ROWS:
             storage, path = locate(self.kind, name=_OPTION)
-            if entry_at(storage, path) is None:
+            lists = entry_at(storage, path)
+            if lists is None:
                 msg = f"files={path!r} does not exist; expected lists of names, files of text with a name a line, or `published`"
                 raise OptionError(msg)
+            check_repeatable(_OPTION, path, lists)
 
     def splits(self, spark: SparkSession, source: Mapping[str, str], stage: Stage, notes: str, tasks: int) -> DataFrame:
         """Return the splits of the named files, in `tasks` tasks.

@@ -12,7 +12,6 @@ here turns one into the other.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -155,13 +154,13 @@ class Stage:
             function = _function(packed, options)
         except OptionError:
             raise
-        except Exception as error:  # pickling a user's function may raise anything
+        except (Exception, SystemExit) as error:  # pickling a user's function may raise anything
             raise _not_loaded(transform, error) from error
         try:
             out = to_spark(_output_schema(function, empty))
         except OptionError:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             msg = f"transform {transform!r} fails on an empty batch, which shows its columns: {_told(error)}; make it accept one"
             raise OptionError(msg) from error
         form: dict[str, Any] = {"source": source, "schema": schema, "transform": packed, "tasks": tasks, "out": out}
@@ -197,10 +196,10 @@ class Stage:
 
     @property
     def plain_text(self) -> bool:
-        """Tell whether lines pass unchanged."""
-        if self.carrier is not None and not self.carrier.passes_lines:
-            return False
+        """Tell whether lines pass unchanged. They do not if another separator ends a record, which may then have several lines."""
         fmt = self.reading.format
+        if fmt.line_sep not in {None, b"\n"} or (self.carrier is not None and not self.carrier.passes_lines):
+            return False
         one_column = len(fmt.schema) == 1  # further columns are those that directories name
         passes = self.reading.form.as_lines and self.transform is None and self.reading.metadata is None and one_column
         return passes and self.reading.gives_utf8
@@ -337,7 +336,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         return function(batch)
     except PenstockError:
         raise
-    except Exception as error:  # a user's function may raise anything
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         msg = (
             f"the transform failed on a batch of {batch.num_rows} rows: {_told(error)}; mend it, and run the same command "
             "again, nothing of this batch is visible"
@@ -345,7 +344,7 @@ def _applied(function: Callable[[pa.RecordBatch], pa.RecordBatch], batch: pa.Rec
         raise PenstockError(msg) from error
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an error's type and words on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -386,15 +385,14 @@ def _packed(transform: Transform | str | None) -> str | dict[str, str] | None:
 
 
 def named(transform: str) -> Applied:
-    """Load the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
-    module, _, name = transform.partition(":")
+    """Return the function, or `AsyncMap`, that the user of this process has named: `module:function`. `OptionError`."""
     try:
-        return _applicable(getattr(importlib.import_module(module), name))
-    except Exception as error:  # importing a user's module may raise anything
+        return _applicable(functions.loaded(transform))
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         raise _not_loaded(transform, error) from error
 
 
-def _not_loaded(transform: object, error: Exception) -> OptionError:
+def _not_loaded(transform: object, error: BaseException) -> OptionError:
     return OptionError(
         f"transform {transform!r} cannot be loaded: {_told(error)}; expected a function or 'module:function'"
     )

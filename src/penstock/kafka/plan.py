@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TOLD_PARTITIONS = 100  # at most, of how far behind each is: what is told of a partition is a series of a monitor
 _TOLD_MISTAKES = 10
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _TIME = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 _TIMES = {"startingOffsets": "startingOffsetsByTimestamp", "endingOffsets": "endingOffsetsByTimestamp"}
 _log = logging.getLogger("penstock.kafka")
@@ -50,6 +51,7 @@ class TopicPlanner:
         self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, tuple[str, End]] | None = None  # with the ids of topics
         self._resting = Resting(options["kafka"]["bootstrap.servers"])
+        self._missing: set[Partition] = set()  # that are gone, and were told
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
@@ -88,7 +90,9 @@ class TopicPlanner:
         """
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
-        at, begun = self._going_on(before, topics, partitions)
+        replaced_topics = self._replaced(before, topics)
+        gone = self._check_gone(before, partitions, replaced_topics)
+        at, begun = self._going_on(before, partitions, replaced_topics)
         begun = dict(at) if before.begins else begun
         ends = self._ends(at, topics)
         self._check_ends(at, ends)
@@ -96,20 +100,18 @@ class TopicPlanner:
             self._resting.see(at, ends, self._cluster)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
-        ids = {name: topic.id for name, topic in topics.items()}
-        if upto == before.next and _are_alike(before.ids, ids) and not before.begins:
+        ids = _ids(topics, before, gone)
+        if upto | gone == before.next and _are_alike(before.ids, ids) and not before.begins:
             return start
         epochs = _epochs(ends) | _still_known(before, at, upto, begun)
-        planned = Positions(upto, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
+        planned = Positions(upto | gone, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
         return (replace(planned, zone=self._zone, sealed=True) if self._seals else planned).form()
 
     def _going_on(
-        self, before: Positions, topics: Mapping[str, Topic], partitions: Collection[Partition]
+        self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return what is next in each partition, and where that is not what an offset says by itself."""
-        replaced = self._replaced(before, topics)
-        self._check_gone(before, partitions, replaced)
-        known = {partition.topic for partition in before.next} - replaced
+        known = {partition.topic for partition in before.next} - replaced_topics
         comes = self._options["assign"] is None  # else a partition that is new here was there, and not asked for
         firsts = self._cluster.firsts(partitions)
         at, begun = {}, {}
@@ -161,10 +163,16 @@ class TopicPlanner:
             self._lost(replaced(name, before.ids[name], topics[name].id))
         return names
 
-    def _check_gone(self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]) -> None:
-        """Look for partitions that were read and are no longer there, or are no longer asked for."""
+    def _check_gone(
+        self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
+    ) -> dict[Partition, int]:
+        """Look for partitions that were read and are no longer there, or are no longer asked for.
+
+        Return where those stand that are gone and still named, which is told once: a topic may come back.
+        """
         gone = sorted(set(before.next) - set(partitions))
         still = self._cluster.topics({partition.topic for partition in gone})
+        missing: dict[Partition, int] = {}
         for partition in gone:
             topic = still.get(partition.topic)
             if topic is not None and partition.number in topic.partitions:
@@ -174,12 +182,17 @@ class TopicPlanner:
                     before.next[partition],
                 )
             elif partition.topic not in replaced_topics:
-                msg = (
-                    f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
-                    f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
-                    f"checkpoint, {_HOW}"
-                )
-                self._lost(TopicNotThere(msg))
+                missing[partition] = before.next[partition]
+        for partition in sorted(set(missing) - self._missing):
+            msg = (
+                f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
+                f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
+                f"checkpoint, {_HOW}"
+            )
+            self._lost(TopicNotThere(msg))
+        self._missing = set(missing)
+        named = self._options["subscribe"] or self._options["assign"] or ()
+        return {partition: at for partition, at in missing.items() if partition.topic in named}
 
     def _lost(self, error: BrokerError) -> None:
         """Raise an error of data that is lost, or tell it."""
@@ -255,7 +268,13 @@ class TopicPlanner:
 
 def _named(option: str, form: Mapping[str, Any], partitions: set[Partition]) -> dict[Partition, int]:
     """Return what an option says of each partition; `OptionError` unless these are all that are read."""
-    given = {Partition(topic, int(number)): at for topic, numbers in form.items() for number, at in numbers.items()}
+    given: dict[Partition, int] = {}
+    for topic, offsets in form.items():
+        if isinstance(offsets, str):  # for all of it; of a topic that is not read it stands for a partition too many
+            of_topic = [partition for partition in partitions if partition.topic == topic] or [Partition(topic, 0)]
+            given |= dict.fromkeys(of_topic, _WORDS[offsets])
+        else:
+            given |= {Partition(topic, int(number)): at for number, at in offsets.items()}
     if set(given) != partitions:
         wrong = sorted(partitions ^ set(given))
         names = ", ".join(map(str, wrong[:_TOLD_MISTAKES]))
@@ -273,6 +292,12 @@ def _counted(
     left = {partition: end - upto[partition] for partition, end in whole.items()}
     most = nlargest(_TOLD_PARTITIONS, filter(left.get, left), key=left.__getitem__)
     return OffsetCounts(read, sum(left.values()), {partition: left[partition] for partition in most})
+
+
+def _ids(topics: Mapping[str, Topic], before: Positions, gone: Collection[Partition]) -> dict[str, str]:
+    """Return the ids of topics, and those that topics had which are gone."""
+    of_gone = {partition.topic: before.ids.get(partition.topic, "") for partition in gone}
+    return of_gone | {name: topic.id for name, topic in topics.items()}
 
 
 def _are_alike(known: Mapping[str, str], ids: Mapping[str, str]) -> bool:

@@ -9,8 +9,8 @@ from penstock.options.sink import SINK
 SINK_ID = "batch"  # of all batches, unless the user says another one
 # Of the options of a sink those about time, or about the query: a batch has no time, and leaves nothing open.
 _OF_STREAMS = {
-    *("rollInterval", "rollInactivity", "rollBatches", "growing", "partitionReady", "partitionReadyDelay"),
-    *("onPublish", "quarantineLocation", "checkpointLocation", "queryName"),
+    *("rollInterval", "rollInactivity", "rollBatches", "growing", "partitionReady", "partitionReadyBy"),
+    *("partitionReadyDelay", "onPublish", "quarantineLocation", "checkpointLocation", "queryName"),
 }
 
 OWN = (

@@ -42,11 +42,12 @@ BY_CONNECTOR = {
 }
 
 
-def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> Options:
+def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str, noted: bool = False) -> Options:
     """Return the checked options; `what` ("source", "sink", "log") is for messages.
 
     Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice, in different case or by
-    different names, and for a value its parser refuses. What is given by another name is there by its own.
+    different names, for a value its parser refuses, and for one that means nothing without another option, unless they were `noted`:
+    they were taken once, perhaps by a version that did not ask. What is given by another name is there by its own.
     """
     values = {option.name: option.default_value() for option in table}
     written: dict[str, str] = {}
@@ -63,6 +64,8 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str) -> 
         values[option.name] = option.parse(str(value), option.name)
     apply_mode(values, written)
     _check_needed(values, what)
+    if not noted:
+        _check_meaning(table, values, written)
     return Options(values, written)
 
 
@@ -78,6 +81,28 @@ def _check_needed(values: Mapping[str, object], what: str) -> None:
         if name in values and values[name] is None and not (name == "path" and values.get("paths")):
             msg = f"the {what} needs a {name}: expected {needed}"
             raise OptionError(msg)
+
+
+def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], written: Mapping[str, str]) -> None:
+    """Refuse an option that the user gave and that changes nothing, since nothing that it is for was given."""
+    defaults = {option.name: option.default_value() for option in table}
+    for option in table:
+        needs = [need for need in option.needs if need.partition("=")[0] in defaults]
+        if not needs or option.name not in written or values[option.name] == defaults[option.name]:
+            continue
+        if not any(_is_met(need, values, defaults) for need in needs):
+            *others, last = needs
+            either = f"{', '.join(others)} or {last}" if others else last
+            which = "one of them" if others else "it"
+            msg = f"{option.name} is for {either}, and means nothing without; set {which}, too, or leave {option.name} out"
+            raise OptionError(msg)
+
+
+def _is_met(need: str, values: Mapping[str, object], defaults: Mapping[str, object]) -> bool:
+    """Tell whether an option has the value that is needed, or any but its default if none is said."""
+    name, _, wanted = need.partition("=")
+    value = values[name]
+    return str(value).lower() == wanted if wanted else value != defaults[name]
 
 
 def _refuse(name: str, known: list[str], what: str) -> NoReturn:

@@ -51,12 +51,15 @@ def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
 
 
 def starting_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `earliest`, `latest`, or the form of JSON with an offset for each partition; -2 is earliest, -1 latest."""
+    """Return `earliest`, `latest`, or the form of JSON with one of these for a topic or an offset for each of its partitions.
+
+    Of a partition -2 is earliest, -1 latest.
+    """
     return _offsets(value, name, ("earliest", "latest"), EARLIEST)
 
 
 def ending_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `latest`, or the form of JSON with an offset for each partition; -1 is latest."""
+    """Return `latest`, or the form of JSON with that for a topic or an offset for each of its partitions; -1 is latest."""
     return _offsets(value, name, ("latest",), LATEST)
 
 
@@ -64,11 +67,12 @@ def _offsets(value: str, name: str, words: tuple[str, ...], least: int) -> str |
     if value.strip().lower() in words:
         return value.strip().lower()
     form = _json(value)
-    topics = {topic: item for topic, item in form.items() if topic[:1] != "@"} if isinstance(form, dict) else {}
-    if not topics or not all(_is_offsets_of_partitions(item, least) for item in topics.items()):
+    given = {topic: item for topic, item in form.items() if topic[:1] != "@"} if isinstance(form, dict) else {}
+    topics = {topic: item.lower() if isinstance(item, str) else item for topic, item in given.items()}
+    if not topics or not all(_is_offsets_of_topic(item, words, least) for item in topics.items()):
         msg = (
             f"{name}={value!r}: expected {', '.join(words)}, or JSON with an offset of at least {least} for each partition, each once, "
-            'such as {"orders": {"0": 23, "1": -1}}'
+            'such as {"orders": {"0": 23, "1": -1}}, or with one of these words for a topic, such as {"orders": "latest"}'
         )
         raise OptionError(msg)
     return topics
@@ -122,6 +126,12 @@ def _is_list_of_partitions(item: tuple[str, Any]) -> bool:
     topic, numbers = item
     whole = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
     return bool(_NAME.fullmatch(topic) and numbers and whole)
+
+
+def _is_offsets_of_topic(item: tuple[str, Any], words: tuple[str, ...], least: int) -> bool:
+    topic, offsets = item
+    is_word = isinstance(offsets, str) and offsets in words
+    return bool(is_word and _NAME.fullmatch(topic)) or _is_offsets_of_partitions(item, least)
 
 
 def _is_offsets_of_partitions(item: tuple[str, Any], least: int) -> bool:

@@ -16,6 +16,8 @@ class Option:
     """One option: its name, its default as a user would write it (`None`: none), its parser, and Spark's other names of it.
 
     `special`: it belongs to some formats, which name it as theirs, and is refused with others.
+
+    `needs`: what gives it a meaning: other options, each with its value where one is meant (`follow=true`). One of them is enough.
     """
 
     name: str
@@ -24,6 +26,7 @@ class Option:
     meaning: str
     aliases: tuple[str, ...] = ()
     special: bool = False
+    needs: tuple[str, ...] = ()
 
     def default_value(self) -> Any:  # noqa: ANN401 - each option has a type of its own
         """Return the parsed default, `None` if there is none."""

@@ -15,6 +15,7 @@ from penstock.errors import OptionError
 from penstock.units import no_zone, parse_duration, parse_offset, parse_size
 
 Parser = Callable[[str, str], Any]
+_FILE_URL = re.compile(r"file:(?:(?=/[^/])|//(?=/))(/.*)", re.IGNORECASE | re.DOTALL)
 _KEY_LENGTH_MAX = 200
 _SHOWN_MAX = 40  # digits of a number that is refused
 _MOST = 1 << 62  # bytes or nanoseconds: sums of two still fit 64 bits, here and in Arrow
@@ -26,6 +27,12 @@ def text(value: str, name: str) -> str:
         msg = f"{name} is empty"
         raise OptionError(msg)
     return value
+
+
+def place_of_spark(value: str, name: str) -> str:
+    """Return a place that Spark itself writes: a `file:` URL as the path that Hadoop makes of it, in which `%20` is no blank."""
+    match = _FILE_URL.fullmatch(text(value, name))
+    return match[1] if match else value
 
 
 def any_text(value: str, name: str) -> str:

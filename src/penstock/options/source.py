@@ -29,6 +29,7 @@ from penstock.options.parsers import (
 )
 
 ASIDE = choice("fail", "quarantine")
+_SETS_ASIDE = tuple(f"{name}=quarantine" for name in ("badRecords", "badFiles", "changedFiles", "encodingErrors"))
 
 SOURCE = (
     Option(
@@ -65,21 +66,61 @@ SOURCE = (
     Option("changedFiles", "fail", ASIDE, "a planned file that changed or vanished before it was read"),
     Option("badRecords", "fail", ASIDE, "a record that cannot be parsed"),
     Option("badFiles", "fail", ASIDE, "a file that cannot be read"),
-    Option("badRecordColumn", None, characters, "plain queries: a struct column of this name takes what is set aside"),
-    Option("quarantineLocation", None, text, "where an ingest tells what it sets aside; unset: in the sink's state"),
-    Option("maxBadRecords", None, number, "an ingest ends when more is set aside than so many records and files"),
-    Option("maxBadFraction", None, fraction, "an ingest ends when more is set aside than this part of all records"),
+    Option(
+        "badRecordColumn",
+        None,
+        characters,
+        "plain queries: a struct column of this name takes what is set aside",
+        needs=_SETS_ASIDE,
+    ),
+    Option(
+        "quarantineLocation",
+        None,
+        text,
+        "where an ingest tells what it sets aside; unset: in the sink's state",
+        needs=_SETS_ASIDE,
+    ),
+    Option(
+        "maxBadRecords",
+        None,
+        number,
+        "an ingest ends when more is set aside than so many records and files",
+        needs=_SETS_ASIDE,
+    ),
+    Option(
+        "maxBadFraction",
+        None,
+        fraction,
+        "an ingest ends when more is set aside than this part of all records",
+        needs=_SETS_ASIDE,
+    ),
     Option("modifiedAfter", None, moment, "only files that were modified after this time"),
     Option("modifiedBefore", None, moment, "only files that were modified before this time"),
     Option("batchBoundary", "none", choice("none", "file"), "file: each batch ends at the end of one file"),
     Option("startingFrom", "earliest", starting, "earliest, latest or a time"),
     Option("follow", "false", flag, "files may grow: only whole records, only new bytes, over rotations"),
     Option(
-        "closeAfter", "5m", duration_ns, "how long a followed file stands still until its last record counts as whole"
+        "closeAfter",
+        "5m",
+        duration_ns,
+        "how long a followed file stands still until its last record counts as whole",
+        needs=("follow=true",),
     ),
     Option("cleanSource", "off", choice("off", "archive", "delete"), "what becomes of files that were read"),
-    Option("sourceArchiveDir", None, text, "where cleanSource=archive moves them, by their paths below path"),
-    Option("retention", "0s", duration_ns, "how long they stay where they are once they are read"),
+    Option(
+        "sourceArchiveDir",
+        None,
+        text,
+        "where cleanSource=archive moves them, by their paths below path",
+        needs=("cleanSource=archive",),
+    ),
+    Option(
+        "retention",
+        "0s",
+        duration_ns,
+        "how long they stay where they are once they are read",
+        needs=("cleanSource=archive", "cleanSource=delete"),
+    ),
     Option(
         "emit",
         "records",

@@ -114,9 +114,8 @@ def _check_mode(options: Options, *, stream: bool | None) -> None:
         msg = f"{ending} is for a batch, spark.read; a stream has no end: leave it out, or take trigger(availableNow=True)"
         raise OptionError(msg)
     starting = options["startingOffsets"]
-    latest = starting == "latest" or (
-        isinstance(starting, dict) and any(LATEST in at.values() for at in starting.values())
-    )
+    begins = starting.values() if isinstance(starting, dict) else [starting]
+    latest = any(at == "latest" or (isinstance(at, dict) and LATEST in at.values()) for at in begins)
     if stream is False and (latest or options["maxOffsetsPerTrigger"] is not None):
         msg = f"startingOffsets=latest (or {LATEST}) and maxOffsetsPerTrigger are for a stream, spark.readStream; leave them out of a batch"
         raise OptionError(msg)
@@ -133,10 +132,23 @@ def _checked(client: dict[str, str]) -> dict[str, str]:
         if name.lower() == "group.id" and not value.strip():
             msg = f"{CLIENT}{name} is empty; leave it out: no offsets are kept with brokers, and each consumer has a group of its own"
             raise OptionError(msg)  # librdkafka makes no consumer of it, and the library ends the process
-    if not client.get("bootstrap.servers", "").strip(", "):
+    _check_servers(client.get("bootstrap.servers", ""), client.get("security.protocol", "plaintext"))
+    return client
+
+
+def _check_servers(servers: str, protocol: str) -> None:
+    """Raise `OptionError` for no brokers, and for one that the client passes over without a word: it would only wait."""
+    if not servers.strip(", "):
         msg = 'the topic source needs brokers: expected .option("kafka.bootstrap.servers", "host:9092")'
         raise OptionError(msg)
-    return client
+    for server in servers.split(","):
+        scheme, mark, _ = server.strip().partition("://")
+        if mark and scheme.lower() != protocol.lower():
+            msg = (
+                f"{SERVERS}={without_credentials(servers)!r}: {scheme}:// is not what kafka.security.protocol says, which is {protocol}; "
+                "expected host:9092, and the protocol there"
+            )
+            raise OptionError(msg)
 
 
 def holds_reference(name: str, value: str) -> bool:

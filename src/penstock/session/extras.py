@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 PYTHON_AT_LEAST = (3, 11)  # PySpark's
 PACKAGES = {
-    "spark": ("pyspark",),
+    "spark": ("pyspark", "pandas"),
     "hdfs": ("hdfs-native",),
     "s3": ("obstore", "boto3"),
     "db": ("adbc-driver-manager", "adbc-driver-postgresql", "adbc-driver-sqlite"),

@@ -45,6 +45,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock import failpoints
+from penstock.session import interpreter
 from penstock.storage import listening, no_longer_listening
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def prepare() -> tuple[str, Callable[..., None]]:
     listener, path = listening(_KIND)
     # The other end of it stays open as long as this process lives, and is in no other.
     end, _ = os.pipe()
-    environment = os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
+    ours = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | ours | interpreter.for_workers()
 
     @cache
     def start(*, apart: bool = False) -> None:

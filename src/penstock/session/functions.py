@@ -21,18 +21,25 @@ def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
 
 
 def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
-    """Return what was packed."""
+    """Return what was packed; `OptionError` if it is of a module that this process cannot import, as workers may not."""
     from pyspark import cloudpickle
 
-    return cloudpickle.loads(base64.b64decode(text))
+    try:
+        return cloudpickle.loads(base64.b64decode(text))
+    except ModuleNotFoundError as error:
+        msg = (
+            f"a function that was given needs {error.name!r}, which Spark's workers cannot import: they look in what is installed, in "
+            "the current directory and in PYTHONPATH, and not beside a script; install it, or name its directory in PYTHONPATH before "
+            "Spark is started"
+        )
+        raise OptionError(msg) from error
 
 
 def named(text: str, option: str) -> Callable[..., Any]:
     """Return the function that a live caller has named as `module:function` by an option. `OptionError` if there is none."""
-    module, _, name = text.partition(":")
     try:
-        function: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # importing a user's module may raise anything
+        function = loaded(text)
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         msg = (
             f"{option}={text!r} cannot be loaded: {type(error).__name__}: {error}; expected module:function, of a module that the driver's "
             "Python can import"
@@ -43,6 +50,15 @@ def named(text: str, option: str) -> Callable[..., Any]:
         raise OptionError(msg)
     called: Callable[..., Any] = function
     return called
+
+
+def loaded(text: str) -> Any:  # noqa: ANN401 - what users gave
+    """Return what `module:name` is; raises whatever the import does, and `ImportError` for what processes of Spark's could not import."""
+    module, _, name = text.partition(":")
+    if module == "__main__":
+        msg = "what a notebook or a script defines itself cannot be imported by the processes of Spark; put it in a module of its own"
+        raise ImportError(msg)
+    return getattr(importlib.import_module(module), name)
 
 
 def told(text: str) -> Callable[[list[dict[str, Any]]], object]:

@@ -10,7 +10,7 @@ import socket
 from penstock import clock
 from penstock.errors import StorageError
 from penstock.session.finding import Finding
-from penstock.storage import LocalStorage, can_write, free_bytes, temporary_directory
+from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
 
 _JAVA_TEMPORARY = "/tmp"  # noqa: S108 - Java's own, whatever TMPDIR says
@@ -21,6 +21,10 @@ _SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
 _FILES_LEAST = 512  # Spark's JVM has 280 jars open before it does anything, and 420 files in a query
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
+# What POSIX says of TZ: the name of a zone, its offset, and perhaps those of its summer time, with when that begins and ends.
+_ZONE_NAME, _ZONE_OFFSET = "([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)", r"[+-]?\d{1,2}(:\d{2}){0,2}"
+_ZONE_RULES = re.compile(f"{_ZONE_NAME}{_ZONE_OFFSET}({_ZONE_NAME}({_ZONE_OFFSET})?(,[^,]+,[^,]+)?)?")
+_ZONE_FILE_BEGINS = b"TZif"
 _EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
 
 
@@ -200,17 +204,22 @@ def time_zone() -> Finding:
     if not named:
         text = "the machine's zone, which a session of Spark takes, too, unless it is told another"
         return Finding("time", "ok", text)
-    if re.fullmatch(r":?[A-Z][A-Za-z_]+/[A-Za-z_/+-]+", named) and not _is_zone(named.removeprefix(":")):
+    if not _is_zone(named.removeprefix(":")):
         text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"
         return Finding("time", "note", text, "name another, or install tzdata")
     return Finding("time", "ok", f"TZ={named!r}")
 
 
 def _is_zone(name: str) -> bool:
+    """Tell whether this is a zone to the system: rules, the path of a file of them, or a name that is known. All else is UTC to it."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+    if _ZONE_RULES.fullmatch(name):
+        return True
     try:
+        if os.path.isabs(name):
+            return is_file(name) and LocalStorage().read(name).startswith(_ZONE_FILE_BEGINS)
         ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    except (ZoneInfoNotFoundError, ValueError, OSError, StorageError):
         return False
     return True

@@ -9,9 +9,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import StorageError
+from penstock.storage import LocalStorage, names_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ASKING_SECONDS = 20.0
 _NEEDED = ("penstock", "pyarrow")  # by a worker; PySpark comes from where Spark is
@@ -55,6 +64,30 @@ def is_this(command: str) -> bool:
 
 def _is_same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
+
+
+def for_workers() -> dict[str, str]:
+    """Return the variables with which a Python of this environment finds this Penstock; none where it does so by itself.
+
+    A program may have it from a zip (`zipapp`), or from a directory that it put on its own path: Spark's workers know of neither.
+    """
+    named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if any(_is_same(place, home) for place in [*named, *_searched()]):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join([home, *named])}
+
+
+def _searched() -> Iterator[str]:
+    """Yield where a Python of this environment looks for packages, also by its `.pth` files, which editable packages have."""
+    storage = LocalStorage()
+    for folder in {*site.getsitepackages(), site.getusersitepackages()}:
+        yield folder
+        with suppress(StorageError):  # what cannot be read is read by no Python of this user's
+            for name in names_at(storage, folder):
+                if name.endswith(".pth"):
+                    lines = storage.read(f"{folder}/{name}").decode(errors="replace").splitlines()
+                    yield from filter(os.path.isabs, lines)
 
 
 def ask(command: str) -> Interpreter | None:

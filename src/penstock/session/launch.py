@@ -145,7 +145,7 @@ def plan(master: str, *, quiet: bool = False) -> Launch:
         return Launch({"PYSPARK_PYTHON": _named() or sys.executable}, registers=True)
     if not _has_jvm():
         _look_at_machine(master, quiet=quiet)
-    return _with_python(master, machine.for_jvm(master))
+    return _with_python(master, {**machine.for_jvm(master), **interpreter.for_workers()})
 
 
 def _look_at_machine(master: str, *, quiet: bool) -> None:

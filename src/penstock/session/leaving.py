@@ -6,10 +6,13 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, leave
+from penstock.errors import DependencyError, PenstockError, leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,6 +27,18 @@ def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
         return _each(outcome) if isinstance(outcome, Iterator) else outcome
 
     return call
+
+
+def mapped(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], fields: StructType | str) -> DataFrame:
+    """Return what a function makes of the Arrow batches of a frame, whose errors leave it so.
+
+    Raises `DependencyError` where pandas is missing, or too old for PySpark, which asks for it though it gives it no row.
+    """
+    try:
+        return frame.mapInArrow(leaving(function), fields)
+    except ImportError as error:
+        msg = f"PySpark hands rows of a DataFrame to Python only where there is pandas ({error}); pip install 'pandas>=2.2.3,<3'"
+        raise DependencyError(msg) from error
 
 
 def _each(items: Iterator[Any]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ _LOST = "Exception while sending command."  # by py4j, with a stack, of a connec
 
 def jvm_options() -> list[str]:
     """Return the JVM's options for our own logging; none where the user has some, or PENSTOCK_DEBUG=1."""
-    if debugging() or _is_configured():
+    if debugging() or _is_configured() or not is_file(str(_OURS)):  # Java reads none in a zip
         return []
     return [f"-Dlog4j2.configurationFile={_OURS.as_uri()}"]
 

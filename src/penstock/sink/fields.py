@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from penstock.clock import SECOND_NS
 from penstock.errors import TemplateError
-from penstock.formats.zones import rules
+from penstock.formats.schema import UTC_MICROS
+from penstock.formats.zones import local_times, rules
 from penstock.sink.names import check_tells, directives, written
 from penstock.sink.values import texts
 
@@ -100,10 +101,9 @@ class Fields:
     def _floored(self, column: pa.Array, spec: str) -> pa.Array:
         """Round down to what the time format can show, so that distinct values are few. Rounds in local time, which has no gaps."""
         if column.type.tz is not None:
-            column = column.cast(pa.timestamp("us", tz=self.zone))
             if directives(spec) & {"z", "Z"}:
-                return column
-            column = pc.local_timestamp(column)
+                return column.cast(pa.timestamp("us", tz=self.zone))
+            column = local_times(column.cast(UTC_MICROS), self.zone)
         return _floor(column, spec)
 
     def _texts(self, values: pa.Array, spec: str) -> list[str | None]:

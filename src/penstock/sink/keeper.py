@@ -212,7 +212,7 @@ def _act(state: dict[str, Any], *, over: bool) -> int:
     """Finish the sink, or roll parts that are due. Returns the time of the next look, negative if there is nothing left to keep."""
     from penstock.sink.sink import Sink  # slow to import, and not needed to look for a keeper
 
-    options = parse(SINK, state["options"], what="sink")
+    options = parse(SINK, state["options"], what="sink", noted=True)
     storage, root = locate(options["path"])
     sink = Sink(storage, root, options, state["sink"])
     try:

@@ -162,11 +162,6 @@ class Layout:
         """Raise `OptionError` unless the options say what becomes of rows that wait to be encrypted."""
         to, key = self.options["encryptTo"], self.options["encryptionKey"]
         if to is None:
-            if key is not None:
-                msg = (
-                    "encryptionKey is for rows that wait until a file is encrypted: set encryptTo, too, or leave it out"
-                )
-                raise OptionError(msg)
             return
         if self.options["growing"]:
             msg = "growing=true appends to files, and what is encrypted cannot be appended to; leave growing or encryptTo out"

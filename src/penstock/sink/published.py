@@ -61,7 +61,8 @@ class Published:
         """
         entry = entry_at(self._storage, self._root)
         if entry is None or not entry.is_directory:
-            msg = f"path={self._root!r} is not there; expected the directory of an output"
+            state = "not there" if entry is None else "no directory"
+            msg = f"path={self._root!r} is {state}; expected the directory of an output, which may be empty yet"
             raise OptionError(msg)
         return _offset(self._beginning(starting, name)) | {_BEGIN: True}
 

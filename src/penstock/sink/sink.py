@@ -142,7 +142,7 @@ class Sink:
         state = f"{root}/{STATE_DIRECTORY}/{sink_id}"
         note = noted(storage, state)
         try:
-            options = parse(SINK, {**note.options, "path": root}, what="sink")
+            options = parse(SINK, {**note.options, "path": root}, what="sink", noted=True)
             return Sink(storage, root, options, sink_id, note)
         except UsageError as error:  # the options come from a note, not from the user of a command
             msg = (
@@ -196,6 +196,7 @@ class Sink:
         for path in left:
             self.storage.delete(path)
         _tell_namesakes(self)
+        _tell_unannounced(self, claimed)
         return claimed
 
     def temporaries(self) -> Iterator[tuple[str, str]]:
@@ -506,6 +507,16 @@ def _tell_namesakes(sink: Sink) -> None:
             "of the files then gets another one; put {sink} into fileName"
         )
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
+
+
+def _tell_unannounced(sink: Sink, head: State) -> None:
+    """Tell in the log that nothing is announced any more, where it was: what was said of a directory need not hold from now on."""
+    if head.ready.said_us is not None and sink.layout.announced is None:
+        message = (
+            "partitionReady was set for sink %r of %r, and is not now: rows for a directory that was told complete become visible "
+            "without a word, beside its _SUCCESS if it has one; set it again, or remove these files"
+        )
+        _log.warning(message, sink.sink_id, sink.root)
 
 
 def _notable(sink: Sink) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TemplateError
+from penstock.formats.schema import UTC_MICROS
+from penstock.formats.zones import UTC, local_times, rules
 from penstock.sink.names import directives
 from penstock.sink.ready import ZONES_AHEAD_US, Progress
 
@@ -35,6 +37,7 @@ _SPANS = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 LOCAL_BEHIND_US = 12 * 3_600_000_000  # a local time may be that far behind UTC
 
 
@@ -89,19 +92,18 @@ class TimeBuckets:
         local = self._local(time_us)
         smaller = _UNITS[_UNITS.index(self.unit) + 1 :]
         begin = reduce(_floored, smaller, local.replace(microsecond=0))
+        clock = timezone.utc if self.zone is None else rules(self.zone)
         try:
             end = _next(begin, self.unit)
+            moments = [end.replace(tzinfo=clock, fold=fold).astimezone(timezone.utc) for fold in (0, 1)]
         except (OverflowError, ValueError):
             return None
-        moment = pa.scalar(end, pa.timestamp("us"))
-        if self.zone is not None:
-            moment = pc.assume_timezone(moment, self.zone, ambiguous="latest", nonexistent="latest")
-        return int(moment.value) + self.behind_us
+        return (max(moments) - _EPOCH) // timedelta(microseconds=1) + self.behind_us
 
     def _local(self, time_us: int) -> datetime:
-        """Return the local time of a moment in the zone, by the library that names buckets; Arrow's has no summer time after 2037."""
-        moment = pa.scalar(time_us, pa.timestamp("us", tz=self.zone))
-        local: datetime = (moment if self.zone is None else pc.local_timestamp(moment)).as_py()
+        """Return the local time of a moment in the zone, by the same rules that name buckets."""
+        moment = pa.array([time_us], UTC_MICROS)
+        local: datetime = local_times(moment, self.zone or UTC)[0].as_py()
         return local
 
 

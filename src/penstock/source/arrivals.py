@@ -207,10 +207,6 @@ class Arrivals:
 
     # -- what is done with ---------------------------------------------------------------------------------------
 
-    def version(self, path: str) -> FileVersion | None:
-        """Return the version that the last listing had under the path, if it had one."""
-        return self.scan.version(path)
-
     def planned(self, files: Sequence[FileVersion]) -> None:
         """Take what `backlog` has returned out of what waits: a plan has it, the last of it wholly or its beginning."""
         self.backlog.take(files)

@@ -84,11 +84,17 @@ def check_options(options: Options, storage: Storage, root: str) -> None:
             "cleanSource=archive needs a sourceArchiveDir: expected a directory outside of path, such as /data/archive"
         )
         raise OptionError(msg)
-    if mode != "archive" and directory:
-        msg = f"sourceArchiveDir={directory!r} is for cleanSource=archive, found cleanSource={mode}; leave one of them out"
-        raise OptionError(msg)
-    if mode == "off" and options["retention"]:
-        msg = "retention is how long files stay before they are cleaned, and cleanSource is off; set it to archive or delete"
+    _check_needed(options)
+
+
+def _check_needed(options: Options) -> None:
+    """Raise `OptionError` if files would be cleaned that are needed: none of whose rows was taken, or whose names are emitted."""
+    mode = options["cleanSource"]
+    if mode == "delete" and options["badFiles"] == "quarantine":
+        msg = (
+            "cleanSource=delete would remove files of which badFiles=quarantine takes no row, so that nobody could mend them; set "
+            "cleanSource=archive, or badFiles=fail"
+        )
         raise OptionError(msg)
     if mode != "off" and options["emit"] == "files":
         msg = (
@@ -436,13 +442,22 @@ class Cleaner:
         return self._storage.resolve(f"{self._root}/{file.path}") != f"{self._storage.resolve(self._root)}/{file.path}"
 
     def _finish(self, place: str, file: FileVersion) -> None:
-        """Archive or delete what was taken, if it is what was read; else it goes back."""
-        if not is_version(self._storage, self._storage.stat(place), file):
+        """Archive or delete what was taken, if it is what was read; else, or where that fails, it goes back.
+
+        `NotThere` says that another driver has put it back. That the archive has no place for it, or no name, is another error.
+        """
+        try:
+            if not is_version(self._storage, self._storage.stat(place), file):
+                self._put_back(file.path, place)
+            elif self._archive is None:
+                self._storage.delete(place)
+            else:
+                self._move_to_archive(self._archive, place, file)
+        except StorageError as error:
+            if entry_at(self._storage, place) is None:
+                raise
             self._put_back(file.path, place)
-        elif self._archive is None:
-            self._storage.delete(place)
-        else:
-            self._move_to_archive(self._archive, place, file)
+            raise StorageError(error.message) from error
 
     def _move_to_archive(self, archive: str, place: str, file: FileVersion) -> None:
         folder = file.path.rpartition("/")[0]
@@ -452,7 +467,6 @@ class Cleaner:
                 self._storage.publish(place, f"{archive}/{name}", as_it_is=True)
                 failpoints.hit("source.clean.archived")
                 return
-        self._put_back(file.path, place)
         msg = f"all names that it could have in {archive!r} are taken, the last one being {name!r}; move these files elsewhere"
         raise StorageError(msg)
 

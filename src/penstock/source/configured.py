@@ -6,7 +6,7 @@ import json
 import logging
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.errors import OptionError
 from penstock.formats import ReadFormat, format_named
 from penstock.formats.account import NAMES_MAX, Account
-from penstock.formats.aside import Aside, Policy, record_bytes
+from penstock.formats.aside import Aside, Policy, path_of, record_bytes
 from penstock.formats.charsets import encodable
 from penstock.formats.families import RecordFormat
 from penstock.formats.format import TIME_OPTIONS, Dialect
@@ -56,7 +56,9 @@ def reading(options: Options, schema: str) -> Reading:
     metadata = options["metadataColumn"]
     data = whole
     bad = options["badRecordColumn"]
+    bad_at = None
     if options["emit"] == "records" and bad:
+        bad_at = whole.get_field_index(bad)
         whole = data = _without_struct(whole, bad, "badRecordColumn", (BAD_TYPE, schemas.BAD))
     if options["emit"] == "records" and metadata:
         data = _without_struct(whole, metadata, "metadataColumn", (METADATA_TYPE, schemas.METADATA))
@@ -79,6 +81,7 @@ def reading(options: Options, schema: str) -> Reading:
         archive,
         policy=_policy(options),
         key=options["decryptionKey"],
+        bad_at=bad_at,
     )
 
 
@@ -138,11 +141,6 @@ def check_plain(options: Options) -> None:
         msg = (
             "what a query of your own sets aside goes into a column: set badRecordColumn=_bad, and add it to the schema: "
             f"`_bad` {schemas.BAD}; an ingest needs no column"
-        )
-        raise OptionError(msg)
-    if column is not None and not asked:
-        msg = (
-            f"badRecordColumn={column!r} has nothing to hold: set badRecords=quarantine, badFiles or changedFiles, too"
         )
         raise OptionError(msg)
     if options["quarantineLocation"] is not None:
@@ -255,8 +253,10 @@ def _bad_rows(aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordB
 
 
 def bad_column(lines: pa.RecordBatch) -> pa.StructArray:
-    """Return what `badRecordColumn` has of what lines are about."""
-    members = [lines.column("path"), lines.column("offset"), record_bytes(lines), lines.column("reason")]
+    """Return what `badRecordColumn` has of what lines are about, which is one file; U+FFFD stands for what is no text in its path."""
+    path = path_of(lines.slice(0, 1).select(["path", "path_base64"]).to_pylist()[0]).decode("utf-8", "replace")
+    paths = pa.repeat(pa.scalar(path, pa.string()), lines.num_rows)
+    members = [paths, lines.column("offset"), record_bytes(lines), lines.column("reason")]
     return pa.StructArray.from_arrays(members, fields=list(BAD_TYPE))
 
 
@@ -321,11 +321,11 @@ def expected_schema(options: Options, how: Reading) -> pa.Schema:
     """Return the Arrow schema of what the source emits."""
     if options["emit"] == "files":
         return FILES_SCHEMA
-    fields: Iterable[Any] = (
+    fields = [
         pa.field(name, METADATA_TYPE) if name == how.metadata else how.format.schema.field(name) for name in how.columns
-    )
-    if options["badRecordColumn"]:
-        fields = [*fields, pa.field(options["badRecordColumn"], BAD_TYPE)]
+    ]
+    if how.bad_at is not None:
+        fields.insert(how.bad_at, pa.field(options["badRecordColumn"], BAD_TYPE))
     return pa.schema(fields)
 
 

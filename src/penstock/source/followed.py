@@ -78,9 +78,6 @@ _ALONE = {
 def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str) -> None:
     """Raise `OptionError` for what cannot be followed."""
     if not options["follow"]:
-        if "closeAfter" in options.given:
-            msg = "closeAfter is for follow=true, found follow=false; set it, or leave closeAfter out"
-            raise OptionError(msg)
         return
     if storage.tags_contents:
         msg = (

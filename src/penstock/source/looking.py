@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +24,7 @@ from penstock.source import advice
 from penstock.source.cursor import FileVersion, Split, is_version
 from penstock.source.dividing import Dividing
 from penstock.source.splitruns import SPLIT
-from penstock.storage import locate
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.source.named import NamedFiles
     from penstock.source.pinned import Pins, Sight
     from penstock.source.read import Reading
+    from penstock.storage import Storage
 
     Failure: TypeAlias = BadFile | BadRecord | FileChanged
 
@@ -203,7 +205,7 @@ class _Looking:
         try:
             entry = reading.storage.stat(full)
         except NotThere:
-            return self._no_file(path, "does not exist", "expected a file to read; have it come before its name")
+            return self._no_file(path, "does not exist", _expected_in_place_of(reading.storage, root, below))
         except OptionError as error:  # it leaves to settings which cluster is meant, and there are none
             return self._no_file(path, "cannot be read", error.message)
         if not entry.is_file:
@@ -346,6 +348,15 @@ class _Looking:
 def _shown(path: str) -> str:
     """Return a name for a message: quoted, and what is longer than any name by its beginning."""
     return repr(path) if len(path) <= _SHOWN else f"{path[:_SHOWN]!r}... ({len(path):,} characters)"
+
+
+def _expected_in_place_of(storage: Storage, root: str, below: str) -> str:
+    """Say what to do about a name of which there is no file: one that looks the same may be there, made of other characters."""
+    others = sorted({unicodedata.normalize(form, below) for form in ("NFC", "NFD")} - {below})
+    alike = next((name for name in others if entry_at(storage, f"{root.rstrip('/')}/{name}") is not None), None)
+    if alike is None:
+        return "expected a file to read; have it come before its name"
+    return f"expected the name of the file that looks the same, {alike!a}; the row has {below!a}"
 
 
 def _sight(seen_file: _Seen | Failure) -> Sight:

@@ -396,7 +396,8 @@ class Planner:
         cut = self._cursor.cut
         if cut is None:
             return
-        now = self._arrivals.version(cut.path) or self._begun.now(cut)
+        # The last listing may not have looked at it again: it looks at old files in turn, and as time allows.
+        now = self._begun.now(cut)
         if now is not None and is_version(self._storage, now, cut):
             if self._cut_by_others:
                 self._begun.check_options(cut, self._cursor)

@@ -82,7 +82,7 @@ class Reading:
     there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
     (see `source.partitions`), but of those that the files have all the same, `kept`, in lower case.
     `named` is for files that rows name, and `again` what messages then tell to do once a file is mended. `opens` opens a path
-    otherwise than the storage does, and stays in its process.
+    otherwise than the storage does, and stays in its process. `bad_at` is where in the schema `badRecordColumn` is.
     """
 
     storage: Storage
@@ -99,6 +99,7 @@ class Reading:
     again: str = advice.AGAIN
     kept: frozenset[str] = frozenset()
     opens: Opener | None = None
+    bad_at: int | None = None
 
     @property
     def form(self) -> Format:

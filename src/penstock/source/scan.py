@@ -35,6 +35,7 @@ never move the cursor.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nlargest
@@ -380,7 +381,8 @@ class Scan:
         if "" not in self._directories or "" not in self._directories[""].files:
             for folder in list(self._directories):
                 self._leave(folder)
-        self._note("", self._directories.setdefault("", _Directory(arrived_ns=_NEVER)), "", entry)
+        known = self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
+        self._note("", known, "", entry if entry.is_file else None)  # a pipe has no bytes that can be read again
 
     def _tree(self, root: Entry, *, everything: bool) -> None:
         if "" in self._directories and "" in self._directories[""].files:
@@ -582,7 +584,18 @@ class Scan:
         try:
             return None if followed is None else self._storage.stat(followed)
         except NotThere:  # since it was listed, and its directory will say so
+            self._check_reached(_joined(folder, name))
             return None
+
+    def _check_reached(self, path: str) -> None:
+        """Raise `StorageError` for what a listing has shown and no call can reach: it lies deeper than a path can say."""
+        room = self._storage.bytes_below(self._root)
+        if (size := len(os.fsencode(path))) > room:
+            msg = (
+                f"{path[:80] + '...'!r} in {self._root!r} cannot be read: its path has {size} bytes there, and {room} are the most; give "
+                "the directories on the way shorter names, or move it up"
+            )
+            raise StorageError(msg)
 
     def _full(self, folder: str, name: str) -> str:
         return f"{self._base}/{folder}/{name}" if folder else f"{self._base}/{name}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.options import Options
     from penstock.options.parsers import WrittenTime
-    from penstock.storage import Storage
+    from penstock.storage import Entry, Storage
 
 Rest = tuple[NameGlob, ...]
 ALWAYS = (-(1 << 63), 1 << 63)  # nanoseconds
@@ -107,13 +107,20 @@ class Where:
         return b"\0".join(os.fsencode(text) for text in (self.root, *paths))
 
     def check(self, name: str) -> None:
-        """Raise `OptionError` if a path without wildcards is not there, or one with some is the very name of what is there."""
+        """Raise `OptionError` if a path without wildcards is not there, or is that of a pipe, a socket or a device.
+
+        So it does if one with wildcards is the very name of what is there.
+        """
         for rest in self.rests:
             names = [glob.literal for glob in rest]
+            if None in names:
+                continue
             path = "/".join([self.root, *(name for name in names if name is not None)])
-            if None not in names and entry_at(self.storage, path) is None:
+            entry = entry_at(self.storage, path)
+            if entry is None:
                 msg = f"{name}: {path!r} does not exist; expected a directory or a file to read"
                 raise OptionError(msg)
+            check_repeatable(name, path, entry)
         for text in self.literal:
             storage, path = locate(text)
             if entry_at(storage, path) is not None:
@@ -122,6 +129,16 @@ class Where:
                     f"wildcard: {quoted(text)}"
                 )
                 raise OptionError(msg)
+
+
+def check_repeatable(name: str, path: str, entry: Entry) -> None:
+    """Raise `OptionError` for a pipe, a socket or a device, which no replay can read again; inside a directory it would be skipped."""
+    if not entry.is_directory and not entry.is_file:
+        msg = (
+            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read "
+            "again after a crash; write it to a file first"
+        )
+        raise OptionError(msg)
 
 
 def where(options: Options) -> Where:
@@ -143,10 +160,11 @@ def changed_between(options: Options) -> tuple[int, int]:
         _instant(options["modifiedBefore"], zone, ALWAYS[1]),
     )
     if after >= before:
-        msg = (
-            f"modifiedAfter={options.given['modifiedAfter']!r} is not before modifiedBefore={options.given['modifiedBefore']!r}: no file "
-            "would be read"
-        )
+        given = [
+            f"{name}={options.given[name]!r}" for name in ("modifiedAfter", "modifiedBefore") if name in options.given
+        ]
+        trouble = " is not before ".join(given) if len(given) > 1 else f"{given[0]} is a time that no file has"
+        msg = f"{trouble}: no file would be read"
         raise OptionError(msg)
     return after, before
 

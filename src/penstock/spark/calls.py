@@ -45,7 +45,7 @@ from penstock.errors import OptionError
 from penstock.formats.schema import to_arrow, to_spark
 from penstock.session import ddl, functions
 from penstock.session.connect import application, is_remote, require_driver, tasks_at_a_time
-from penstock.session.leaving import leaving
+from penstock.session.leaving import mapped
 from penstock.session.task import task_place, task_run
 from penstock.spark import lanes
 from penstock.spark.register import register
@@ -284,12 +284,12 @@ def async_map(
         return stage(named(batches))
 
     if calls.drain is None:
-        return placed.mapInArrow(leaving(call_each), fields)
+        return mapped(placed, call_each, fields)
     by = f" by {', '.join(calls.key)}" if calls.key else ""  # another key would have other lanes
     form = Form(calls.shape, f"{df.schema.simpleString()} -> {fields.simpleString()}{by}")
     key = [places[names.index(name)] for name in calls.key]
     chunks = lanes.carried_map(placed, form, key, operator, calls.drain, named=named, stream=stage, tell=tell)
-    return chunks.mapInArrow(leaving(lanes.unpacked), fields)
+    return mapped(chunks, lanes.unpacked, fields)
 
 
 _own, _given = inspect.signature(async_map), inspect.signature(AsyncMap)

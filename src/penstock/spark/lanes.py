@@ -51,7 +51,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from penstock.aio.carry import Form, dumped, id_of, loaded
 from penstock.aio.stage import Carrying
 from penstock.errors import OptionError
-from penstock.session.leaving import leaving
+from penstock.session.leaving import mapped
 from penstock.session.task import task_batch, task_run
 from penstock.spark.border import border
 
@@ -131,7 +131,7 @@ def carried_map(
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _packed(named(batches), form, operator, keyed=bool(key))
 
-    grouped = keyed.mapInArrow(leaving(pack), _PACKED).groupBy("lane")
+    grouped = mapped(keyed, pack, _PACKED).groupBy("lane")
     lanes = _Lanes(form, drain, stream, tell)
     return grouped.transformWithStateInPandas(lanes, "chunk binary", "Append", "ProcessingTime")
 

@@ -19,7 +19,7 @@ from penstock.ingestion.exchange import check_kept, naming_columns, split_frame
 from penstock.options.formats import DEFAULT
 from penstock.session import ddl
 from penstock.session.connect import tasks_at_a_time
-from penstock.session.leaving import leaving
+from penstock.session.leaving import mapped
 from penstock.session.zone import time_zone
 from penstock.source.named import OPTIONS, NamedFiles
 from penstock.source.schemas import INFER, default_schema
@@ -95,7 +95,7 @@ def read_files(  # noqa: PLR0913 - what users are promised
     outputs = StructType.fromJson(json.loads(to_spark(files.schema)))
     fields = StructType([*(df.schema.fields if keep else ()), *outputs.fields])
     _distinct(fields.names)
-    return splits.mapInArrow(leaving(read), fields)
+    return mapped(splits, read, fields)
 
 
 _own = inspect.signature(read_files)

@@ -29,9 +29,10 @@ def locate(
 ) -> tuple[Storage, str]:
     """Return the storage of `location`, and its absolute, normalised path there, which can be located again.
 
-    As in Hadoop, a plain path is taken literally (`%20` stays `%20`), and so is the path after the host of an `hdfs:` URL;
-    `file:` URLs are unquoted. On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the message.
-    Raises `OptionError` for an empty location, for one that no file can have, and for a scheme that this version does not know.
+    A plain path is taken literally (`%20` stays `%20`), and so is the path after the host of an `hdfs:` URL. `file:` URLs are
+    unquoted, because Python and Spark's `input_file_name` quote them. (Hadoop does not unquote the locations that it is given, see
+    `options.parsers.place_of_spark`.) On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the
+    message. Raises `OptionError` for an empty location, for one that no file can have, and for a scheme that this version does not know.
     Unless the location is `literal` (it comes from data, and nobody has typed it), also for text that a shell would have to
     expand, and for blanks at its ends. Calls no server. If a `storage` is given, the location is a path on it and stays
     unchanged.
@@ -149,8 +150,8 @@ def _text(location: object, name: str) -> str:
 
 
 def _of_this_host(location: str, name: str) -> str:
-    """Return the path after `file:` and the host; `OptionError` if that is another host."""
-    if not location.startswith("//"):
+    """Return the path after `file:` and the host; `OptionError` if that is another host, or if there is no path."""
+    if location and not location.startswith("//"):
         return location
     host, slash, path = location[2:].partition("/")
     if host.lower() not in {"", "localhost"}:

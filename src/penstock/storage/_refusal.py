@@ -29,6 +29,7 @@ _REMEDY_OF = {
     errno.ENOSYS: _ELSEWHERE,
     errno.EOPNOTSUPP: _ELSEWHERE,
     errno.ENOLCK: _ELSEWHERE,
+    errno.EXDEV: "it is on another file system than what would be moved there; have no mount point between the two, or name another place",
     errno.EFBIG: "raise the limit of this user for the size of a file (ulimit -f unlimited), or name a place on another file system",
     errno.EROFS: "it is on a file system that is mounted to be read; name another place, or mount it to be written",
     errno.EMFILE: "this process has as many files open as it may; raise the limit (ulimit -n 4096)",

@@ -30,6 +30,12 @@ def secret(reference: str, name: str) -> str:
     else:
         storage, path = locate(place, name=name)
         try:
+            if not storage.stat(path).is_file:
+                msg = (
+                    f"{name}={reference!r}: there is a directory, a pipe or a device, and each process that needs it reads it anew; "
+                    "expected a file, or env:NAME of a variable"
+                )
+                raise OptionError(msg)
             word = storage.read(path).rstrip(b"\r\n")
         except NotThere as error:
             msg = (

@@ -135,6 +135,8 @@ class _Comparison:
             if not changed:
                 raise
             _refuse(f"records were not compared: {error.message.partition('; ')[0]}; {otherwise}")
+        if feeds[0].as_lines:
+            self._note_lines(of_output.records - set_aside, views)
         proved = of_source == of_output
         reason = "the output does not hold exactly the records that were read" + (f"; {otherwise}" if changed else "")
         return SourceCheck(
@@ -150,6 +152,14 @@ class _Comparison:
             examples=() if proved else tuple(examples(sides)),
             set_aside=set_aside,
         )
+
+    def _note_lines(self, lines: int, views: list[SinkView]) -> None:
+        """Note that there are more lines than rows, as where rows have line breaks in them."""
+        rows = sum(view.head.total_rows for view in views)
+        if lines > rows:
+            self.notes.append(
+                f"text was compared line by line, and counted so: {lines:,} lines of {rows:,} rows, some of which have line breaks in them"
+            )
 
     def _note_places(self, feeds: list[Feed], views: list[SinkView]) -> None:
         """Find out whether the places of rows can be compared; set that in the feeds, and note it if not."""

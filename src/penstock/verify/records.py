@@ -123,8 +123,8 @@ class Feed:
         self.compares_names = True
         """Whether the names of files are compared: not if some files were named by another `fileName`."""
         self._sink = sink
-        self._as_lines = format_named(sink.options["format"]).as_lines
-        self._passes_text = self._as_lines and self.stage.plain_text
+        self.as_lines = format_named(sink.options["format"]).as_lines
+        self._passes_text = self.as_lines and self.stage.plain_text
         self._places = sink.layout.places(self.stage.schema)
         self._passes_text = self._passes_text and self._places.is_one
         self._schema, self.dropped = sink.layout.data_schema(self.stage.schema)
@@ -250,7 +250,7 @@ class Feed:
         form = format_named(self._fmt.name)
         if not isinstance(form, RecordFormat):
             return as_text(rows, self._texts)
-        return lines(form.encoder(self._fmt).encode(rows)) if self._as_lines else form.read_back(self._fmt, rows)
+        return lines(form.encoder(self._fmt).encode(rows)) if self.as_lines else form.read_back(self._fmt, rows)
 
     # -- the output ----------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Feed:
         return (key.path, key.size, key.modified_ns) in self.versions and key not in self.mended
 
     def _decoded(self, chunks: Iterator[bytes], *, whole: bool) -> Iterator[pa.RecordBatch]:
-        if self._as_lines:
+        if self.as_lines:
             yield from map(lines, _line_blocks(chunks))
             return
         form = record_format(self._fmt.name)

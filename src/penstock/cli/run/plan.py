@@ -356,13 +356,16 @@ def _source_check(path: str) -> Check:
 
 
 def _refused(check: Check, options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with options, each by its name; if no single option is wrong, what is wrong with all together."""
-    alone = [(name, _refusal(check, {name: text, "path": path})) for name, text in options.items()]
-    wrong = [(name, message) for name, message in alone if message is not None]
-    together = None if wrong else _refusal(check, options | {"path": path})
-    yield from wrong
-    if together is not None:
-        yield "", together
+    """Yield what is wrong with options, each by its name; if none is wrong beside those that are right alone, what all together are."""
+    together = _refusal(check, options | {"path": path})
+    if together is None:
+        return
+    right = {name: text for name, text in options.items() if _refusal(check, {name: text, "path": path}) is None}
+    # Some mean nothing alone, and are right beside others.
+    others = {name: text for name, text in options.items() if name not in right}
+    beside = [(name, _refusal(check, {**right, name: text, "path": path})) for name, text in others.items()]
+    wrong = [(name, message) for name, message in beside if message is not None]
+    yield from wrong or [("", together)]
 
 
 def _refusal(check: Callable[[Given], object], options: Given) -> str | None:

@@ -215,5 +215,5 @@ def check_utf8(data: bytes) -> None:
 
 
 def no_object() -> MalformedError:
-    """Return the error for lines of which one is not an object."""
-    return MalformedError("one JSON object on a line")
+    """Return the error of records of which one is no object: a line, or with `multiLine` what may be on several."""
+    return MalformedError("a record that is one JSON object")

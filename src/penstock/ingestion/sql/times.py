@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from penstock.formats.zones import UTC, instants, rules
+from penstock.formats.zones import instants, local_times
 
 if TYPE_CHECKING:
     from penstock.ingestion.sql.expression import Values
 
 _LOCAL = pa.timestamp("us")
-_SECOND = 1_000_000
-# Arrow only knows the listed changes of zones: neither the rules for later times, nor offsets with seconds at earlier
-# times.
-_LISTED = (
-    pa.scalar(datetime(1970, 1, 1, tzinfo=timezone.utc), pa.timestamp("us", "UTC")),
-    pa.scalar(datetime(2037, 1, 1, tzinfo=timezone.utc), pa.timestamp("us", "UTC")),
-)
 
 
 def column_of(values: Values) -> pa.Array:
@@ -36,30 +27,7 @@ def local(values: Values, zone: str) -> pa.Array:
     column = column_of(values)
     if not types.is_timestamp(column.type) or column.type.tz is None:
         return column.cast(_LOCAL)
-    if zone == UTC:
-        return column.cast(_LOCAL)
-    if _is_listed(column, zone):
-        return pc.local_timestamp(column.cast(pa.timestamp("us", zone)))
-    return _ruled(column, zone)
-
-
-def _is_listed(column: pa.Array, zone: str) -> bool:
-    bounds = pc.min_max(column)
-    early, late = bounds["min"], bounds["max"]
-    between = not early.is_valid or (early.value >= _LISTED[0].value and late.value < _LISTED[1].value)
-    return between and "/" in zone
-
-
-def _ruled(column: pa.Array, zone: str) -> pa.Array:
-    """Return the local times by the rules of the zone, looked up once for each distinct second."""
-    micros = column.view(pa.int64())
-    numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
-    seconds, places = np.unique(numbers // _SECOND, return_inverse=True)
-    clock, epoch = rules(zone), datetime(1970, 1, 1, tzinfo=timezone.utc)
-    offsets = [(epoch + timedelta(seconds=second)).astimezone(clock).utcoffset() for second in seconds.tolist()]
-    shifts = np.array([round((offset or timedelta()).total_seconds()) * _SECOND for offset in offsets], np.int64)
-    known = micros.is_valid().to_numpy(zero_copy_only=False)
-    return pa.array(numbers + shifts[places], mask=~known).view(_LOCAL)
+    return local_times(column, zone)
 
 
 def as_given(values: Values, made: pa.Array) -> Values:
