@@ -229,7 +229,7 @@ One batch through source and sink in one thread of one process, without Spark: t
 
 # What profiles and Spark's own log showed, for cases that have missed what was asked of them.
 _WHY = {
-    "json-parquet-warm": "a query costs 0.4 s before and behind its work, whatever its size: Spark starts a process for its "
+    "json-parquet-warm": "a query costs 0.4 s before and after its work, whatever its size: Spark starts a process for its "
     "source, plans, and writes files of its checkpoint. The work itself takes what it takes alone.",
     "tiny-process": "where a session of Spark's is started, the JVM takes two thirds of the time, with the archive; then "
     "Spark starts seven kinds of Python process one after the other. Spark's own query starts none. The command starts no Spark.",
@@ -248,7 +248,7 @@ _WHY = {
     "it as it is). Reading, writing, and copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same "
     "two cores. Use `ingest`, which does not cross.",
     "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark, takes more than half of the time; 0.2 s of a "
-    "query are before and behind its work, and the rest is what counts, digests and syncs take.",
+    "query are before and after its work, and the rest is what counts, digests and syncs take.",
     "bucketed": "parsing and writing alone, with rows sorted by the column into as many files, is itself below 3 x: no job of these "
     "parts reaches 5 x. An ingest keeps the rows of a directory as Arrow until the batch ends, so that the driver encodes "
     "one file each where Spark's own leaves one a task, and syncs them, which Spark's own does not.",
@@ -262,13 +262,13 @@ _WHY = {
     "columns, so all six are parsed, checked and carried into the JVM: the crossing of ready rows and the parse alone (180 MB a second and "
     "core, see why-fast) together take most of it. A schema of the columns that are needed has less to carry.",
     "interpreter": "where a session of Spark's is started, 4 s are the start of the process and its end, which the command is spared; "
-    "behind it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",
-    "shapes": "behind each shape stands what parsing and writing alone reach: two processes with the same decoder and Parquet "
+    "after it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",
+    "shapes": "each shape is followed by what parsing and writing alone reach: two processes with the same decoder and Parquet "
     "writer, without plan, ledger, digests and syncs, on the same files. No job of these parts is faster. For nulls, long "
     "lines, escapes, nested events and CRLF that is itself below 3 x: there the parser is the limit, which is Arrow's for "
     "nested events and nulls (others are no faster, or change values and do not say so: "
     "[why it is fast](why-fast.md#other-parsers)). What is left, 0.15 to 0.4 s of 150 MB, is 0.2 s of a query before "
-    "and behind its work (Spark's own takes 0.3), and what each process of its tasks does for the first time.",
+    "and after its work (Spark's own takes 0.3), and what each process of its tasks does for the first time.",
     "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
     "columns and as Arrow, and a row group while it is encoded.",
 }
@@ -278,12 +278,12 @@ _METHOD = """\
 
 - Input is made by a seeded generator, the same bytes for the same seed, and read once before a case begins.
 - Contenders take turns (A B A B A B), each in a process of its own, and only one of them works at any time. Before each
-  run its output is removed and `sync` is called, so that nobody pays for what another left behind.
+  run its output is removed and `sync` is called, so that no run pays for what another one left.
 - In a session that is up the first two rounds do not count, of whole processes the first, but for small files.
 - Spark's own session is a default one with two cores, without its web server. Ours is `penstock.local_session("local[2]")`.
 - What is timed is the query from its definition to its end (for whole processes: from the start of Python to its end).
   Ours ends with finished, synced, published files; Spark's does not sync.
-- An HDFS (`hdfs-…`) is a NameNode and three DataNodes of the same machine, started anew for each case; three replicas.
+- An HDFS (`hdfs-…`) is a NameNode and three DataNodes of the same machine, started again for each case; three replicas.
   There, too, ours ends with files that every DataNode has on disk, and Spark's with files that are in their memory.
 - Every output is counted by its visible files: as many rows as went in, no nulls in Parquet, or the case fails.
 

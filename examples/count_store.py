@@ -93,7 +93,7 @@ def run_and_kill(command: list[str], work: Path, at: int, queries: int) -> None:
         if all(batches(work, number) >= at for number in range(queries)):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"killed with SIGKILL behind batch {at}")
+            print(f"killed with SIGKILL after batch {at}")
             return
         time.sleep(0.01)
     if process.returncode:

@@ -95,7 +95,7 @@ def run_and_kill(command: list[str], work: Path, at: int) -> None:
         if (work / "checkpoint" / "commits" / str(at)).exists():
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"killed with SIGKILL behind batch {at}", flush=True)
+            print(f"killed with SIGKILL after batch {at}", flush=True)
             return
         time.sleep(0.01)
     sys.exit(f"it ended before it could be killed: status {process.returncode}")

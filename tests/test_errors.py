@@ -211,7 +211,7 @@ def test_error_whose_jvm_is_gone() -> None:
             "Unsupported data source type for direct query on files: penstock SQLSTATE",
             "expected spark.read.format('penstock')",
         ),
-        ("Unsupported data source type for direct query on files: penstock-db.", "no table to select from"),
+        ("Unsupported data source type for direct query on files: penstock-db.", "not a table to select from"),
         ("Data source penstock-wal does not support continuous processing.", "format penstock-wal works in batches"),
     ],
 )

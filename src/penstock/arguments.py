@@ -1,7 +1,8 @@
-"""What programs hand over, checked before anything is done with it: names of parameters, and numbers.
+"""Checks of the arguments that Python programs pass: names of parameters, and values.
 
-Options are text, and checked by `options`. What Python is given may be anything; a value that no code of ours expects must not come
-back as an error from deep inside, or be taken for another one: True is no number here, nor is NaN, nor what no float can hold.
+Options are text, and `options` checks them. A Python argument may be anything. A value that our code does not expect
+must not cause an error from deep inside, or be mistaken for another value. So True is not a number here, nor is NaN,
+nor a value that no float can hold.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _C = TypeVar("_C", bound=Callable[..., Any])
 
 
 def named(called: _C) -> _C:
-    """Have a function, or the constructor of a class, refuse parameters that it has not: `OptionError` with the nearest name it has."""
+    """Make a function, or the constructor of a class, refuse unknown parameters: `OptionError` with the nearest name that it has."""
     if isinstance(called, type):
         called.__init__ = _checked(called.__init__, called.__name__, bound=1)  # type: ignore[misc]  # - of the class alone
         return called
@@ -29,7 +30,7 @@ def named(called: _C) -> _C:
 
 
 def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable[..., Any]:
-    """Return the function behind a look at its arguments; the first `bound` are none that a user gives."""
+    """Return the function with a check of its arguments before the call; the first `bound` parameters are not given by users."""
 
     @cache
     def signature() -> inspect.Signature:
@@ -47,7 +48,7 @@ def _checked(function: Callable[..., Any], name: str, *, bound: int) -> Callable
 
 
 def _refuse(name: str, parameters: list[inspect.Parameter], options: dict[str, Any], error: TypeError) -> NoReturn:
-    """Raise `OptionError` for a call that does not fit these parameters: for an unknown one with the nearest name, else as Python says."""
+    """Raise `OptionError` for a call that does not fit: for an unknown parameter with the nearest name, else in Python's words."""
     collects = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     known = [parameter.name for parameter in parameters if parameter.kind not in collects]
     unknown = next((option for option in options if option not in known), None)
@@ -69,7 +70,7 @@ def is_number(value: object) -> bool:
 
 
 def whole(value: object, *, name: str, least: int | None = None, example: int) -> int:
-    """Return a whole number of `least` or more; `OptionError` for anything else, text and True included. `name` is for the message."""
+    """Return a whole number of `least` or more; `OptionError` for anything else, including text and True. `name` is for the message."""
     number = _index(value)
     if number is None or (least is not None and number < least):
         bound = "" if least is None else f" of at least {least}"
@@ -79,7 +80,7 @@ def whole(value: object, *, name: str, least: int | None = None, example: int) -
 
 
 def _index(value: object) -> int | None:
-    """Return what Python can count with as an `int`, None for anything else, True and False included."""
+    """Return a value that Python can count with as an `int`; None for anything else, including True and False."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # - that is what it refuses
     except TypeError:
@@ -95,7 +96,7 @@ def flag(value: object, *, name: str) -> bool:
 
 
 def path(value: object, *, name: str) -> str:
-    """Return the text of a path; `OptionError` for what is none, such as a DataFrame, or a list where one is expected."""
+    """Return the text of a path; `OptionError` for anything else, such as a DataFrame, or a list where one path is expected."""
     try:
         return os.fsdecode(value)  # type: ignore[arg-type]  # - that is what it refuses
     except TypeError:
@@ -104,9 +105,9 @@ def path(value: object, *, name: str) -> str:
 
 
 def options(value: object, *, name: str) -> dict[str, Any]:
-    """Return options as a dictionary of their own, none for None; `OptionError` for anything else.
+    """Return a new dictionary of the options, empty for None; `OptionError` for anything else.
 
-    One whose value is None is not given, as in Spark's own readers: its default counts.
+    An option whose value is None counts as not given, as in Spark's own readers: its default applies.
     """
     example = f"expected a dictionary of options, such as {name}={{'format': 'json'}}"
     if value is not None and not isinstance(value, Mapping):
@@ -121,15 +122,15 @@ def options(value: object, *, name: str) -> dict[str, Any]:
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature | None:
-    """Return a function's signature, None if it has none that can be known."""
+    """Return a function's signature; None if Python does not know one."""
     try:
         return inspect.signature(fn)
-    except ValueError:  # some of Python's own have none
+    except ValueError:  # some built-in functions have none
         return None
 
 
 def check_arguments(name: str, fn: object, *given: str) -> None:
-    """Raise `OptionError` for what cannot be called with so many arguments: it would fail every row."""
+    """Raise `OptionError` if `fn` cannot be called with these arguments: the call would fail for every row."""
     refusal = f"{name} does not take ({', '.join(given)})"
     if not callable(fn):
         msg = f"{refusal}: it is a {type(fn).__name__}"
@@ -144,7 +145,7 @@ def check_arguments(name: str, fn: object, *given: str) -> None:
 
 
 def check_plain(name: str, fn: object, *given: str) -> None:
-    """Raise `OptionError` for what cannot be called with so many arguments, or would have to be awaited: nobody does that."""
+    """Raise `OptionError` if `fn` cannot be called with these arguments, or would have to be awaited: no code awaits it."""
     check_arguments(name, fn, *given)
     if _is(inspect.iscoroutinefunction, fn):
         msg = f"{name} is a coroutine function, which nobody would await: expected a plain function"
@@ -152,21 +153,21 @@ def check_plain(name: str, fn: object, *given: str) -> None:
 
 
 def check_doing(name: str, fn: object, *given: str) -> None:
-    """Do as `check_plain` for a function that is called for what it does: one that yields would do nothing."""
+    """Check as `check_plain` does, and refuse a generator function: it is called for its effect, and a generator would do nothing."""
     check_plain(name, fn, *given)
     if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
-        msg = f"{name} is a generator function, of which nobody would ask anything: expected one without yield"
+        msg = f"{name} is a generator function, which nobody would iterate over: expected one without yield"
         raise OptionError(msg)
 
 
 def _is(kind: Callable[[object], bool], fn: object) -> bool:
-    """Tell whether a function, or what an object does that is called as one, is of this kind."""
-    return kind(fn) or kind(getattr(fn, "__call__", None))  # noqa: B004 - of its class
+    """Tell whether a function, or the `__call__` of a callable object, is of this kind."""
+    return kind(fn) or kind(getattr(fn, "__call__", None))  # noqa: B004 - the class's own `__call__`
 
 
 def check_done(name: str, returned: object) -> None:
-    """Raise `OptionError` for what a plain function returned if nothing was done yet: it would have to be awaited, or gone through."""
-    waits = "awaits" if inspect.isawaitable(returned) else "goes through"
+    """Raise `OptionError` if a plain function returned something that has not run yet: an awaitable, or an iterator."""
+    waits = "awaits" if inspect.isawaitable(returned) else "iterates over"
     if waits == "awaits" or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         if inspect.iscoroutine(returned):
             returned.close()

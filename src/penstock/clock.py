@@ -1,4 +1,4 @@
-"""The only place that asks what time it is.
+"""The clock: the only place that asks what time it is.
 
 Wall-clock times are nanoseconds since the epoch (`int`), the unit of file systems; they are used for
 ages and names, never to decide what is committed. Tests put their own clock in with `use`.
@@ -17,13 +17,13 @@ SECOND_NS = 1_000_000_000
 
 
 class Clock(Protocol):
-    """What Penstock needs of a clock."""
+    """What Penstock needs from a clock."""
 
     def now_ns(self) -> int:
         """Return the wall-clock time in nanoseconds since the epoch."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back; only differences mean something."""
+        """Return seconds from a clock that never goes back; only differences have a meaning."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -37,7 +37,7 @@ class SystemClock:
         return time.time_ns()
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back."""
+        """Return seconds from a clock that never goes back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -54,7 +54,7 @@ def now_ns() -> int:
 
 
 def monotonic() -> float:
-    """Return seconds of a clock that never goes back; only differences mean something."""
+    """Return seconds from a clock that never goes back; only differences have a meaning."""
     return _current.monotonic()
 
 
@@ -64,7 +64,7 @@ def sleep(seconds: float) -> None:
 
 
 def spent() -> float:
-    """Return the processor seconds of this process; only differences mean something. It is no part of a `Clock`: nobody waits for it."""
+    """Return the processor seconds of this process; only differences have a meaning. Not part of `Clock`: no code waits for it."""
     return time.process_time()
 
 

@@ -5,66 +5,66 @@
     PenstockError
     +-- UsageError                  the call is wrong: change it (exit status 2)
     |   +-- OptionError             an option is unknown, missing or has a bad value
-    |   |   +-- SqlError            the SQL of an ingest cannot be answered row by row as Spark would
+    |   |   +-- SqlError            the SQL of an ingest cannot be evaluated row by row as Spark would
     |   +-- TemplateError           a bucketBy or fileName template cannot be used
-    |   +-- DependencyError         a library, or what else of the machine is needed, is not there
+    |   +-- DependencyError         a library, or something else that the machine needs, is missing
     |   +-- PositionError           a position is not one of this log
-    |   +-- SchemaChanged           a stream is started with a schema that it does not go on with
+    |   +-- SchemaChanged           a stream is restarted with a schema that it cannot continue with
     |   +-- PipelinesError          a file of pipelines has mistakes: mend each line that is named
-    |   +-- WrongKey                what is encrypted is for other keys than the given one
+    |   +-- WrongKey                the data is encrypted for other keys than the given one
     +-- InputError                  the input is wrong: mend the file, run again
     |   +-- BadRecord               a record cannot be parsed
     |   +-- BadFile                 a file cannot be read at all
     |   +-- FileChanged             a planned file shrank, changed or vanished
-    |   +-- FileTooLate             a file appeared further behind the cursor than `lateness`
+    |   +-- FileTooLate             a file appeared that is older than the cursor by more than `lateness`
     |   +-- TooMuchSetAside         more was set aside than `maxBadRecords` or `maxBadFraction` allow
-    +-- CommitError                 a batch was not committed: look at why, run again
+    +-- CommitError                 a batch was not committed: see why, run again
     |   +-- Fenced                  a newer driver owns the sink: stop this one
-    |   +-- CheckpointMismatch      checkpoint and ledger (or store) tell different stories
+    |   +-- CheckpointMismatch      checkpoint and ledger (or store) disagree
     |   +-- PublishConflict         a finished file cannot be made visible
-    |   +-- Unwritable              rows that an earlier version took cannot be in their files
+    |   +-- Unwritable              rows that an earlier version accepted cannot be written to their files
     +-- DamagedState                a state file is cut, altered or missing (exit status 3)
-    +-- StorageError                the file system refused: look at the cause, run again
+    +-- StorageError                the file system refused: see the cause, run again
     |   +-- AlreadyThere            an exclusive create found the name taken
     |   +-- NotThere                the named file does not exist
     |   +-- NoSpace                 disk or quota is full
-    |   +-- Locked                  another process holds what only one may hold
+    |   +-- Locked                  another process holds a lock that only one may hold
     |   +-- NotSupported            this storage cannot do that
-    |   +-- AccessRefused           the store does not let this process do what it must
+    |   +-- AccessRefused           the store denies this process an operation that it needs
     |   +-- UnfitStore              the store does not keep a promise that exactly-once needs
-    +-- EventsLost                  the ledger has not the events that a reader of them is to get next: begin anew
+    +-- EventsLost                  the ledger no longer has a reader's next events: start again
     +-- CallbackFailed              `onPublish` failed: mend it, start again
-    +-- DatabaseError               the database refused: look at its words, run again
-    |   +-- DatabaseAway            it cannot be reached, or what is needed stays locked
-    |   +-- TableMismatch           the table is not there, or is not one for these rows
-    |   +-- RowRefused              a row cannot be stored: mend it, or take `badRows=quarantine`
-    +-- CallFailed                  an asynchronous call failed for good: mend the service, or take `on_error`
-    +-- BrokerError                 a broker of Kafka refused: look at its words, run again
-    |   +-- BrokerAway              no broker answers, or the one of a partition does not
-    |   +-- TopicNotThere           a topic, or a partition of one, does not exist (any more)
-    |   +-- TopicReplaced           a topic was deleted and made anew under its name
+    +-- DatabaseError               the database refused: read its message, run again
+    |   +-- DatabaseAway            it cannot be reached, or a lock stays taken
+    |   +-- TableMismatch           the table does not exist, or does not fit these rows
+    |   +-- RowRefused              a row cannot be stored: mend it, or use `badRows=quarantine`
+    +-- CallFailed                  an asynchronous call failed for good: mend the service, or use `on_error`
+    +-- BrokerError                 a Kafka broker refused: read its message, run again
+    |   +-- BrokerAway              no broker answers, or the leader of a partition does not
+    |   +-- TopicNotThere           a topic or a partition does not exist (any more)
+    |   +-- TopicReplaced           a topic was deleted and created again under its name
     |   +-- RecordsLost             retention took records that the query has not read
-    |   +-- RecordsReplaced         other records stand where those were that were planned or read
-    |   +-- TransactionOpen         a transaction of a producer is open, in front of the end of a batch
-    +-- CatalogError                a table refused, or a file cannot be in it: look at why, run again
+    |   +-- RecordsReplaced         other records have taken the place of planned or read ones
+    |   +-- TransactionOpen         a producer's transaction is open before the end of a batch
+    +-- CatalogError                a table refused, or cannot hold a file: see why, run again
 
-Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what,
-where, found against expected, and what to do next; they never hold a secret.
+Every class has a stable, append-only `code`; messages may change, codes do not. Messages say what, where, found against
+expected, and what to do next; they never contain a secret.
 
-How an error travels. Between Python processes it is pickled. Through Spark's JVM it goes as the text of a traceback, in
-which anything may stand: what a record holds, other errors, Java, the names of files. So an error that leaves for the JVM
-takes a note along (`leave`), which Python prints on a line of its own behind the message:
+How an error travels. Between Python processes it is pickled. Through Spark's JVM it travels as the text of a traceback,
+and that text can contain anything: the content of a record, other errors, Java, file names. So `leave` attaches a note
+to an error that leaves for the JVM. Python prints the note on its own line after the message:
 
 ::
 
     penstock.errors.BadRecord: [PST-201] '/data/a.json', byte 8: found 'not json', expected a record that is one JSON object
     (penstock {"code": "PST-201", "length": 83, "fields": {"path": "/data/a.json", "offset": 8}})
 
-`of` looks for the last such line that is right: the `length` characters in front of it are the message, whatever they are,
-and in front of them stands the code. A message cannot forge the note of its own error, which is behind it. Where there is
-no note (an error that a user's function raised, a text from elsewhere) the last line that begins as a traceback names
-an error of ours does, to its end. Where Spark itself refuses what concerns us, and asks us nothing before, `of` says it in
-our words.
+`of` looks for the last valid note. The `length` characters before it are the message, whatever they contain, and the
+code comes before the message. A message cannot forge the note of its own error, because the note comes after it. A text
+may have no note (an error that a user's function raised, a text from elsewhere). Then `of` takes the last line that
+begins like one of our errors in a traceback, to the end of the line. Spark itself refuses some calls that concern us
+before it asks us; for these `of` returns our own message.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ from typing import Any, ClassVar
 
 DEBUG = "PENSTOCK_DEBUG"
 
-# What stands between `://` and the last `@` in front of the path. A password may hold slashes; a port is none.
+# What stands between `://` and the last `@` before the path. A password may contain slashes. A port is not a password.
 _CREDENTIALS = re.compile(r"""(?<=://)(?:[^/\s"'@:]*:(?!\d+[/\s"'])[^\s"'@]*|[^/\s"'@]*)(?:@[^/\s"'@]*)*(?=@)""")
 
 
 class PenstockError(Exception):
-    """Base of all errors of Penstock. `exit_status` is what the command line ends with."""
+    """Base of all errors of Penstock. `exit_status` is the exit status of the command line."""
 
     code: ClassVar[str] = "PST-000"
     exit_status: ClassVar[int] = 1
@@ -108,7 +108,7 @@ class OptionError(UsageError):
 
 
 class SqlError(OptionError):
-    """The SQL of an ingest cannot be answered row by row as Spark would, or is none. Told before anything starts."""
+    """The SQL of an ingest is invalid, or cannot be evaluated row by row as Spark would. Raised before anything starts."""
 
     code = "PST-106"
 
@@ -120,31 +120,31 @@ class TemplateError(UsageError):
 
 
 class DependencyError(UsageError):
-    """What this use needs of the machine is missing or not fit: a library, Java, a directory; the message says what to do."""
+    """Something that this use needs is missing or does not fit: a library, Java, a directory; the message says what to do."""
 
     code = "PST-103"
 
 
 class PositionError(UsageError):
-    """A position of a log lies inside a record, before the first one that is kept, or behind the end."""
+    """A position of a log lies inside a record, before the first kept record, or after the end."""
 
     code = "PST-104"
 
 
 class SchemaChanged(UsageError):
-    """A stream was started again with a schema that has a column less than before, or one of another type."""
+    """A stream was restarted with a schema that lacks an earlier column, or has a column of another type."""
 
     code = "PST-105"
 
 
 class PipelinesError(UsageError):
-    """A file of pipelines has mistakes, a line each with file, line and key; nothing was started, or all that runs goes on."""
+    """A file of pipelines has mistakes: a line each with file, line and key. Nothing was started; pipelines that already run go on."""
 
     code = "PST-800"
 
 
 class WrongKey(UsageError):
-    """What is encrypted is for none of the keys that were given, or its header is damaged: nothing of it was read."""
+    """The data is not encrypted for any of the given keys, or its header is damaged; none of it was read."""
 
     code = "PST-520"
 
@@ -158,7 +158,7 @@ class InputError(PenstockError):
 class BadRecord(InputError):
     """A record cannot be parsed.
 
-    `path` is the file, `offset` the byte at which the record begins (in the uncompressed content).
+    `path` is the file, `offset` the byte (of the uncompressed content) where the record begins.
     """
 
     code = "PST-201"
@@ -182,7 +182,7 @@ class FileChanged(InputError):
 
 
 class FileTooLate(InputError):
-    """A new file appeared further behind the cursor than `lateness` allows, and `tooLate=fail`."""
+    """A new file appeared that is older than the cursor by more than `lateness`, and `tooLate=fail`."""
 
     code = "PST-204"
 
@@ -218,20 +218,20 @@ class PublishConflict(CommitError):
 
 
 class Unwritable(CommitError):
-    """Rows that an earlier version took have a column that their files cannot hold; they are staged, and none is lost."""
+    """Rows that an earlier version accepted have a column that their files cannot hold; they are staged, and none is lost."""
 
     code = "PST-304"
 
 
 class DamagedState(PenstockError):
-    """A state file is empty, cut, altered or missing. Nothing was guessed, nothing was changed."""
+    """A state file is empty, cut, altered or missing. Penstock guessed nothing and changed nothing."""
 
     code = "PST-400"
     exit_status = 3
 
 
 class StorageError(PenstockError):
-    """The file system refused an operation; `__cause__` is its own error."""
+    """The file system refused an operation; `__cause__` is the original error."""
 
     code = "PST-500"
 
@@ -255,7 +255,7 @@ class NoSpace(StorageError):
 
 
 class Locked(StorageError):
-    """Another process, or another holder in this one, holds what only one may hold."""
+    """Another process, or another holder in this process, holds a lock that only one may hold."""
 
     code = "PST-504"
 
@@ -267,25 +267,25 @@ class NotSupported(StorageError):
 
 
 class AccessRefused(StorageError):
-    """A store of objects does not let this process do what it must: its keys are wrong, or may not do that."""
+    """An object store denies this process an operation that it needs: its keys are wrong, or lack the permission."""
 
     code = "PST-540"
 
 
 class UnfitStore(StorageError):
-    """A store of objects does not keep a promise that exactly-once needs: of two that put one key at one time, both were told yes."""
+    """An object store breaks a promise that exactly-once needs: two clients put the same key at the same time, and both succeeded."""
 
     code = "PST-541"
 
 
 class EventsLost(PenstockError):
-    """What was published and not given yet cannot be told: the ledger was emptied, put back from a copy, or its oldest part removed."""
+    """Events that were published but not delivered cannot be found: the ledger was emptied, restored, or lost its oldest records."""
 
     code = "PST-510"
 
 
 class CallbackFailed(PenstockError):
-    """The function of `onPublish` failed. What it was told of is published; the next start tells it again."""
+    """The function of `onPublish` failed. The events that it got are published; the next start calls it with them again."""
 
     code = "PST-511"
 
@@ -297,19 +297,19 @@ class CallFailed(PenstockError):
 
 
 class DatabaseError(PenstockError):
-    """The database refused a statement; nothing of the batch in flight is in it."""
+    """The database refused a statement; it holds nothing of the batch in flight."""
 
     code = "PST-700"
 
 
 class DatabaseAway(DatabaseError):
-    """The database could not be reached, or a lock not be had, in all tries; the last one's words are in the message."""
+    """The database could not be reached, or a lock could not be taken, in any of the tries; the message quotes the last try's error."""
 
     code = "PST-701"
 
 
 class TableMismatch(DatabaseError):
-    """The table is not there, lacks a column or a unique key, or has a column of another type."""
+    """The table does not exist, lacks a column or a unique key, or has a column of another type."""
 
     code = "PST-702"
 
@@ -321,15 +321,15 @@ class RowRefused(DatabaseError):
 
 
 class CatalogError(PenstockError):
-    """A table of a catalogue refused what was to be brought into it, or a finished file cannot be in one; the table is as it was."""
+    """A catalogue's table refused to take files in, or cannot hold a finished file; the table is unchanged."""
 
     code = "PST-910"
 
 
 class BrokerError(PenstockError):
-    """A broker of Kafka refused what was asked; nothing of the batch in flight is committed.
+    """A Kafka broker refused a request; nothing of the batch in flight is committed.
 
-    `topic`, `partition` and `offset` say where, if it is about one place of a partition.
+    `topic`, `partition` and `offset` say where, if the error is about one place of a partition.
     """
 
     code = "PST-900"
@@ -344,25 +344,25 @@ class BrokerError(PenstockError):
 
 
 class BrokerAway(BrokerError):
-    """No broker could be reached, or the one that leads a partition gave nothing, for as long as `timeout` allows."""
+    """No broker could be reached, or the leader of a partition sent nothing, within `timeout`."""
 
     code = "PST-901"
 
 
 class TopicNotThere(BrokerError):
-    """A topic that is subscribed to or was read, or a partition of it, does not exist."""
+    """A topic, or a partition of it, that the query subscribes to or has read does not exist."""
 
     code = "PST-902"
 
 
 class TopicReplaced(BrokerError):
-    """A topic has another id than when it was planned: it was deleted and made anew, and its offsets mean other records."""
+    """A topic has another id than when it was planned: it was deleted and created again, and its offsets now mean other records."""
 
     code = "PST-903"
 
 
 class RecordsLost(BrokerError):
-    """The next records are no longer in the topic: `offset` was to be read next, and the first one that is there is `first`."""
+    """The next records are no longer in the topic: `offset` was the next one to read, and `first` is the first one that is left."""
 
     code = "PST-904"
 
@@ -372,7 +372,7 @@ class RecordsLost(BrokerError):
 
 
 class RecordsReplaced(BrokerError):
-    """A partition was cut: the records before `offset` are not those that were planned, of leaders up to `epoch`."""
+    """A partition was truncated: the records before `offset` are not the planned ones, which leaders of up to `epoch` wrote."""
 
     code = "PST-905"
 
@@ -382,44 +382,46 @@ class RecordsReplaced(BrokerError):
 
 
 class TransactionOpen(BrokerError):
-    """What a batch has to read lies in a transaction that stays open, from `offset` on."""
+    """From `offset` on, records that a batch has to read belong to a transaction that stays open."""
 
     code = "PST-906"
 
 
 def without_credentials(text: str) -> str:
-    """Return text with `***` for what stands before the `@` of URLs in it: a user, a password, an access key."""
+    """Return the text with `***` for whatever stands before the `@` of its URLs: a user, a password, an access key."""
     return _CREDENTIALS.sub("***", text)
 
 
 def debugging() -> bool:
-    """Tell whether who runs this wants to see what led to an error, too."""
+    """Tell whether the user wants to see the causes of an error, too."""
     return os.environ.get(DEBUG, "0") not in {"", "0"}
 
 
 def unforeseen(error: Exception) -> PenstockError:
-    """Return an error as users are told of it: one of ours as it is, and one of a library, or a fault of ours, with its own words."""
+    """Return an error as users see it: ours unchanged; an error of a library, or a bug of ours, with its own message."""
     return error if isinstance(error, PenstockError) else PenstockError(f"{type(error).__name__}: {error}")
 
 
 def leave(error: PenstockError) -> PenstockError:
-    """Return an error that is about to become text for Spark's JVM, with the note by which `of` finds it in there.
+    """Return an error that is about to become text for Spark's JVM, with the note by which `of` finds it in that text.
 
-    Without what led to it, which its message tells, unless `debugging`: Spark logs and wraps each line many times.
+    Its causes are dropped unless `debugging`, because Spark logs and wraps each line many times; the message tells
+    them.
     """
-    error.message = error.message.encode(errors="backslashreplace").decode()  # PySpark sends UTF-8 or nothing
+    error.message = error.message.encode(errors="backslashreplace").decode()  # PySpark can only send UTF-8
     notes = [note for note in getattr(error, "__notes__", ()) if not _NOTE.fullmatch(note)]
-    error.__notes__ = [*notes, _note(error)]  # type: ignore[attr-defined]  # Python's since 3.11, without which is no Spark
+    error.__notes__ = [*notes, _note(error)]  # type: ignore[attr-defined]  # Python has it since 3.11, and Spark needs that
     if not debugging():
         error.__cause__, error.__suppress_context__, error.__traceback__ = None, True, None
     return error
 
 
 def of(error: BaseException | str | None) -> PenstockError | None:
-    """Return the error of Penstock in `error`, whatever Spark has wrapped it in; `None` if there is none in it.
+    """Return the error of Penstock in `error`, whatever Spark has wrapped it in; `None` if it contains none.
 
-    `error` is what a query raised, what `query.exception()` returns, or text, such as the `exception` of a listener's event.
-    The error that is returned has its type, its message and its fields (`path`, `offset`), and raised anew it is as it was.
+    `error` is what a query raised, what `query.exception()` returns, or text, such as the `exception` of a listener's
+    event. The returned error has its type, its message and its fields (`path`, `offset`), so it can be raised again
+    unchanged.
     """
     if not isinstance(error, BaseException):
         return _of_texts([error or ""])
@@ -433,11 +435,11 @@ _NAMED = re.compile(
     re.MULTILINE,
 )
 
-# What Spark 4.3 refuses before it asks us (a pattern of its words; `{0}` is the format), and what we say of it.
+# What Spark 4.3 refuses before it asks us: a pattern of its message (`{0}` is the format), and our message for it.
 _SPARK_REFUSES = {
     r"requirement failed: (penstock) does not support Update mode": (
         "outputMode('update') would have rows of finished files replaced; expected append, Spark's default; for the newest "
-        "row of each key take format penstock-db with mode=upsert"
+        "row of each key use format penstock-db with mode=upsert"
     ),
     r"requirement failed: (penstock-db) does not support Update mode": (
         "outputMode('update') is not how format {0} updates rows; expected append, with mode=upsert and keyColumns"
@@ -450,11 +452,11 @@ _SPARK_REFUSES = {
         "format {0} is a stream: expected df.writeStream; a batch is written by Spark's own text, json, csv or parquet"
     ),
     r"Unsupported data source type for direct query on files: (penstock|penstock-kafka)(?![\w-])": (
-        "Spark selects from no path of a format of Python's: expected spark.read.format('{0}').load(path), whose rows are a table of SQL "
+        "Spark cannot select from a path of {0}: expected spark.read.format('{0}').load(path), whose rows become a table of SQL "
         "by createOrReplaceTempView(name); a stream is read by spark.readStream"
     ),
     r"Unsupported data source type for direct query on files: (penstock-[\w-]+)": (
-        "format {0} is no table to select from: a stream is read by spark.readStream, and written by df.writeStream"
+        "format {0} is not a table to select from: a stream is read by spark.readStream, and written by df.writeStream"
     ),
     r"Data source (penstock[\w-]*) does not support continuous processing": (
         "format {0} works in batches: expected trigger(processingTime=...) or trigger(availableNow=True)"
@@ -469,7 +471,7 @@ def _note(error: PenstockError) -> str:
 
 
 def _chain(error: BaseException) -> tuple[list[BaseException], list[BaseException]]:
-    """Return an error with what led to it, for Python and (`_cause`) as PySpark keeps it of Java; and what was being handled."""
+    """Return an error with its causes, for Python and (`_cause`) as PySpark keeps Java's; and the errors that were being handled."""
     led = [error]
     for link in led:
         led += [cause for cause in _causes(link) if not _is_among(cause, led)]
@@ -497,16 +499,16 @@ def _of_texts(texts: list[str]) -> PenstockError | None:
 
 
 def _text(error: BaseException) -> str:
-    """Return what an error says; where PySpark has to ask a JVM that is gone, what it knows by itself."""
+    """Return an error's text. If PySpark would have to ask a JVM that is gone, return what PySpark knows without it."""
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001 - whatever py4j raises then
+    except Exception:  # noqa: BLE001 - py4j may raise anything then
         words = ""
     return "\n".join([words, *(str(getattr(error, name, "") or "") for name in ("_desc", "_stackTrace"))])
 
 
 def _noted(text: str) -> PenstockError | None:
-    """Return the last error of which text has the note, exactly."""
+    """Return the last error whose note is in the text, exactly as it was."""
     for match in reversed(list(_NOTE.finditer(text))):
         try:
             form = json.loads(match[1])
@@ -522,7 +524,7 @@ def _noted(text: str) -> PenstockError | None:
 
 
 def _named(text: str) -> PenstockError | None:
-    """Return the last error that a line names as a traceback does, with the rest of the line as its message."""
+    """Return the last error that a line names as a traceback would, with the rest of the line as its message."""
     for name, code, message in reversed(_NAMED.findall(text)):
         kind = _kind_of(code)
         if name in {"", kind.__name__}:

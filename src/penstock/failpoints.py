@@ -1,16 +1,16 @@
-"""Named points at which a test may make this process die, fail or wait.
+"""Failpoints: named places at which a test may make this process die, fail or wait.
 
-A failpoint is a call `failpoints.hit("sink.commit.before-put")` between two durable steps. With nothing
-armed it is one truth test of an empty dictionary. Tests arm them by the environment variable
-`PENSTOCK_FAILPOINTS`, which travels to every process of a local Spark::
+A failpoint is a call `failpoints.hit("sink.commit.before-put")` between two durable steps. If none is armed, it costs
+one truth test of an empty dictionary. Tests arm failpoints with the environment variable `PENSTOCK_FAILPOINTS`, which
+reaches every process of a local Spark::
 
     PENSTOCK_FAILPOINTS="sink.commit.before-put=kill-jvm"          the whole Spark process tree, SIGKILL
     PENSTOCK_FAILPOINTS="sink.write.staged=kill@2"                 this process, at its second hit
     PENSTOCK_FAILPOINTS="sink.commit.after-put=sleep:5,sink.publish.one=error"
 
-Actions: `kill` (this process), `kill-jvm` (the JVM above it, then this process), `stop` (SIGSTOP this process),
-`error` (raise `OSError(EIO)`), `nospace` (raise `OSError(ENOSPC)`), `sleep:SECONDS`. `@N` waits for the Nth hit in
-this process; `/FILE` at the end lets the action happen only once over all processes (FILE is created by the winner).
+Actions: `kill` (this process), `kill-jvm` (the JVM that started it, then this process), `stop` (SIGSTOP this process),
+`error` (raise `OSError(EIO)`), `nospace` (raise `OSError(ENOSPC)`), `sleep:SECONDS`. `@N` acts at the Nth hit in this
+process. `/FILE` at the end lets the action happen only once over all processes: the process that creates FILE acts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _armed = _parse(os.environ.get(VARIABLE, ""))
 
 
 def arm(text: str) -> None:
-    """Replace what is armed in this process; `text` is as in the environment variable, `""` disarms."""
+    """Replace all armed failpoints of this process; `text` has the form of the environment variable, `""` disarms."""
     _armed.clear()
     _armed.update(_parse(text))
 

@@ -1,4 +1,4 @@
-"""The JVM that a process works for, the garbage and the library that it need not look for, and the memory that it need not give back."""
+"""What a process sets up around itself: the JVM that it works for, its garbage collector, its memory, and imports without pandas."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import psutil
 
 _OWN_MAP, _KEPT_FREE = -3, -1  # mallopt's numbers for two settings: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-_OWN_MAP_BYTES = 16 << 20  # twice a block; what is larger is mapped by itself, and given back as it is freed
+_OWN_MAP_BYTES = 16 << 20  # twice a block; larger blocks get their own mapping, which is returned when they are freed
 _KEPT_FREE_BYTES = 64 << 20
-_VARIABLE = "PENSTOCK_JVM"  # set by the launcher of workers: a worker that was forked has other processes above it
+_VARIABLE = "PENSTOCK_JVM"  # set by the launcher of workers: the JVM is not among the parents of a forked worker
 
 
 def jvm() -> psutil.Process | None:
-    """Return the JVM that started this process or one above it, if there is one."""
+    """Return the JVM among the ancestors of this process, if there is one."""
     import psutil
 
     number = os.environ.get(_VARIABLE, "")
@@ -31,7 +31,7 @@ def jvm() -> psutil.Process | None:
 
 
 def process(pid: int) -> psutil.Process | None:
-    """Return the process of this number, if there is one."""
+    """Return the process with this id, if there is one."""
     import psutil
 
     try:
@@ -42,7 +42,7 @@ def process(pid: int) -> psutil.Process | None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Look for no garbage within the block, which makes thousands of objects that stay: it would take a tenth to a third longer."""
+    """Switch the garbage collector off in a block that makes thousands of lasting objects; with it, it takes 10 to 33 % longer."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -53,10 +53,10 @@ def no_collection() -> Iterator[None]:
 
 
 def keep_blocks() -> None:
-    """Have the C library keep what is freed, up to 64 MB of it, in a process that does nothing but tasks; only one library can.
+    """Have the C library keep up to 64 MB of freed memory. Only glibc can. For a process that runs nothing but tasks.
 
-    Blocks of some megabytes come and go by the dozen. It would give their memory back to the machine, and get it anew for the next ones,
-    page by page: a sixth of what it takes to read text and write it.
+    Blocks of some megabytes come and go by the dozen. Otherwise the library would return their memory to the machine
+    and get it back page by page for the next blocks, which takes a sixth of the time of reading and writing text.
     """
     if (setting := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         setting(_OWN_MAP, _OWN_MAP_BYTES)
@@ -64,21 +64,21 @@ def keep_blocks() -> None:
 
 
 class _NoPandas:
-    """Finds no pandas, wherever it is installed; other modules are found as ever."""
+    """A module finder that reports pandas as not installed; it leaves all other modules to the next finder."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
-        """Return `None`: the next finder is to look. Raises `ModuleNotFoundError` for pandas."""
+        """Return `None`, so that the next finder looks. Raises `ModuleNotFoundError` for pandas."""
         if name == "pandas":
             raise ModuleNotFoundError(name, name=name)
 
 
 def without_pandas() -> None:
-    """Have pyarrow not import pandas in this process, which runs no function of a user's. Called before its first task.
+    """Keep pyarrow from importing pandas in this process, which runs no user function. Called before the first task.
 
-    pyarrow imports pandas, where it is installed, for the first array or scalar that is made of a Python value, to tell whether the value
-    is one of pandas. That takes 0.3 to 0.6 s of a processor. It looks once, so it is made to look here and find none. An import of pandas
-    after this call succeeds, and so does a conversion to it.
+    If pandas is installed, pyarrow imports it when it makes its first array or scalar from a Python value, to check whether
+    that value is a pandas object. The import takes 0.3 to 0.6 s of CPU time. pyarrow tries only once, so this function makes
+    it try here and fail. A later import of pandas succeeds, and so does a conversion to pandas.
     """
     sys.meta_path.insert(0, _NoPandas)
     try:

@@ -1,10 +1,11 @@
-"""What this process has done, in numbers that only grow, for monitors: waits for a disk, rows of databases, records of logs.
+"""Counters of what this process has done, for monitors: waits for a disk, rows of databases, records of logs. They only grow.
 
-Whoever does it counts it here, in a microsecond, without knowing who will ask; nothing is decided by it. Work for a query is done in many
-processes: what each counts while it works for one (`Counted`) goes with its results to where the batch is committed, and from there to
-whoever measures the query (`query.measured`). What is of no query (a log that this process writes) is told by this process.
+Code that does such work counts it here, in a microsecond, without knowing who will ask; nothing is decided by a count.
+Many processes work for one query. Each sends what it counted (`Counted`) along with its results to the place where the
+batch is committed, and from there it reaches the code that measures the query (`query.measured`). Work that belongs to
+no query, such as a log that this process writes, is reported for the process.
 
-A name is that of a measure in `metrics.names`; behind a blank stands the value of its label.
+A name is that of a measure in `metrics.names`; after a space follows the value of its label.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _amounts: Counter[str] = Counter()
 
 
 def _unlock() -> None:
-    global _lock  # noqa: PLW0603 - a fork may find it held by a thread that it has not
+    global _lock  # noqa: PLW0603 - at a fork, a thread that the child does not have may hold it
     _lock = threading.Lock()
 
 
@@ -47,7 +48,7 @@ def add(amounts: Mapping[str, float]) -> None:
 
 
 def synced(sync: Callable[..., ResultT], *given: object) -> ResultT:
-    """Call what waits until something is durable, and count that, and how long it took."""
+    """Call what waits until something is durable; count the call and the time that it took."""
     begin = clock.monotonic()
     try:
         return sync(*given)
@@ -56,26 +57,26 @@ def synced(sync: Callable[..., ResultT], *given: object) -> ResultT:
 
 
 def amounts() -> dict[str, float]:
-    """Return all that was counted in this process."""
+    """Return everything that was counted in this process."""
     with _lock:
         return dict(_amounts)
 
 
 def of_process() -> dict[str, float]:
-    """Return what is told of this process as such: its logs, and its waits for a disk."""
+    """Return the counts that are reported for the process itself: its logs, and its waits for a disk."""
     own = {name: amount for name, amount in amounts().items() if name.startswith("log_")}
     waits = {f"{name} process": amount for name, amount in amounts().items() if name in {SYNCS, SYNC_SECONDS}}
     return own | waits if own else {}
 
 
 class Counted:
-    """What is counted in this process from here on, by whichever thread."""
+    """What this process counts from now on, in any of its threads."""
 
     def __init__(self) -> None:
         self._before = amounts()
 
     def amounts(self) -> dict[str, float]:
-        """Return what was added so far; of what was never counted before also nothing, so that a monitor knows of it."""
+        """Return what was added so far, and 0 for what was never counted before, so that a monitor knows of it."""
         before = self._before
         grown = {name: amount - before.get(name, 0) for name, amount in amounts().items()}
         return {name: amount for name, amount in grown.items() if amount or name not in before}

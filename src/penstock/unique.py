@@ -1,6 +1,7 @@
-"""Names that nobody else has: of staged files, of temporaries, of attempts to commit.
+"""Unique names: of staged files, of temporaries, of attempts to commit.
 
-They are random, so that processes need not agree. Tests put their own source in with `use`: the same names in every run.
+They are random, so processes need not agree on them. Tests put their own source in with `use`, to get the same names in
+every run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _source: Callable[[], str] = _random
 
 
 def token() -> str:
-    """Return a new one: 32 characters that a file name may hold."""
+    """Return a new name: 32 characters that a file name may contain."""
     return _source()
 
 

@@ -12,7 +12,7 @@ from zoneinfo import available_timezones
 
 from penstock.errors import OptionError
 
-# More than 18 digits is no number that is needed, and Python refuses to read thousands of them.
+# No useful number has more than 18 digits, and Python refuses to parse thousands of them.
 _DIGITS_MAX = 18
 _SHOWN_MAX = 40  # characters of a number that is refused
 _SIZE = re.compile(r"([0-9]+)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
@@ -34,7 +34,7 @@ def parse_size(text: str, *, name: str) -> int:
     if match is None:
         msg = f"{name}={text!r} is not a size: expected a whole number with an optional unit (k, m, g, t), such as 128m or 1g"
         raise OptionError(msg)
-    if len(match[1].lstrip("0")) > _DIGITS_MAX:  # the largest number of 64 bits often stands for no limit
+    if len(match[1].lstrip("0")) > _DIGITS_MAX:  # users often give the largest 64-bit number for "no limit"
         msg = f"{name}={text[:_SHOWN_MAX]!r} is too large: expected at most 4096p, such as 128m"
         raise OptionError(msg)
     return int(match[1].lstrip("0") or "0") * int(_KIBI ** _SIZE_POWERS[match[2].lower()])
@@ -89,7 +89,7 @@ def format_duration(seconds: float) -> str:
 
 
 def no_zone(name: str, said_by: str) -> OptionError:
-    """Return the error for a name that is no time zone, with the one that was meant, where that can be told."""
+    """Return the error for an unknown time zone, with the name that was probably meant, if there is one."""
     near = [each for each in available_timezones() if each.lower() == name.replace(" ", "_").lower()]
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return OptionError(
@@ -98,7 +98,7 @@ def no_zone(name: str, said_by: str) -> OptionError:
 
 
 def parse_offset(text: str) -> int | None:
-    """Return the minutes ahead of UTC that `+05:30`, `-3`, `UTC+2`, `GMT` or `Z` stand for, as to Spark; `None` for anything else."""
+    """Return the minutes ahead of UTC of `+05:30`, `-3`, `UTC+2`, `GMT` or `Z`, as Spark reads them; `None` for anything else."""
     match = _OFFSET.fullmatch(text) if text else None
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""What Spark finds: it imports every top-level package named `pyspark_*` and registers its `DefaultSource`.
+"""The format `penstock`, as Spark finds it: Spark imports every top-level package `pyspark_*` and registers its `DefaultSource`.
 
-So this must be light and must never raise, whatever is installed.
+So this module must be light and must never raise, whatever is installed.
 """
 
 from __future__ import annotations

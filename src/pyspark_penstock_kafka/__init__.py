@@ -1,4 +1,4 @@
-"""What Spark finds of the format `penstock-kafka`, as `pyspark_penstock` is for `penstock`: one such package has one format."""
+"""The format `penstock-kafka`, as Spark finds it (see `pyspark_penstock`): each such package can have one format."""
 
 from __future__ import annotations
 

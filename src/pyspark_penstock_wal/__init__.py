@@ -1,4 +1,4 @@
-"""What Spark finds of the format `penstock-wal`, as `pyspark_penstock` is for `penstock`: one such package has one format."""
+"""The format `penstock-wal`, as Spark finds it (see `pyspark_penstock`): each such package can have one format."""
 
 from __future__ import annotations
 

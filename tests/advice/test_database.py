@@ -80,7 +80,7 @@ def test_another_checkpoint(place: Place, remedy: str) -> None:
     """`CheckpointMismatch`: the query that wrote goes on, or the rows of the other one come behind: each row once."""
     for number in range(2):
         Driver(place).run(number, ten(number))
-    with pytest.raises(CheckpointMismatch, match="Put the checkpoint back.*take another sinkId, or delete the row 's'"):
+    with pytest.raises(CheckpointMismatch, match="Put the checkpoint back.*use another sinkId, or delete the row 's'"):
         Driver(place, "d2", "another").begin(0)
     if remedy == "put back":
         Driver(place, "d2").run(2, ten(2))

@@ -50,7 +50,7 @@ def test_damaged_log(tmp_path: Path, remedy: str) -> None:
     shutil.copytree(root, tmp_path / "copy")
     path = damaged(root, 1)
     with pytest.raises(
-        DamagedState, match="restore it from a copy, or repair the log, which drops what is behind"
+        DamagedState, match="restore it from a copy, or repair the log, which drops what comes after"
     ) as caught:
         list(Reader(root))
     assert str(path) in caught.value.message
@@ -103,7 +103,7 @@ def test_log_that_was_begun_anew(tmp_path: Path) -> None:
     _, at = follow(tmp_path, None)
     shutil.rmtree(tmp_path)
     write(tmp_path, b"of the first", b"of the second")
-    with pytest.raises(PositionError, match="it was begun anew, or is another one; give it a new checkpoint"):
+    with pytest.raises(PositionError, match="it was begun again, or is another one; give it a new checkpoint"):
         follow(tmp_path, at)
     assert follow(tmp_path, None)[0] == [b"of the first", b"of the second"]
 
@@ -193,8 +193,8 @@ def test_window_that_has_ended(tmp_path: Path) -> None:
     """`UsageError` of a window that is ended twice: the next number, which the message names, is taken."""
     with closing(Manager(tmp_path, lambda *_: None)) as manager:
         manager.end_window(7)
-        with pytest.raises(UsageError, match=r"expected one behind (\d+)") as caught:
+        with pytest.raises(UsageError, match=r"expected one after (\d+)") as caught:
             manager.end_window(7)
-        number = re.search(r"expected one behind (\d+)", caught.value.message)
+        number = re.search(r"expected one after (\d+)", caught.value.message)
         assert number is not None
         manager.end_window(int(number[1]) + 1)

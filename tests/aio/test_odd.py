@@ -182,7 +182,7 @@ def test_a_plain_function_that_returns_its_result_is_told_so(returned: Any) -> N
         return forgotten() if returned == "coroutine" else returned
 
     told = drive(plain, [0], on_error="column")
-    assert "the function is no `async def`" in messages(told)[0]
+    assert "the function is not an `async def`" in messages(told)[0]
 
 
 async def agen(row: Any, call: Any) -> Any:
@@ -509,9 +509,9 @@ LOST = [
     (pa.list_(pa.float32()), [1.0, np.float64(-1e39)], "a number that is too large"),
     (pa.list_(LONG), [Half.WHOLE, Half.HALF], "a fraction"),
     (AB, Point(1, threading.Lock()), "expected struct"),  # which cannot be copied, and so gives no fields
-    (pa.list_(pa.string()), "text", "a str, which is no list"),
-    (pa.list_(LONG), b"text", "a bytes, which is no list"),
-    (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is no list"),
+    (pa.list_(pa.string()), "text", "a str, which is not a list"),
+    (pa.list_(LONG), b"text", "a bytes, which is not a list"),
+    (pa.map_(pa.string(), pa.list_(pa.string())), {"k": "text"}, "a str, which is not a list"),
 ]
 KEPT = [
     (LONG, np.int32(7), 7),

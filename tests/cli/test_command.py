@@ -232,7 +232,7 @@ REFUSED = {
     ),
     "bad schema": (
         ["in", "out", "--format", "json", "--schema", "id bigin, name string"],
-        "column 'id': 'bigin' is no type; did you mean 'bigint'?",
+        "column 'id': 'bigin' is not a type; did you mean 'bigint'?",
     ),
     "schema that files cannot hold": (
         ["in", "out", "--format", "json", "--schema", "id bigint, at struct<>", "--to", "csv"],
@@ -335,7 +335,7 @@ def test_an_ingest_that_takes_no_file_says_how_to_see_why(
     ingest._answer(ingest._facts(request, Course(), none, 1.0)).show(console())
     assert "nothing to read; with --dry-run the same command says what is left out, and why" in capsys.readouterr().out
     said = penstock("ingest", src, src.parent / "out", "--pattern", source["pattern"], "--dry-run")
-    assert "1 not of the names that are asked for (path, pattern, pathGlobFilter): a.txt" in said.out
+    assert "1 of other names than asked for (path, pattern, pathGlobFilter): a.txt" in said.out
     some = Ingested(0, 1, 5, 1, 0, 1, 1, 1, 0)
     course = Course()
     course.update(some)

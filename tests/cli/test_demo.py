@@ -136,7 +136,7 @@ def test_a_run_that_is_not_killed_fails_the_demo(
 def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that does not end is killed and reported, not waited for."""
     monkeypatch.setattr("penstock.cli.demo.run._SILENT_SECONDS_MAX", 0)
-    with Run(["files", "/"]) as run, pytest.raises(PenstockError, match="has not gone on for"):
+    with Run(["files", "/"]) as run, pytest.raises(PenstockError, match="has made no progress for"):
         run.wait(lambda _: None)
 
 

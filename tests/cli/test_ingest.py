@@ -539,12 +539,12 @@ def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
         "SIGBUS (0x7) at pc=0x00, pid=7; An error report file is saved as:; /home/hs_err_pid7.log; Java has crashed"
         in told
     )
-    assert told.endswith("make its archive of classes anew: penstock warmup")
+    assert told.endswith("remake its archive of classes: penstock warmup")
     warned = [
         "/lib/pyspark/testing/utils.py:127: FutureWarning: PySpark does not yet fully support pandas",
         "  warnings.warn(",
     ]
-    assert "not start: RuntimeError: gone; see" in process._not_started(warned, RuntimeError("gone")).message
+    assert "not start: RuntimeError: gone; find out" in process._not_started(warned, RuntimeError("gone")).message
     assert process._not_started(["bad"], RuntimeError()).message.endswith("with: penstock doctor")
 
 

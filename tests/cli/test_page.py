@@ -617,7 +617,7 @@ def test_page_of_what_is_no_output(penstock: Callable[..., Said], tmp_path: Path
     (tmp_path / "_penstock").mkdir()
     said = penstock("page", tmp_path, "--at", "0.0.0.0:0")
     assert (said.status, "--page-token" in said.err) == (2, True)
-    assert "this machine alone, with --at :8080" in said.err
+    assert "only this machine, with --at :8080" in said.err
     assert "--at='x': expected HOST:PORT" in penstock("page", tmp_path, "--at", "x").err
     with pytest.raises(OptionError, match="expected HOST:PORT"):
         PageRequest("8080").door()

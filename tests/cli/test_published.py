@@ -141,7 +141,7 @@ def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], ou
         said = penstock("files", output.root, "--follow", "--from", place)
         assert (said.status, said.out) == (1, "")
         assert "PST-510" in said.err
-        assert "begin anew, with --from earliest" in said.err
+        assert "begin again, with --from earliest" in said.err
 
 
 def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], output: Output) -> None:

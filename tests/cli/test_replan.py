@@ -61,7 +61,7 @@ def test_batch_that_failed_is_planned_anew(penstock: Callable[..., Said], query:
     query.run()
     assert ids(query) == [1, 2, 3, 4]
     said = penstock("replan", query.checkpoint, query.dst)
-    assert (said.status, said.out) == (0, "every batch that was planned is committed: nothing to plan anew\n")
+    assert (said.status, said.out) == (0, "every batch that was planned is committed: nothing to plan again\n")
 
 
 def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pipeline) -> None:
@@ -70,7 +70,7 @@ def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pi
     with pytest.raises(FileChanged, match="is gone; put the planned version back.*or leave it away"):
         query.run()
     said = penstock("replan", query.checkpoint, query.dst)
-    assert "batch 1 (2 files) is planned anew" in said.out
+    assert "batch 1 (2 files) is planned again" in said.out
     query.run()
     assert ids(query) == [1, 2]
 

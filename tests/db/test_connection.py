@@ -69,7 +69,7 @@ def test_url_with_a_password_is_refused(url: str) -> None:
 )
 def test_url_of_another_library(url: str, meant: str) -> None:
     """As Spark's JDBC and SQLAlchemy write it: it is told what to leave out, and then it is taken."""
-    with pytest.raises(OptionError, match=r"without jdbc: in front of it, and without a \+driver"):
+    with pytest.raises(OptionError, match=r"without jdbc: before it, and without a \+driver"):
         check_url(url)
     check_url(meant)
 

@@ -61,7 +61,7 @@ def test_deleted_checkpoint_is_refused(place: Place) -> None:
     """D6: another query with the same sinkId, whose ids begin anew, is refused with the remedy; no row changes."""
     Driver(place).run(0, ten(0))
     other = Driver(place, "d2", "another")
-    with pytest.raises(CheckpointMismatch, match="written by query q up to batch 0.*take another sinkId"):
+    with pytest.raises(CheckpointMismatch, match="written by query q up to batch 0.*use another sinkId"):
         other.begin(0)
     assert len(place.rows()) == 10
     Driver(place, "d2", "another", sink_id="s2").run(0, ten(1))
@@ -302,7 +302,7 @@ def test_row_that_is_refused_is_shown(place: Place, mode: str) -> None:
     driver.run(0, batch((1, 2), schema=schema))
     rows = [batch(*((i, 1) for i in range(10, 30)), schema=schema), batch((40, 1), (41, 7), (42, 8), schema=schema)]
     with pytest.raises(
-        RowRefused, match=r"""(?i)constraint.*: row {"k":41,"n":7}; mend it, or take badRows=quarantine.*nothing of"""
+        RowRefused, match=r"""(?i)constraint.*: row {"k":41,"n":7}; mend it, or use badRows=quarantine.*nothing of"""
     ):
         driver.run(1, *rows)
     assert (place.rows(), place.last()) == ([(1, 2)], 0)
@@ -1028,7 +1028,7 @@ def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
     place.query(f"CREATE TABLE {{t}} (k bigint {reference}, v text, n bigint)")
     with pytest.raises(RowRefused, match=r"(?i)foreign key.*INITIALLY IMMEDIATE") as refused:
         Driver(place, options={"badRows": bad}).run(0, ten(0))
-    assert "or take badRows=quarantine" not in refused.value.message  # which it was advised to, for nothing
+    assert "or use badRows=quarantine" not in refused.value.message  # which it was advised to, for nothing
     assert (place.rows(), place.last()) == ([], -1)
     place.query("DROP TABLE {t}")
     place.query(f"CREATE TABLE {{t}} (k bigint {reference.replace('DEFERRED', 'IMMEDIATE')}, v text, n bigint)")

@@ -116,18 +116,18 @@ def test_text_that_is_none(place: Place) -> None:
     texts = [b"a", b"\xed\xa0\x80", None, "ü".encode(), b"ok\xc3", b""]
     column = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
     rows = pa.RecordBatch.from_arrays([column, pa.array(range(len(texts)), pa.int64())], schema=schema)
-    with pytest.raises(RowRefused, match="column 'v' is no text in UTF-8: row .*\ufffd"):
+    with pytest.raises(RowRefused, match="column 'v' is not text in UTF-8: row .*\ufffd"):
         Driver(place, schema=schema).run(0, rows)
     Driver(place, "d2", schema=schema, options={"badRows": "quarantine"}).run(0, rows)
     assert place.query("SELECT v, n FROM {t} ORDER BY n") == [("a", 0), (None, 2), ("ü", 3), ("", 5)]
-    assert [reason for reason, _ in place.rejected()] == ["column 'v' is no text in UTF-8"] * 2
+    assert [reason for reason, _ in place.rejected()] == ["column 'v' is not text in UTF-8"] * 2
     if not place.is_sqlite:
         lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), column.slice(0, 3))
         options = {"badRows": "quarantine", "table": f"{place.table}_lists"}
         driver = Driver(place, schema=pa.schema([("v", lists.type)]), options=options, sink_id="s2")
         done = driver.run(0, pa.RecordBatch.from_arrays([lists], ["v"]))
         assert (done.rows, done.rejected) == (1, 1)
-        assert place.query(f"SELECT reason FROM {place.table}_lists_rejected") == [("column 'v' is no text in UTF-8",)]
+        assert place.query(f"SELECT reason FROM {place.table}_lists_rejected") == [("column 'v' is not text in UTF-8",)]
 
 
 def test_times_in_arrays_that_the_database_has_not(at: At, postgres: Postgres) -> None:

@@ -275,7 +275,7 @@ def test_text_behind_a_closing_quote_is_a_bad_record(field: str, block_bytes: in
     """RFC 4180 has none, and what it would be read as is anybody's guess: the record is named, and not another value."""
     good = b'"x","y"\n5" pipe,"""q"", r"\n"",""""\n'
     data = good + f"{field},1\n".encode() + good
-    with pytest.raises(BadRecord, match="behind the closing quote") as caught:
+    with pytest.raises(BadRecord, match="after the closing quote") as caught:
         list(csv_blocks(reader(data), len(data), 0, len(data), block_bytes))
     assert caught.value.offset == len(good)
     assert b"".join(block for _, block in csv_blocks(reader(good), len(good), 0, len(good), block_bytes)) == good

@@ -30,25 +30,25 @@ def test_columns_of_all_kinds() -> None:
 
 
 WRONG = {
-    "id bigin, name string": (4, "column 'id': 'bigin' is no type; did you mean 'bigint'? a schema is columns"),
-    "a int, b text": (10, "column 'b': 'text' is no type"),
-    "a list<int>": (3, "'list' is no type"),
-    "id bigint name string": (11, "found 'name' behind the type of column 'id', expected a comma in front of it"),
+    "id bigin, name string": (4, "column 'id': 'bigin' is not a type; did you mean 'bigint'? a schema is columns"),
+    "a int, b text": (10, "column 'b': 'text' is not a type"),
+    "a list<int>": (3, "'list' is not a type"),
+    "id bigint name string": (11, "found 'name' after the type of column 'id', expected a comma before it"),
     "id": (3, "column 'id' has no type: it ends there"),
     "a, b int": (2, "column 'a' has no type: found ',' there"),
     "a-b int": (2, "found '-' there; a name with '-' in it stands in backquotes"),
     "a.b int": (2, "a name with '.' in it stands in backquotes"),
     "a int,": (7, "found 'the end', expected the name of a column"),
-    "a array": (3, "'array' of what? expected array<string>, for example"),
+    "a array": (3, "'array' needs a type; expected array<string>, for example"),
     "a map<int>": (10, "found '>' in 'map', expected a comma"),
     "a array<int": (12, "found 'the end' in 'array', expected '>'"),
     "a struct<b>": (11, "column 'b' has no type: found '>' there"),
     "a int(3)": (6, "'int' has no size"),
     "a decimal(39,0)": (3, "decimal(39,0): expected at most 38 digits"),
-    "a decimal(5,7)": (3, "and no more of them behind the point"),
+    "a decimal(5,7)": (3, "and no more of them after the point"),
     "a decimal(x)": (11, "expected a number"),
-    "a int not": (10, "found 'the end' behind NOT, expected NULL"),
-    "a int> ": (6, "found '>' behind the last column"),
+    "a int not": (10, "found 'the end' after NOT, expected NULL"),
+    "a int> ": (6, "found '>' after the last column"),
 }
 
 

@@ -163,7 +163,7 @@ def test_the_write_that_finds_the_disk_full_may_be_the_last(size: int) -> None:
     "text", ["", "# nothing\n", "hunter2", "AGE-SECRET-KEY-1HUNTER2", READER, f"{READER_KEY}\nhunter2"]
 )
 def test_what_is_no_key_is_not_shown(text: str) -> None:
-    """The error says where there is no key, and nothing of what is there."""
+    """The error says where there is not a valid key, and nothing of what is there."""
     with pytest.raises(OptionError, match="env:K") as caught:
         keys(text)
     for secret in ("hunter2", "HUNTER2", READER_KEY):
@@ -176,7 +176,7 @@ def test_what_is_no_key_is_not_shown(text: str) -> None:
     [
         ("AGE-SECRET-KEY-PQ-1HUNTER2", "it is post-quantum, which pyrage does not know"),
         ("AGE-PLUGIN-YUBIKEY-1HUNTER2", "it is of a plugin"),
-        (f"{READER_KEY}\nage-secret-key-pq-1hunter2", "entry 2 is no key .it is post-quantum"),
+        (f"{READER_KEY}\nage-secret-key-pq-1hunter2", "entry 2 is not a valid key .it is post-quantum"),
     ],
 )
 def test_keys_of_kinds_that_are_not_known(text: str, said: str) -> None:
@@ -204,7 +204,10 @@ def test_recipients_of_kinds_that_are_not_known(recipient: str, said: str) -> No
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("passphrase", "takes a passphrase, and here keys alone are"), ("post-quantum", "age-keygen makes without -pq")],
+    [
+        ("passphrase", "needs a passphrase, and only keys are accepted"),
+        ("post-quantum", "age-keygen makes without -pq"),
+    ],
 )
 def test_files_that_no_key_of_ours_can_open(name: str, said: str) -> None:
     """As age writes them for a passphrase, and for a key of `age-keygen -pq`: to add the key that opens it is no advice."""

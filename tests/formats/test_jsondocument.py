@@ -39,7 +39,7 @@ def test_what_python_writes_becomes_its_lines(documents: list[Any], indent: int 
     ("text", "at", "expected"),
     [
         ('[{"a":1}', 0, "a bracket that closes the array"),
-        ('[{"a":1}] x', 9, "the end of the file behind the array"),
+        ('[{"a":1}] x', 9, "the end of the file after the array"),
         ('[{"a":1},]', 8, "a value between commas"),
         ('[,{"a":1}]', 0, "a value between commas"),
         ('[{"a":1},, {"a":2}]', 8, "a value between commas"),

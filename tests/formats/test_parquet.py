@@ -292,7 +292,7 @@ def test_times_of_day_that_count_nanoseconds(nested: bool) -> None:
 
     values = read(file_of([1000, None, 86_399_999_999_000]), schema).column(0).to_pylist()
     assert (values[0] if nested else values) == [dt.time(0, 0, 0, 1), None, dt.time(23, 59, 59, 999_999)]
-    with pytest.raises(BadFile, match=r"digits behind its microseconds.*expected time\(6\)"):
+    with pytest.raises(BadFile, match=r"digits after its microseconds.*expected time\(6\)"):
         read(file_of([1000, 1001]), schema)
 
 
@@ -316,7 +316,7 @@ def test_maps_whose_keys_may_be_null_are_told() -> None:
     data = foreign(pa.table({"a": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})).getvalue()
     required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"  # of the key, in the footer
     assert data.count(required) == 1
-    with pytest.raises(BadFile, match="keys of a map may be null in it.*: have Spark read it, and write it anew"):
+    with pytest.raises(BadFile, match="keys of a map may be null in it.*: have Spark read it, and write it again"):
         read(io.BytesIO(data.replace(required, optional)), NUMBERS)
 
 

@@ -118,7 +118,7 @@ def test_unknown_formats_are_refused_by_name() -> None:
             ask("xml")
     with pytest.raises(OptionError, match="format='parque' is not known: expected one of .*; did you mean 'parquet'"):
         parse(SOURCE, {"path": "in", "format": "parque"}, what="source")
-    with pytest.raises(OptionError, match="format='text' is no table: expected parquet"):
+    with pytest.raises(OptionError, match="format='text' is not a table: expected parquet"):
         table_format("text")
 
 

@@ -460,5 +460,5 @@ def test_any_columns_survive(name: str, data: st.DataObject) -> None:
 def test_a_format_that_is_no_table(name: str) -> None:
     """Tables and records are told apart."""
     assert format_named(name) is table_format(name)
-    with pytest.raises(OptionError, match="format='csv' is no table: expected parquet"):
+    with pytest.raises(OptionError, match="format='csv' is not a table: expected parquet"):
         table_format("csv")

@@ -214,7 +214,7 @@ def test_files_that_are_named(tmp_path: Path, files: str) -> None:
             b"0.txt\n" + b"x" * 5000 + b"\n",
             "byte 6: found a record of more than 1000 B, expected a separator before that",
         ),
-        (b"0.txt\n\xff\n", "byte 6: found .* behind '', expected UTF-8"),
+        (b"0.txt\n\xff\n", "byte 6: found .* after '', expected UTF-8"),
     ],
     ids=["long", "binary"],
 )

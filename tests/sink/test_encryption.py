@@ -373,7 +373,7 @@ def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OptionError, match=f"no variable '{STAGING_VARIABLE}'"):
         output.sink(**ENCRYPTED).check(output.schema)
     (tmp_path / "key").write_text("hunter2\n")
-    with pytest.raises(OptionError, match="is no key") as caught:
+    with pytest.raises(OptionError, match="is not a valid key") as caught:
         output.sink(encryptTo=READER, encryptionKey=f"file:{tmp_path}/key").check(output.schema)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(OptionError, match="finds no such file"):

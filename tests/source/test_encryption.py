@@ -199,7 +199,7 @@ def test_parquet_that_its_own_modules_encrypt(footer: str, cipher: str, tmp_path
     path = tmp_path / "a.parquet"
     with pq.ParquetWriter(path, COLUMNS, encryption_properties=properties) as writer:
         writer.write_table(pa.Table.from_pylist(ROWS, COLUMNS), row_group_size=500)
-    with pytest.raises(BadFile, match="own modules.*write it anew in clear, or as a file of age"):
+    with pytest.raises(BadFile, match="own modules.*write it again without encryption, or as a file of age"):
         rows(path, "parquet")
     aside = Aside()
     assert rows(path, "parquet", policy=Policy(files=True), aside=aside) == []

@@ -187,7 +187,7 @@ def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: s
         ({"on_error": "ignore"}, "on_error='ignore'"),
         ({"schema": "id long"}, "two columns 'id'"),
         ({"schema": "_error long", "on_error": "column"}, "two columns '_error'"),
-        ({"schema": "no such type"}, "'such' is no type"),
+        ({"schema": "no such type"}, "'such' is not a type"),
         ({"schema": "int"}, "column 'int' has no type"),
         ({"schema": LongType()}, "schema is a LongType; expected DDL"),
         ({"schema": StructType}, "schema is a type; expected DDL"),

@@ -85,7 +85,7 @@ def test_new_checkpoint_is_refused_without_a_row(spark: SparkSession, stage: Sta
     expected = fill(stage)
     run(lines(spark, stage), stage, place, sinkId="s")
     shutil.rmtree(stage.checkpoint)
-    with pytest.raises(Exception, match=r"\[PST-302\] sink 's' in .* was written by query .* take another sinkId"):
+    with pytest.raises(Exception, match=r"\[PST-302\] sink 's' in .* was written by query .* use another sinkId"):
         run(lines(spark, stage), stage, place, sinkId="s")
     assert Counter(row[0] for row in place.rows()) == Counter(expected)
 

@@ -398,7 +398,7 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
     [
         ({"source": {"form": "json"}}, OptionError, "did you mean 'format'"),
         ({"source": {"format": "json"}}, OptionError, "needs a schema"),
-        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "'bigfoot' is no type"),
+        ({"source": {"format": "json", "schema": "id bigfoot"}}, OptionError, "'bigfoot' is not a type"),
         ({"source": {"format": "json", "schema": ""}}, OptionError, "no column to read"),
         ({"source": {"format": "json", "schema": 5}}, OptionError, "schema is a int"),
         ({"source": {"path": "/etc"}}, OptionError, "takes that from src and dst"),

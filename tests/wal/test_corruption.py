@@ -159,7 +159,7 @@ def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_
         for record in range(10):
             writer.append(b"%d" % record * 60)
     shutil.copy(other / f"{number:012d}.wal", log)
-    with pytest.raises(DamagedState, match=f"{number:012d}.wal' was not written behind .*000000000003.wal'"):
+    with pytest.raises(DamagedState, match=f"{number:012d}.wal' was not written after .*000000000003.wal'"):
         Writer(str(log))
     assert len(Log(str(log)).repair()) >= 1
     with Writer(str(log)) as writer:
@@ -176,7 +176,7 @@ def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None
     data = missing.read_bytes()
     missing.unlink()
     with pytest.raises(
-        DamagedState, match="000000000004.wal' was not written behind .*000000000002.wal'.*restore the log from"
+        DamagedState, match="000000000004.wal' was not written after .*000000000002.wal'.*restore the log from"
     ):
         Writer(root)
     missing.write_bytes(data)
@@ -418,7 +418,7 @@ def test_positions_that_are_none(log: Path) -> None:
     good = given.keys() | {Position(n, at) for n, both in enumerate(ends_and_begins, 1) for at in both}
     for position in (Position(n, offset) for n in (1, 2, 3) for offset in range(1, size_of(log, n) + 64)):
         if position not in good:
-            with pytest.raises(PositionError, match=f"^.PST-104. {position} is no position of"):
+            with pytest.raises(PositionError, match=f"^.PST-104. {position} is not a position of"):
                 pytest.fail(f"taken: {Reader(str(log), start=position).position}")
     for far in (Position(4, 120), Position(3, end.offset + 8), Position(0, 120)):
         with pytest.raises(PositionError):

@@ -195,7 +195,7 @@ def test_start_inside_a_window_is_refused(root: str) -> None:
         manager.end_window(3)
     found: list[bytes] = []
     with Manager(root, found.append) as manager:
-        with pytest.raises(PositionError, match="lies inside window 3 .* behind 1 of its records"):
+        with pytest.raises(PositionError, match="lies inside window 3 .* after 1 of its records"):
             manager.set_start(at[1])
         with pytest.raises(PositionError):
             manager.set_start(Position(9, 0))

@@ -420,7 +420,7 @@ def test_a_recover_that_returns_what_it_would_do(root: str) -> None:
         manager.append(b"a")
         manager.end_window(0)
     lazy = Manager(root, lambda window, records: (record.decode() for record in records))
-    with lazy as manager, pytest.raises(OptionError, match="recover returned a generator, which nobody goes through"):
+    with lazy as manager, pytest.raises(OptionError, match="recover returned a generator, which nobody iterates over"):
         manager.restore()
 
 
@@ -516,7 +516,7 @@ def test_a_manager_of_another_log(root: str, tmp_path: Path) -> None:
     for directory in (root, str(tmp_path / "windows")):
         errors = []
         for _ in range(2):
-            with pytest.raises(DamagedState, match="is none of a manager") as error:
+            with pytest.raises(DamagedState, match="is not a manager") as error:
                 Manager(directory, lambda window, records: None)
             errors.append(error)  # which has the manager in its traceback
         Writer(directory).close()

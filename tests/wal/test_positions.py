@@ -249,7 +249,7 @@ def test_a_position_of_no_file_is_refused(root: str, segment: int, offset: int) 
     """Negative, or larger than any file: it is none of the log, whatever the system would say of it."""
     with Writer(root, storage=unsynced()) as writer:
         writer.append(b"a")
-    with pytest.raises(PositionError, match=f"{segment}:{offset} is no position of"):
+    with pytest.raises(PositionError, match=f"{segment}:{offset} is not a position of"):
         Reader(root, start=Position(segment, offset))
 
 

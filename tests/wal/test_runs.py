@@ -216,11 +216,11 @@ def test_another_log_under_the_same_name(tmp_path: Path) -> None:
     with Writer(root) as writer:
         writer.append_many([b"a", b"b"])
     for start, until in ((begun, end), (runs.begin(root, "1:120", storage), end)):
-        with pytest.raises(PositionError, match="was begun anew"):
+        with pytest.raises(PositionError, match="was begun again"):
             rows(storage, start, until, root)
     with Writer(root) as writer:
         writer.append(b"c")
-    with pytest.raises(PositionError, match="was begun anew"):
+    with pytest.raises(PositionError, match="was begun again"):
         planned(storage, end, root=root)
 
 

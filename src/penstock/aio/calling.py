@@ -1,4 +1,4 @@
-"""One call of the user's function, for a row or for a batch of them."""
+"""Calls of the user's function, for a row or for a batch of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Calling:
-    """Makes the calls of one operator. A call's id is `identify` of its row; without that, `prefix` and the row's number."""
+    """Makes the calls of one operator. A call's id is `identify` of its row or, without `identify`, `prefix` and the row's number."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Calling:
         self._budget = budget
 
     def attempt(self, flight: list[Element]) -> Awaitable[Any]:
-        """Make one call; return what its result comes from."""
+        """Make one call; return an awaitable of its result."""
         self._state.counts.calls += 1
         if self._budget is not None and not flight[0].attempts:
             self._budget.earn(1)
@@ -53,13 +53,13 @@ class Calling:
         return self._batch_called(flight) if self._batched else self._called(flight[0])
 
     def call(self, element: Element) -> Call:
-        """Return what the function is told of its call."""
+        """Return the `Call` that the function gets."""
         deadline = None if self._deadlines is None else self._deadlines.of(element)
         id_ = self._identify(element.row) if self._identify else f"{self._prefix}{element.index}"
         return Call(id_, element.attempts, deadline, self._loop, self._late)
 
     def _called(self, element: Element) -> Awaitable[Any]:
-        """Call the function for a row; return what its result comes from."""
+        """Call the function for a row; return an awaitable of its result."""
         function = self._function
         answer: Awaitable[Any]
         if not function.takes_call:
@@ -74,7 +74,7 @@ class Calling:
         return answer
 
     def _begin(self, row: Any, call: Any, calls: list[Call]) -> None:  # noqa: ANN401 - the user's, or a list of them
-        """Call a plain function; what it raises behind the completion of its calls is late."""
+        """Call a plain function; an error that it raises after it has completed all its calls is late."""
         try:
             returned: object = self._function.call(row, call)
             _refuse_output(returned)
@@ -86,12 +86,12 @@ class Calling:
             self._late()
 
     async def _first_of(self, answer: Awaitable[Any], call: Call) -> Any:  # noqa: ANN401 - the user's
-        """Return what an `async def` returns; where it has completed its call by then, that came first."""
+        """Return what an `async def` returns; if it has completed its call by then, that came first, and counts."""
         try:
             result = await answer
-        except (asyncio.CancelledError, GeneratorExit):  # nothing can be awaited any more: see `Call.said`
+        except (asyncio.CancelledError, GeneratorExit):  # nothing more can be awaited: see `Call.said`
             raise
-        except BaseException:  # whatever the user's function raises, its row may have its outcome already
+        except BaseException:  # the user's function may raise anything; its row may have its outcome already
             if not call.ended_without():
                 self._late()
                 return await call.completion()
@@ -103,13 +103,13 @@ class Calling:
         return await call.completion()
 
     async def _first_of_each(self, answers: Awaitable[Any], calls: list[Call]) -> Any:  # noqa: ANN401 - the user's
-        """Return what an `async def` returns or raises for a batch; of rows whose calls it has completed by then, what came first."""
+        """Return what an `async def` returns or raises for a batch; for rows whose calls it has completed by then, what came first."""
         failure: BaseException | None = None
         try:
             given = results_of(await answers, len(calls))
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever the user's function raises, some rows may have their outcomes already
+        except BaseException as error:  # noqa: BLE001 - the user's function may raise anything; some rows may have their outcomes already
             failure, given = error, [error] * len(calls)
         completed = [not call.ended_without() for call in calls]
         if failure is not None and not any(completed):
@@ -118,7 +118,7 @@ class Calling:
         return self._joined(given, completed, await asyncio.gather(*waiting, return_exceptions=True))
 
     def _joined(self, given: list[Any], completed: list[bool], came_first: list[Any]) -> list[Any]:
-        """Return what a batch was given, with what came first in place of it where a call was completed."""
+        """Return the results of a batch; for each call that was completed earlier, the result that came first."""
         first = iter(came_first)
         for place in (place for place, is_completed in enumerate(completed) if is_completed):
             if given[place] is not None and not isinstance(given[place], Misfit):
@@ -127,7 +127,7 @@ class Calling:
         return given
 
     def _batch_called(self, flight: list[Element]) -> Awaitable[Any]:
-        """Call the function for a batch; return what its results come from."""
+        """Call the function for a batch; return an awaitable of its results."""
         function = self._function
         rows = [element.row for element in flight]
         answers: Awaitable[Any]
@@ -144,7 +144,7 @@ class Calling:
         return answers
 
     def _calls(self, flight: list[Element]) -> list[Call]:
-        """Return what the function is told of the calls of a batch."""
+        """Return the `Call`s of a batch that the function gets."""
         for element in flight:
             element.call = self.call(element)
         return [element.call for element in flight if element.call is not None]
@@ -154,7 +154,7 @@ class Calling:
 
 
 def _fail_with(calls: list[Call], work: asyncio.Future[Any]) -> None:
-    """Fail the calls that a task has not completed and, as it has failed, never will."""
+    """Fail the calls that a task has not completed: it has failed, so it never will."""
     error = RuntimeError("the task that the function returned was cancelled") if work.cancelled() else work.exception()
     for call in calls:
         if error is not None and not call.is_completed:
@@ -162,11 +162,9 @@ def _fail_with(calls: list[Call], work: asyncio.Future[Any]) -> None:
 
 
 def _refuse_output(returned: Any) -> None:  # noqa: ANN401 - the user's
-    """Refuse what a plain function returns in place of completing its call: nobody would ever complete that."""
+    """Refuse an output or coroutine that a plain function returned instead of completing its call: nobody would ever complete it."""
     if isinstance(returned, (dict, tuple, list, Mapping)) or iscoroutine(returned):
         if iscoroutine(returned):
             returned.close()
-        msg = (
-            f"the function is no `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
-        )
+        msg = f"the function is not an `async def` and returned a {type(returned).__name__}; make it one, or complete `call`"
         raise TypeError(msg)

@@ -1,23 +1,23 @@
-"""Rows that travel with who they are and what is behind them: from a partition to its lane, and from batch to batch.
+"""The form of rows that travel with their identity and their past: from a partition to its lane, and from batch to batch.
 
-One form for both, Arrow batches: the columns of the input, then three of ours, found by their place and not by their name.
+One form serves both, Arrow batches: the columns of the input, then three of ours, found by position and not by name.
 
-    origin  string            } together the id of the row's calls: the first part, and the row's number behind it
-    place   int64             }
-    past    struct, or null for a row that was never admitted:
-        attempts  int32       made to their end
+    origin  string            } together the id of the row's calls: the first part, and after it the row's number place
+    int64             } past    struct, or null for a row that was never admitted:
+        attempts  int32       that have ended
         admitted  int64       when it was first admitted, wall clock, nanoseconds since the epoch
         outputs   list<struct of the function's schema>, or null for a row that is not finished
         failure   struct of `_error`, or null
 
-Between processes they are an Arrow IPC stream. In Spark's state its schema also has the metadata `version`, `columns` (what
-goes in and comes out, and the `key`: a state with other ones is refused), `run`, and `finished`: how many chunks of output lie beside the
-rows, for the next batch to emit. It has no columns where no rows are left.
+Between processes they are an Arrow IPC stream. In Spark's state its schema also has metadata: `version`, `columns` (the
+columns of input and output, and the `key`; a state with other columns is refused), `run`, and `finished`: the number of
+chunks of output that lie beside the rows, for the next batch to emit. If no rows are left, the stream has no columns.
 
-**Time.** Within a run of the query a row's age is that of the wall clock, never below zero. A clock that was set ahead by an hour would
-have all rows time out at once: so the metadata has `host`, `now` and `monotonic`, by which a process of the same host knows by how much
-it was set since. A run that takes up the rows of another one begins their time anew: how long the query was down says nothing
-of the service, and a row whose time was over before its first call would fail at every restart.
+**Time.** Within a run of the query a row's age is measured by the wall clock, and is never below zero. If the clock
+were set ahead by an hour, all rows would time out at once. So the metadata has `host`, `now` and `monotonic`, from
+which a process of the same host can tell by how much the clock was set since. A run that takes over the rows of another
+run starts their time again: how long the query was down says nothing about the service, and a row whose time was over
+before its first call would fail at every restart.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OURS = 3
 
 @dataclass(frozen=True)
 class Form:
-    """The form for one operator. `columns` says what goes in and comes out, and by which key, for people."""
+    """The form for one operator. `columns` describes for people the columns of input and output, and the key."""
 
     shape: Shape
     columns: str
@@ -67,20 +67,20 @@ class Form:
         return pa.schema([*carried, *ours])
 
     def fresh(self, batch: pa.RecordBatch, origin: str, places: pa.Int64Array) -> pa.RecordBatch:
-        """Return rows of the input with who they are."""
+        """Return rows of the input with their identity."""
         rows = batch.num_rows
         columns = [*batch.columns, pa.repeat(pa.scalar(origin), rows), places, pa.nulls(rows, self._past)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema(batch.schema))
 
     def opened(self, packed: pa.RecordBatch) -> Columns:
-        """Return rows whose calls have the ids that they came with."""
+        """Return rows whose calls have the ids that came with them."""
         width = packed.num_columns - _OURS
         origins, places = packed.column(width), packed.column(width + 1)
         ids = pc.binary_join_element_wise(origins, places.cast(pa.string()), "")
         return Columns(packed.select(range(width)), ids.to_pylist())
 
     def kept(self, left: Sequence[Carried], finished: int, run: str) -> bytes:
-        """Return what Spark's state keeps: rows that an operator left, whose outcomes fit the schema, and a count of chunks."""
+        """Return what Spark's state keeps: the rows that an operator left, whose outcomes fit the schema, and a count of chunks."""
         packed = [self._packed(list(rows)) for _, rows in groupby(left, lambda carried: id(carried.row._columns))]  # noqa: SLF001 - the row's own place
         about = {"version": VERSION, "columns": self.columns, "run": run, "finished": str(finished)} | _now()
         schema = packed[0].schema if packed else pa.schema([])
@@ -112,14 +112,14 @@ class Form:
         }
 
     def taken_up(self, kept: bytes, run: str) -> tuple[list[Carried], int]:
-        """Return the rows and the count that `kept` was given; `DamagedState` if they are of another form."""
+        """Return the rows and the count that `kept` was given; `DamagedState` if they have another form."""
         stream = pa.ipc.open_stream(kept)
         about = {name.decode(): value.decode() for name, value in (stream.schema.metadata or {}).items()}
         if (about.get("version"), about.get("columns")) != (VERSION, self.columns):
             msg = (
                 f"async_map: rows carried over in the query's state are of another form; found version {about.get('version', '?')}, "
                 f"{about.get('columns', '?')}; expected version {VERSION}, {self.columns}; run the program that carried them "
-                "once more until all has come out (trigger availableNow ends then), or begin anew, with a new checkpoint and an "
+                "once more until all has come out (trigger availableNow ends then), or begin again, with a new checkpoint and an "
                 "empty output"
             )
             raise DamagedState(msg)
@@ -129,7 +129,7 @@ class Form:
         return rows, int(about["finished"])
 
     def _unpacked(self, batch: pa.RecordBatch, now: int | None) -> Iterable[Carried]:
-        """Yield the rows of a batch; `now` is by the clock that they were kept by, `None` where their age begins anew."""
+        """Yield the rows of a batch; `now` is by the clock that they were kept by, `None` if their age starts again."""
         columns = self.opened(batch)
         for row, past in zip(columns.rows(), batch.column(batch.num_columns - 1).to_pylist(), strict=True):
             age = 0.0 if now is None else max(now - past["admitted"], 0) / clock.SECOND_NS
@@ -137,12 +137,12 @@ class Form:
 
 
 def _now() -> dict[str, str]:
-    """Return what it is by both clocks of this host: how old a row is does not follow from one that may be set meanwhile."""
+    """Return the time by both clocks of this host: the wall clock may be set meanwhile, so it alone does not tell a row's age."""
     return {"host": socket.gethostname(), "now": str(clock.now_ns()), "monotonic": repr(clock.monotonic())}
 
 
 def _set_since(about: Mapping[str, str]) -> int:
-    """Return by how many nanoseconds the clock was set since `_now`; 0 where that cannot be told: elsewhere, or behind a restart."""
+    """Return by how many nanoseconds the clock was set since `_now`; 0 if that is not known: on another host, or after a reboot."""
     passed = clock.monotonic() - float(about.get("monotonic", "inf"))
     if about.get("host") != socket.gethostname() or passed < 0:
         return 0

@@ -1,4 +1,4 @@
-"""What the calls of one function have in common in a worker process, over tasks and batches: pace, results kept, retries left."""
+"""State that the calls of one function share in a worker process, over tasks and batches: pace, kept results, retries left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _TOKENS_MAX = 100.0
 @named
 @dataclass(frozen=True)
 class Cache:
-    """Results that are kept in each worker process for `ttl`, at most `size` of them; the one unused for longest goes first.
+    """Results that are kept in each worker process for `ttl`, at most `size` of them; the least recently used one goes first.
 
-    `ttl` is seconds, or a duration such as "5m". A row takes the outputs of a call that ended well no longer ago than
-    that, with the same values in the columns of `share`. Failures, and what `timed_out` or `on_error` made, are not kept, nor is a
+    `ttl` is seconds, or a duration such as "5m". A row gets the outputs of a call with the same values in the columns
+    of `share`, if the call ended well no longer ago than that. Not kept are failures, results that `timed_out` or
+    `on_error` made, and a result that `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
     result that `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
     """
 
@@ -40,7 +41,7 @@ class Cache:
 
     @property
     def seconds(self) -> float:
-        """Return for how long a result is kept."""
+        """Return how long a result is kept, in seconds."""
         if isinstance(self.ttl, str):
             return parse_duration(self.ttl, name="cache: ttl")
         if not is_number(self.ttl):
@@ -58,7 +59,7 @@ class Kept:
         self._results: OrderedDict[Hashable, tuple[float, list[tuple[Any, ...]]]] = OrderedDict()
 
     def get(self, key: Hashable, now: float) -> list[tuple[Any, ...]] | None:
-        """Return the outputs that are kept for `key`, None if there are none, or they are too old."""
+        """Return the outputs that are kept for `key`; None if there are none, or they are too old."""
         result = self._results.get(key)
         if result is None:
             return None
@@ -78,9 +79,10 @@ class Kept:
 
 
 class Budget:
-    """How many calls may be made again: tokens, of which each first attempt earns `share` and each further one costs one.
+    """How many calls may be made again: tokens. Each first attempt earns `share` of a token, and each further attempt costs one.
 
-    Ten are there at first, so that little traffic is retried as it would be without a budget; at most a hundred are saved up.
+    There are ten at first, so that with little traffic calls are retried as without a budget; at most a hundred are
+    saved up.
     """
 
     def __init__(self, share: float) -> None:
@@ -88,21 +90,21 @@ class Budget:
         self._tokens = _TOKENS_AT_FIRST
 
     def earn(self, calls: int) -> None:
-        """Count so many first attempts."""
+        """Count this many first attempts."""
         self._tokens = min(self._tokens + self._share * calls, _TOKENS_MAX)
 
     @property
     def has_one(self) -> bool:
-        """Tell whether a further attempt can be paid for."""
+        """Tell whether there is a token for a further attempt."""
         return self._tokens >= 1
 
     def spend(self) -> None:
-        """Take what a further attempt costs."""
+        """Spend the token for a further attempt."""
         self._tokens -= 1
 
 
 class Wanted(NamedTuple):
-    """What of it the settings ask for; part of what tells the runtimes of a process apart."""
+    """Which parts of `Commons` the settings ask for; one of the things that distinguish the runtimes of a process."""
 
     rate: float | None = None
     budget: float | None = None
@@ -110,7 +112,7 @@ class Wanted(NamedTuple):
 
 
 class Commons:
-    """What operators on one loop share; each is None where it was not asked for."""
+    """What operators on one loop share; each part is None if it was not asked for."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.pace = Pace(wanted.rate) if wanted.rate else None

@@ -1,4 +1,4 @@
-"""Deadlines that all lie equally far behind their beginning, so that the order of beginnings is theirs, and one timer serves all."""
+"""Deadlines that all have the same length, so that they come in the order in which they began, and one timer serves all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T", Element, Slot)
 
 
 class Deadlines(Generic[_T]):
-    """What has `seconds` from when it was armed; `expire` is called with each whose time is over. On the loop's thread."""
+    """Things that have `seconds` from when they were armed; `expire` is called for each whose time is over. On the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, expire: Callable[[_T], None]) -> None:
         self._loop = loop
@@ -25,17 +25,17 @@ class Deadlines(Generic[_T]):
         self._timer: asyncio.TimerHandle | None = None
 
     def arm(self, who: _T, began: float) -> None:
-        """Count from then. No earlier than for the one before."""
+        """Count from `began`, which must not be earlier than that of the previous call."""
         due = self._due[who] = began + self.seconds
         if self._timer is None:
             self._wind(due)
 
     def disarm(self, who: _T) -> None:
-        """Forget one. The timer stays, and finds nothing to do."""
+        """Forget a deadline. The timer stays, and finds nothing to do."""
         self._due.pop(who, None)
 
     def of(self, who: _T) -> float | None:
-        """Return when their time is over."""
+        """Return when the time is over; None if it is not armed."""
         return self._due.get(who)
 
     def _ring(self) -> None:
@@ -54,7 +54,7 @@ class Deadlines(Generic[_T]):
             self._timer = self._loop.call_at(due, self._ring)
 
     def close(self) -> None:
-        """Leave no timer."""
+        """Cancel the timer."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()

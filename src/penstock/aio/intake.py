@@ -1,4 +1,4 @@
-"""Rows on their way in: admitted one by one while there is room, gathered into batches, and given to the slots."""
+"""The entry of rows: they are admitted one by one while there is room, gathered into batches, and given to the slots."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def _never_due(element: Element, began: float) -> None:
-    """Let a row take as long as it takes."""
+    """Let a row take any time."""
 
 
 class Intake:
-    """Decides what a slot does next. `deadlines` are those of rows, if they have one."""
+    """Decides what a slot does next. `deadlines` are those of rows, if rows have deadlines."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Intake:
         return self._gather_timer is not None
 
     def wanted(self) -> int:
-        """Return for how many slots there may be something to do."""
+        """Return how many slots may have something to do."""
         state = self._state
         room = min(self._settings.capacity - state.held, len(state.backlog))
         return room + len(state.ready) + (self.ended and bool(self._gathered))
 
     def next(self) -> list[Element] | None:
-        """Return what a slot does next, None if there is nothing."""
+        """Return what a slot does next; None if there is nothing."""
         ready = self._state.ready
         while ready:
             flight = [element for element in ready.popleft() if not element.decided]
@@ -81,7 +81,7 @@ class Intake:
         return None
 
     def _wait_for_more(self) -> None:
-        """Have what is gathered go when its time is over, counted from the first row of it."""
+        """Have the gathered rows sent when their time is over, counted from the first of them."""
         if self._gather_timer is None:
             self._gather_timer = self._loop.call_later(self._settings.batch_wait, self._waited)
 
@@ -97,14 +97,15 @@ class Intake:
             self._state.fill()
 
     def close(self) -> None:
-        """Leave no timer."""
+        """Cancel the timer."""
         if self._gather_timer is not None:
             self._gather_timer.cancel()
             self._gather_timer = None
 
     def _admit(self) -> Element | None:
-        """Take the next row that can be called now, if there is one and there is room."""
-        # Every row comes through here, most of them past each of these questions; a call for each of them would cost all rows.
+        """Admit the next row that can be called now, if there is one and there is room."""
+        # Every row passes through here, and most pass all of these checks; a function call for each check would cost
+        # time for all rows.
         state, outlet, settings = self._state, self._outlet, self._settings
         backlog, capacity = state.backlog, settings.capacity
         while backlog and state.held < capacity and len(outlet.out) < capacity:
@@ -127,14 +128,14 @@ class Intake:
         return None
 
     def _is_too_heavy(self) -> bool:
-        """Tell whether more rows would have more outputs than may be in memory; one row at a time always goes."""
+        """Tell whether more rows would have more outputs than may be in memory; one row at a time is always allowed."""
         if self._outlet.out:
             self._state.notify()
             return True
         return bool(self._state.held)
 
     def _is_known(self, element: Element) -> bool:
-        """Give a row the outputs that an earlier call for its values had, if they are kept; tell whether they were."""
+        """Give a row the outputs of an earlier call for its values, if they are kept; tell whether they were."""
         outputs = self._queues.kept_for(element, element.began)
         if outputs is None:
             return False
@@ -144,13 +145,13 @@ class Intake:
         return True
 
     def _settled(self, element: Element) -> None:
-        """Note that nothing is left to do for a row but to emit it."""
+        """Note that a row only has to be emitted."""
         element.decided = element.settled = True
         element.holds = 1
         self._outlet.settled(element)
 
     def _resumed(self, element: Element, carried: Carried) -> bool:
-        """Give a row its past; tell whether nothing is left to do but to emit it."""
+        """Restore a carried row's past; tell whether it only has to be emitted."""
         element.row = carried.row
         element.attempts = carried.attempts
         element.began -= carried.age

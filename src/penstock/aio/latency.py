@@ -1,4 +1,4 @@
-"""How long rows took: a histogram whose buckets grow by an eighth of a factor of e, so that any number of rows takes the same room."""
+"""How long rows took: a histogram with eight buckets per factor of e, which takes the same space for any number of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_STEPS = 8  # buckets a factor of e
+_STEPS = 8  # buckets per factor of e
 _BUCKETS = 40 * _STEPS  # the last one ends at thousands of years
 
 
@@ -25,12 +25,12 @@ class Latencies:
         self._buckets[int(_STEPS * log1p(seconds * 1e6))] += 1
 
     def counts(self) -> dict[int, int]:
-        """Return how many rows took how long, by the logarithm of their microseconds; see `milliseconds`."""
+        """Return how many rows took how long, by bucket (logarithm of microseconds); `milliseconds` reads it."""
         return {bucket: rows for bucket, rows in enumerate(self._buckets) if rows}
 
 
 def milliseconds(latencies: Mapping[int, int], share: float) -> float | None:
-    """Return what this share of the rows took at most, from the `counts` of `Latencies`; exact to an eighth."""
+    """Return within which time this share of the rows ended, from the `counts` of `Latencies`; exact to an eighth."""
     left = share * sum(latencies.values())
     for bucket in sorted(latencies):
         left -= latencies[bucket]

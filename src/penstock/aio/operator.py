@@ -1,43 +1,45 @@
-r"""The asynchronous operator: many calls in flight, one outcome a row.
+r"""The asynchronous operator: many calls in flight, and one outcome for each row.
 
-**Idea.** A *slot* is a coroutine. The operator has up to `capacity` of them on one event loop, and each takes a row, makes
+**Idea.** A *slot* is a coroutine. The operator has up to `capacity` slots on one event loop. Each takes a row, makes
 its calls one attempt after the other, waits between attempts, and brings the row to its outcome; then it takes the next
-row. So the state machine of a row is not a table of flags that callbacks race to change: it is where its slot stands in
-`Slots`, and what happens to a row next can only happen there. The machine:
+row. So a row's state machine is not a table of flags that callbacks race to change. The state is the point that the
+slot has reached in `Slots`, and the row's next step can only happen there. The machine:
 
     admitted -> running 1 -> (backing off n -> running n + 1)* -> done | failed
         \\___________\\_______________\\______________\\________________-> timed out
 
-Everything happens on the loop's thread: rows come in by `feed`, time passes by the loop's own clock, outcomes leave
-through `take`. Threads that complete calls and the thread that consumes outcomes only put a callback on the loop.
+Everything happens on the loop's thread: rows come in by `feed`, time passes by the loop's own clock, outcomes leave by
+`take`. Threads that complete calls, and the thread that consumes outcomes, only put a callback on the loop.
 
-**One outcome.** `Settling.settle` is the only place where a row gets its outcome, and it takes only the first. What comes later
-(an answer behind the time-out, a second completion) is counted and dropped.
+**One outcome.** `Settling.settle` is the only place where a row gets its outcome, and it accepts only the first. What
+comes later (an answer after the time-out, a second completion) is counted and dropped.
 
-**Time-outs.** Both limits are the same for all rows, so the order in which rows are admitted (attempts started) *is* the
+**Time-outs.** Each limit is the same for all rows, so the order in which rows are admitted (attempts started) *is* the
 order of their deadlines: a dictionary in order of insertion and one timer for its first entry serve any number of rows.
-When the time of a row is over it gets its outcome at once, whatever its slot is doing, and the slot is cancelled. A
+When a row's time is over, it gets its outcome at once, whatever its slot is doing, and the slot is cancelled. A
 time-out and a retry cannot race: both would have to be the slot's next step, and the cancellation is.
 
-**A slot is free when its call has really ended.** A call that was cancelled may still be on the wire, or may refuse to end
-(`in_threads` cannot stop a thread). Its row has its outcome, but the slot stays taken; so what the service sees is never
-more than `capacity` calls.
+**A slot is free when its call has really ended.** A cancelled call may still be on the wire, or may refuse to end
+(`in_threads` cannot stop a thread). Its row has its outcome, but the slot stays taken. So the service never sees more
+than `capacity` calls.
 
-**Order.** Ordered: a queue of rows in order of admission; only its head is emitted. Per key: a row whose key is busy waits in
-its key's queue, holding a slot, and is run when the one before it has ended.
+**Order.** Ordered: a queue of rows in order of admission; only its head is emitted. Per key: a row whose key is busy
+waits in the queue of its key, holding a slot, and runs when the row before it has ended.
 
-**Ended before its rows.** `carry` ends the operator while calls are under way and gives what it still has, in order of
-admission: what was never called, what was interrupted, what is finished behind a slow head. From then on every such row is
-decided here, so that an answer that comes in the same turn of the loop is late: a row is emitted, or it is carried, never
-both. The next operator is given them and admits them first, so order, keys and shared calls are as if it had gone on.
+**Ended before its rows.** `carry` ends the operator while calls are under way, and returns what is left, in order of
+admission: rows that were never called, rows whose call was interrupted, and rows that are finished but wait behind a
+slow head. From then on each of these rows counts as decided, so an answer that comes in the same turn of the loop is
+late: a row is emitted or carried, never both. The next operator gets them and admits them first, so order, keys and
+shared calls are as if the first operator had gone on.
 
-**The parts**, each a file: `intake` admits rows, `queues` has those that wait for another row, `slots` bring them to their outcome by
-`calling` the function and `settling` what it answered, `deadlines` and `pace` say when, and `outlet` lets them out. `element` is
-a row on its way; `state` is what they share; `outcome` has what leaves them. `Operator` ties them together.
+**The parts**, each a file: `intake` admits rows, `queues` holds rows that wait for another row, `slots` bring rows to
+their outcome by `calling` the function and `settling` its answer, `deadlines` and `pace` say when, and `outlet` emits
+rows. `element` is a row inside the operator; `state` is what the parts share; `outcome` has what leaves the operator.
+`Operator` ties them together.
 
-**Rejected.** *A task a call*: costs as much as the rest of the operator together. *A timer a row*: 100,000 timers armed and
-cancelled are 100,000 entries in a heap. *asyncio.Queue between stages*: two wake-ups a row. *The loop on the consumer's
-thread*: calls would stand still, and time out, while the consumer waits for somebody else.
+**Rejected.** *A task per call*: it costs as much as the rest of the operator together. *A timer per row*: 100,000
+timers, armed and cancelled, are 100,000 entries in a heap. *asyncio.Queue between stages*: two wake-ups per row. *The
+loop on the consumer's thread*: calls would stall, and time out, while the consumer waits for something else.
 """
 
 from __future__ import annotations
@@ -69,11 +71,12 @@ if TYPE_CHECKING:
 class Operator:
     """See the module. All methods but `take` are called on the loop's thread.
 
-    `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column` (the
-    failure is the row's outcome) or a function of (row, error) that gives its outputs. `key` and `share` map a row to a
-    value that is hashable. `notify` is called when there are `enough` outcomes to take, when nothing goes on before some are
-    taken, or when the operator has ended. Operators of one function share its `commons`. `carried` are admitted before any
-    other row. A call's id is `identify` of its row; without that, `prefix` and the row's number.
+    `names` are the columns of an output. `on_error` is `fail` (the first failure ends the operator, at once), `column`
+    (the failure is the row's outcome) or a function of (row, error) that returns its outputs. `key` and `share` map a
+    row to a hashable value. `notify` is called when there are `enough` outcomes to take, when nothing can go on before
+    some are taken, or when the operator has ended. Operators of one function share its `commons`. `carried` rows are
+    admitted before any other row. A call's id is `identify` of its row or, without `identify`, `prefix` and the row's
+    number.
     """
 
     def __init__(  # noqa: PLR0913 - each is one of the promises
@@ -141,12 +144,12 @@ class Operator:
 
     @property
     def counts(self) -> Counts:
-        """Return what happened so far."""
+        """Return the counts so far."""
         return self._state.counts
 
     @property
     def failure(self) -> RowOutcome | None:
-        """Return what has ended the operator; None as long as it goes on."""
+        """Return the outcome that has ended the operator; None while it goes on."""
         return self._state.failure
 
     @property
@@ -156,12 +159,12 @@ class Operator:
 
     @property
     def done(self) -> bool:
-        """Tell whether every row has its outcome, and no more will come."""
+        """Tell whether every row has its outcome, and no more rows will come."""
         return self._intake.ended and not self._state.backlog and self._outlet.empty
 
     @property
     def typical_bytes(self) -> int:
-        """Return about what the outputs of one row weigh, lately."""
+        """Return the approximate size of the recent outputs of one row."""
         return self._outlet.typical
 
     def take(self, most: int) -> list[RowOutcome]:
@@ -169,18 +172,18 @@ class Operator:
         return self._outlet.take(most)
 
     def abandon(self) -> None:
-        """Begin nothing any more: the loop is of no use."""
+        """Start nothing more: the loop is unusable."""
         self._state.closed = True
 
     # -- the loop's thread -----------------------------------------------------------------------------------------
 
     def feed(self, rows: Iterable[Any]) -> None:
-        """Append rows to what waits to be admitted."""
+        """Append rows to those that wait to be admitted."""
         self._state.backlog.extend(rows)
         self._slots.fill()
 
     def end(self) -> None:
-        """Say that no rows follow."""
+        """Note that no rows follow."""
         self._intake.ended = True
         self._slots.fill()
         if self.done:
@@ -188,18 +191,18 @@ class Operator:
 
     @property
     def latencies(self) -> dict[int, int]:
-        """Return how many rows took how long, by the logarithm of their microseconds; see `milliseconds`."""
+        """Return how many rows took how long, by bucket (logarithm of microseconds); `milliseconds` reads it."""
         return self._latencies.counts()
 
     async def wedged(self) -> bool:
-        """Tell whether rows wait, and all that is under way are calls whose rows have their outcome, and which do not end."""
+        """Tell whether rows wait while every running call belongs to a row that has its outcome, and does not end."""
         flights = self._slots.flights()
         if not flights or self.done or self._intake.gathers or self._settling.fallbacks:
             return False
         return all(element.decided for flight in flights for element in flight)
 
     async def close(self) -> int:
-        """Cancel what runs, wait a little for it to end, and leave nothing; return how many calls do not end."""
+        """Cancel what runs, and wait a little for it to end; return how many calls do not end."""
         self._state.closed = True
         self._state.backlog.clear()
         self._intake.close()
@@ -212,9 +215,9 @@ class Operator:
         return len(running)
 
     async def carry(self) -> list[Carried]:
-        """End before the rows do; return those that are left, in order of admission.
+        """End before the rows do; return the rows that are left, in order of admission.
 
-        An attempt that this interrupts counts as not made. What `timed_out` is being asked about is waited for.
+        An attempt that this interrupts counts as not made. Running calls of `timed_out` are waited for.
         """
         while self._settling.fallbacks:
             await asyncio.wait(self._settling.fallbacks)

@@ -1,6 +1,6 @@
-"""What becomes of a row: outputs or a failure, what is carried to the next batch, and how much of it there was.
+"""What becomes of a row: outputs or a failure, what is carried to the next batch, and counts.
 
-These are values that leave the operator. What it works with while a row is on its way is an `Element`.
+These are the values that leave the operator. Inside the operator a row is an `Element`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DESCRIBED = 3  # errors of a group at most
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a row has no outputs. `kind` is timeout, error (the function raised) or result (it returned what does not fit)."""
+    """Why a row has no outputs. `kind` is timeout, error (the function raised) or result (its result does not fit)."""
 
     kind: str
     message: str
@@ -25,13 +25,13 @@ class Failure:
     cause: BaseException | None = field(default=None, compare=False, repr=False)
 
     def told(self) -> dict[str, Any]:
-        """Return what the user is told, as the column `_error` has it."""
+        """Return what the user sees, as the column `_error` has it."""
         return {name: getattr(self, name) for name in ("kind", "message", "attempts", "elapsed_ms")}
 
 
-@dataclass(slots=True)  # frozen it would cost a microsecond a row
+@dataclass(slots=True)  # a frozen one would cost a microsecond per row
 class RowOutcome:
-    """What became of row number `index`, after so many attempts: its outputs, or the failure. Nobody changes it."""
+    """The outcome of row number `index` after `attempts` attempts: its outputs, or the failure. Nobody changes it."""
 
     index: int
     row: Any
@@ -42,10 +42,10 @@ class RowOutcome:
 
 @dataclass(frozen=True)
 class Carried:
-    """A row that an operator ended before.
+    """A row that was left when an operator ended early.
 
-    `attempts` were made to their end, `age` seconds have passed since it was first admitted, and `outcome`, if there is one,
-    only has to be emitted.
+    `attempts` have ended, `age` is the seconds since it was first admitted, and a row with an `outcome` only has to be
+    emitted.
     """
 
     row: Any
@@ -56,12 +56,12 @@ class Carried:
 
 @dataclass
 class Counts:
-    """What happened so far.
+    """The counts so far.
 
-    `rows` does not count those that came `Carried`; `carried` are those that left so. `late`: completions behind an
-    outcome; `shared`: rows that took another row's result; `cached`: those that took one of an earlier call; `failed`:
-    rows without a result; `rejected`: those of them whose result is not one; `over_budget`: rows that were not called again
-    because too many were.
+    `rows` does not count rows that came as `Carried`; `carried` are rows that left as such. `late`: completions after
+    an outcome; `shared`: rows that took another row's result; `cached`: rows that took the result of an earlier call;
+    `failed`: rows without a result; `rejected`: those of them whose result does not fit; `over_budget`: rows that were
+    not called again because the budget of retries was spent.
     """
 
     rows: int = 0
@@ -78,11 +78,11 @@ class Counts:
 
 
 class Misfit(Exception):
-    """A result that is not what the schema says; the same again would not help."""
+    """A result that does not fit the schema; the same call again would not help."""
 
 
 class FallbackError(Exception):
-    """What `timed_out` raised, in words; `__cause__` is that."""
+    """The error that `timed_out` raised, in words; `__cause__` is the error."""
 
 
 def described(error: BaseException) -> str:
@@ -101,7 +101,7 @@ def leaves_of(error: BaseException) -> list[BaseException]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message, whatever that is: it goes into a column."""
+    """Return an error's message, whatever it is: it goes into a column."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
     except BaseException as own:  # noqa: BLE001 - the user's class; an exit would end the task, and with it all rows

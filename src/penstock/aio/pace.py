@@ -1,4 +1,4 @@
-"""The turns of calls at so many a second."""
+"""The pace of calls: so many a second."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 
 
 class Pace:
-    """Turns that are spread evenly, none saved up. Shared by what calls on one loop.
+    """Turns that are spread evenly, and not saved up. Shared by all callers on one loop.
 
-    A caller that is cancelled in the line has used no turn: otherwise rows that time out there would take the turns of all that follow.
+    A caller that is cancelled while it waits has used no turn: otherwise rows that time out there would take the turns
+    of all that follow.
     """
 
     def __init__(self, rate: float) -> None:

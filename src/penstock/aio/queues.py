@@ -1,4 +1,4 @@
-"""Rows that wait for another one: of their key, which has its turn first, or with their values, whose result they share."""
+"""Rows that wait for another row: one of the same key, which has its turn first, or one with the same values, whose result they share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """The queues of one operator. `key_of` and `share_of` map a row to a value that is hashable."""
+    """The queues of one operator. `key_of` and `share_of` map a row to a hashable value."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Queues:
         self._shares: dict[Hashable, deque[Element]] = {}
 
     def kept_for(self, element: Element, now: float) -> list[tuple[Any, ...]] | None:
-        """Return the outputs of an earlier call for these values, None if none are kept."""
+        """Return the outputs of an earlier call for these values; None if none are kept."""
         if self._kept is None or self._share_of is None:
             return None
         return self._kept.get((self._share_of(element.row),), now)
 
     def waits(self, element: Element) -> bool:
-        """Tell whether the row waits for another one, of its key or with its values; from now on others wait for it."""
+        """Tell whether the row waits for another one of its key or with its values; if not, others now wait for it."""
         if self._share_of is not None:
             share = (self._share_of(element.row),)
             followers = self._shares.get(share)
@@ -57,7 +57,7 @@ class Queues:
         if queue is not None:
             place = len(queue)
             while place and queue[place - 1].index > element.index:
-                place -= 1  # it shared the call of another row till now, and others came
+                place -= 1  # until now the row shared another one's call, and later rows came
             queue.insert(place, element)
             return True
         element.key = key
@@ -65,11 +65,11 @@ class Queues:
         return False
 
     def followers(self, element: Element) -> Iterable[Element]:
-        """Return the rows that wait for the result of this one; nobody does from now on."""
+        """Return the rows that wait for the result of this one; from now on none waits."""
         return self._shares.pop(element.share, ())
 
     def promote(self, element: Element) -> None:
-        """Have the next of the rows that wait for the result of this one called itself; the others wait for that."""
+        """Have the first of the rows that wait for this one's result called itself; the others wait for it."""
         followers = self._shares.pop(element.share, None)
         while followers:
             follower = followers.popleft()
@@ -83,7 +83,7 @@ class Queues:
             return
 
     def ended(self, element: Element) -> None:
-        """Note that nothing of the row is on the wire any more; the next one of its key may go."""
+        """Note that no call of the row is on the wire any more; the next row of its key may go."""
         element.slot = None
         element.holds -= 1
         if not element.holds:

@@ -1,4 +1,4 @@
-"""When a call is made again, and after how long."""
+"""Retries: when a call is made again, and after how long."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Cal
 
 _Delay: TypeAlias = float | Callable[[int, BaseException | None], float]
 
-# Which numbers a field takes: its name, the least and the highest of them, and what is expected, in words.
+# The numbers that a field accepts: its name, the least and the highest, and in words what is expected.
 _NUMBERS = (
     ("backoff", 1, math.nextafter(math.inf, 0), "a factor of 1 or more, 2.0 for example"),
     ("max_delay", 0, math.inf, "seconds, 30 for example"),
     ("jitter", 0, 1, "a fraction from 0 to 1, 0.2 for example"),
 )
-_CAUSES_MAX = 10  # of an error that are looked at
+_CAUSES_MAX = 10  # causes of an error that are examined
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _DELAY_MAX = math.nextafter(math.inf, 0)
 
@@ -36,7 +36,7 @@ _DELAY_MAX = math.nextafter(math.inf, 0)
 @named
 @dataclass(frozen=True)
 class Retry:
-    """How often a call is made in all (`max_attempts`), and how long it waits before each time but the first.
+    """How often a call is made in all (`max_attempts`), and how long it waits before each attempt but the first.
 
     - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up to that
       fraction shorter, at random, so that calls that failed together do not come back together.
@@ -103,7 +103,7 @@ class Retry:
         check_arguments("retry: on_result", self.on_result, "outputs")
 
     def after_error(self, attempts: int, error: BaseException) -> bool:
-        """Tell whether a call that failed `attempts` times is made again."""
+        """Tell whether a call that has failed `attempts` times is made again."""
         if self.is_last(attempts):
             return False
         if isinstance(self.on, (type, tuple)):
@@ -117,13 +117,13 @@ class Retry:
         return _answer("retry: on_result", self.on_result(outputs))
 
     def is_last(self, attempts: int) -> bool:
-        """Tell whether no attempt follows number `attempts`."""
+        """Tell whether attempt number `attempts` is the last one."""
         return attempts >= self.max_attempts
 
     def pause(self, attempts: int, error: BaseException | None = None) -> float:
-        """Return the seconds to wait after attempt number `attempts`, which failed with `error`, if it did.
+        """Return the seconds to wait after attempt number `attempts`, which failed with `error`, if it failed.
 
-        Raises what `delay` raises, and `TypeError` for what is no time.
+        Raises what `delay` raises, and `TypeError` if its result is not a number of seconds.
         """
         if callable(self.delay):
             seconds = self.delay(attempts, error)
@@ -173,7 +173,7 @@ class _RetryAfter:
 def _backed_off(delay: float, backoff: float, attempts: int, most: float) -> float:
     try:
         return min(delay * backoff ** (attempts - 1), most)
-    except OverflowError:  # after a thousand attempts the factor is more than a number can be
+    except OverflowError:  # after a thousand attempts the factor is too large for a float
         return most if delay else 0.0
 
 
@@ -199,7 +199,7 @@ def _asked_for(error: BaseException) -> float | None:
 
 
 def _headers_of(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
-    """Yield the headers of the answer that an error of a client tells of: of a mapping, or of what Python's own `urllib` has."""
+    """Yield the headers of the response that a client's error carries, from a mapping or from the object of Python's `urllib`."""
     response = _attribute(error, "response")
     if isinstance(response, Mapping):  # botocore's
         response = response.get("ResponseMetadata")
@@ -211,10 +211,10 @@ def _headers_of(error: BaseException) -> Iterator[list[tuple[Any, Any]]]:
 
 
 def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
-    """Return an attribute; `None` also where it cannot be had, as of an answer that never came, or whose connection is closed."""
+    """Return an attribute; `None` also if reading it fails, as for a response that never came, or whose connection is closed."""
     try:
         return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - a property of the client's; the error that it belongs to is the one to be told
+    except Exception:  # noqa: BLE001 - the client's property may raise anything; the error that it belongs to is the one to report
         return None
 
 
@@ -252,7 +252,7 @@ def _answer(predicate: str, answer: bool) -> bool:  # noqa: FBT001 - what a pred
 
 
 def _are_errors(kinds: tuple[object, ...]) -> bool:
-    """Tell whether these are types of errors, one at least."""
+    """Tell whether these are types of errors, at least one."""
     return bool(kinds) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
 
 

@@ -1,7 +1,7 @@
 """Arrow batches as the rows that functions see, and outcomes as Arrow batches.
 
-A row is a place in a batch. A column becomes Python objects when the first call asks for it, whole, and never if none
-does; the columns of the input go to the output by `take`, and stay Arrow all the way.
+A row is a position in a batch. A whole column becomes Python objects when the first call asks for it, and never if none
+does. The columns of the input go to the output by `take`, and stay Arrow all the way.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def _as_python(column: pa.Array) -> list[Any]:
         return values
     try:
         values = column.to_pylist(maps_as_pydicts="strict")
-    except (KeyError, TypeError):  # a key that is there twice, or that Python cannot look up: a struct
+    except (KeyError, TypeError):  # a duplicate key, or one that Python cannot hash: a struct
         values = [_with_dicts(value, column.type) for value in column.to_pylist()]
     return values
 
 
 def _as_written(column: pa.Array) -> list[Hashable]:
-    """Return times as numbers, and other values as Python writes them."""
+    """Return times as numbers, and other values as Python prints them."""
     if types.is_timestamp(column.type):
         numbers: list[Hashable] = column.cast(pa.int64()).to_pylist()
         return numbers
@@ -73,7 +73,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _with_dicts(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any value
-    """Return a value with its maps, which are lists of pairs, as dicts."""
+    """Return a value in which maps, which are lists of pairs, are dicts."""
     if value is None or not types.is_nested(kind):
         return value
     if types.is_map(kind):
@@ -84,16 +84,16 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 - any val
 
 
 def _as_key(value: Any) -> Hashable:  # noqa: ANN401 - any value
-    """Return a key as what can be looked up: a struct or an array is a tuple, to which Spark's `Row` is equal."""
+    """Return a hashable key: a struct or an array becomes a tuple, to which Spark's `Row` is equal."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
-        return value  # type: ignore[no-any-return]  # - no other value of Arrow's is not hashable
+        return value  # type: ignore[no-any-return]  # - all other values from Arrow are hashable
     return tuple(map(_as_key, value))
 
 
 class Columns:
-    """A batch of the input, and those of its columns that were asked for as lists. `ids` are its rows', if they have their own."""
+    """A batch of the input, and as lists those of its columns that were asked for. `ids` are the ids of its rows, if they have any."""
 
     __slots__ = ("_lists", "batch", "ids")
 
@@ -112,9 +112,9 @@ class Columns:
         return values
 
     def comparable(self, name: str) -> list[Hashable]:
-        """Return a column's values, equal where those are equal; what is no key in Python (a list, NaN) as it is written.
+        """Return a column's values in a form that is equal for equal values; a value that cannot be a Python key (a list, NaN) as its text.
 
-        A time is its number: in the hour that a clock goes through twice Python takes two instants for one.
+        A time is its number: in the hour that is repeated when clocks go back, Python takes two instants for one.
         """
         comparable = (name,)
         values = self._lists.get(comparable)
@@ -137,7 +137,7 @@ class Columns:
 class Row(Mapping[str, Any]):
     """A row of the input: `row.user` or `row["user"]`; a mapping of all its columns in order. It cannot be changed.
 
-    A column whose name is that of a method of mappings (`items`) is found by `row["items"]` alone.
+    A column with the name of a mapping's method (`items`) is available only as `row["items"]`.
     """
 
     __slots__ = ("_columns", "_place")
@@ -166,7 +166,7 @@ class Row(Mapping[str, Any]):
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel, to a pool of processes, without the rest of the batch."""
+        """Pickle for a pool of processes, without the rest of the batch."""
         return Row, (
             Columns(self._columns.batch.take(pa.array([self._place])), self._columns.ids[self._place :][:1]),
             0,
@@ -174,7 +174,7 @@ class Row(Mapping[str, Any]):
 
 
 def values_of(names: tuple[str, ...]) -> Callable[[Row], Hashable] | None:
-    """Return what gives the values of these columns as something to compare, None if there are no columns."""
+    """Return a function of a row that returns the values of these columns in a form to compare; None if there are no columns."""
 
     def values(row: Row) -> Hashable:
         return tuple(row._columns.comparable(name)[row._place] for name in names)  # noqa: SLF001 - the row's own place
@@ -184,23 +184,23 @@ def values_of(names: tuple[str, ...]) -> Callable[[Row], Hashable] | None:
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns of the output: those of the input if `keep_input`, those of the function, the error if `with_error`."""
+    """The columns of the output: those of the input if `keep_input`, those of the function, and the error if `with_error`."""
 
     schema: pa.Schema
     keep_input: bool
     with_error: bool
 
     def whole(self, carried: pa.Schema) -> pa.Schema:
-        """Return the schema of the output for an input's."""
+        """Return the schema of the output for the input's schema."""
         error = [pa.field(ERROR_COLUMN, ERROR_TYPE)] if self.with_error else []
         return pa.schema([*(carried if self.keep_input else ()), *self._fields(), *error])
 
     def _fields(self) -> list[pa.Field]:
-        """Return the columns of the function; with an error column all may be null."""
+        """Return the columns of the function; with an error column all of them are nullable."""
         return [field.with_nullable(True) for field in self.schema] if self.with_error else list(self.schema)  # noqa: FBT003 - Arrow's
 
     def _misfit(self, outputs: list[tuple[Any, ...]]) -> str | None:
-        """Return what keeps outputs from becoming columns, or None if nothing does."""
+        """Return why outputs cannot become columns, or None if they can."""
         try:
             for field, values in zip(self.schema, zip(*outputs, strict=True), strict=False):
                 of_values(values, field)
@@ -209,9 +209,9 @@ class Shape:
         return None
 
     def batches(self, outcomes: list[RowOutcome], on_error: Any) -> list[pa.RecordBatch]:  # noqa: ANN401 - see `Operator`
-        """Return the output of outcomes: a batch for each of the input that they are of.
+        """Return the output of outcomes: one batch for each batch of the input that they come from.
 
-        Outputs that do not fit their columns are a failure of their row, and that `on_error`'s business. `Unplaced` for the
+        If outputs do not fit their columns, their row has failed, and `on_error` decides about it. `Unplaced` for the
         first failure that the output has no column for.
         """
         try:
@@ -247,17 +247,17 @@ class Shape:
         return pa.RecordBatch.from_arrays(columns, schema=self.whole(source.schema))
 
     def _outputs(self, outcomes: list[RowOutcome]) -> list[list[tuple[Any, ...]]]:
-        """Return the outputs of each row; of one that failed it is one of nulls."""
+        """Return the outputs of each row; a row that failed has one output of nulls."""
         failed: list[tuple[Any, ...]] = [(None,) * len(self.schema)]
         return [failed if outcome.failure else outcome.outputs for outcome in outcomes]
 
     def _columns(self, outputs: list[tuple[Any, ...]]) -> list[pa.Array]:
-        """Return the columns of the function; with an error column they are null where a row failed."""
+        """Return the columns of the function; with an error column they are null for rows that failed."""
         values = zip(*outputs, strict=True) if outputs else [()] * len(self.schema)
         return [of_values(column, field) for field, column in zip(self._fields(), values, strict=True)]
 
     def _check_required(self, outcomes: list[RowOutcome]) -> None:
-        """Refuse a null of a row that did not fail in a column that has none, though the output's column has those of failed rows."""
+        """Refuse a null of a row that did not fail in a column that must not be null; the output's column has the nulls of failed rows."""
         required = [at for at, field in enumerate(self.schema) if not field.nullable]
         if not required or not self.with_error:
             return
@@ -266,7 +266,7 @@ class Shape:
             of_values([output[at] for output in outputs], self.schema.field(at))
 
     def checked(self, outcome: RowOutcome, on_error: Any) -> RowOutcome:  # noqa: ANN401 - see `Operator`
-        """Return the outcome, or what becomes of it if its outputs do not fit their columns."""
+        """Return the outcome, or what `on_error` makes of it if its outputs do not fit their columns."""
         wrong = self._misfit(outcome.outputs)
         if wrong is None:
             return outcome
@@ -274,7 +274,7 @@ class Shape:
             try:
                 outputs = outputs_of(on_error(outcome.row, ValueError(wrong)), tuple(self.schema.names))
                 wrong = self._misfit(outputs)
-            except Exception as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+            except Exception as own:  # noqa: BLE001 - the user's function may raise anything, and nothing else can decide
                 wrong = f"on_error raised {type(own).__name__}: {own}"
             if wrong is None:
                 return RowOutcome(outcome.index, outcome.row, outputs)
@@ -283,7 +283,7 @@ class Shape:
 
 
 class Unplaced(Exception):
-    """A failure that has no place in the output: it ends the task."""
+    """A failure that has no place in the output; it ends the task."""
 
     def __init__(self, outcome: RowOutcome) -> None:
         super().__init__(outcome.index)
@@ -291,7 +291,7 @@ class Unplaced(Exception):
 
 
 def _taken(batch: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:
-    """Return these rows of a batch; those that lie together are not copied."""
+    """Return these rows of a batch; adjacent rows are not copied."""
     if places and places == list(range(places[0], places[0] + len(places))):
         return batch.slice(places[0], len(places))
     return batch.take(pa.array(places, pa.int64()))

@@ -1,22 +1,23 @@
-"""A function at work in a process: one event loop in a thread of its own, one instance, opened once, for many batches.
+"""A runtime: a user's function in a process, with one event loop in its own thread and one instance, opened once for many batches.
 
-**Idea.** Tasks of Spark come and go in a worker process; connections should stay. So a process keeps a `Runtime` for each
-function of a query, made by the first task that needs it (and so behind the fork), and a task only borrows it.
+**Idea.** Tasks of Spark come and go in a worker process; connections should stay. So a process keeps a `Runtime` for
+each function of a query. The first task that needs it makes it (so it is made after the fork), and each task only
+borrows it.
 
-**Which function it is** says a digest of all that the function holds, and what its calls have in common (`commons`):
-`foreachBatch` may make it anew for every batch, and it is the same one. One that holds something else each time is another one
-each time: of those that are of one name, in one run of a query, and idle, only the last stays open beside the one at work (two
-operators of one class may take turns in a worker). A run of a query opens its own: whoever starts a query again has a reason,
-such as a password that has changed.
+**Which function it is** is decided by a digest of everything that the function holds, and of what its calls share
+(`commons`): `foreachBatch` may create the function again for every batch, and it is still the same one. A function that
+holds something different each time is a different one each time. Of such functions with one name, in one run of a
+query, only the last idle one stays open beside those at work (two operators of one class may take turns in a worker). A
+new run of a query opens its own: whoever starts a query again has a reason, such as a password that has changed.
 
-**Its end.** Nobody tells a worker that its query has ended, and Spark kills one that had nothing to do for a minute without
-a word to it. So a runtime that nobody used for `IDLE_SECONDS` closes itself; a query whose batches are further apart opens
-again, in a worker that it would have lost anyway. A worker that goes on to another query starts with another runtime: it
-shares nothing with the first.
+**Its end.** Nobody tells a worker that its query has ended, and Spark kills a worker that was idle for a minute,
+without notice. So a runtime that was not used for `IDLE_SECONDS` closes itself. A query whose batches are further apart
+opens it again, in a worker that it would have lost anyway. A worker that goes on to another query starts with another
+runtime: it shares nothing with the first.
 
-**The watchdog.** Everything, time-outs too, happens on the one loop, so a function that blocks it stops all calls. A thread
-looks: a loop that does not answer for a second is reported with the stack of what it is in, one that does not for
-`BLOCKED_SECONDS` fails the tasks that wait for it. A function that stopped the loop fails them at once.
+**The watchdog.** Everything, including time-outs, happens on the one loop, so a function that blocks it stops all
+calls. A thread watches: if the loop does not answer for a second, the stack of what blocks it is logged; if it does not
+answer for `BLOCKED_SECONDS`, the tasks that wait for it fail. They fail at once if a function has stopped the loop.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 50.0
 BLOCKED_SECONDS = 60.0
-OPEN_SECONDS = 300.0  # that `open` may take
+OPEN_SECONDS = 300.0  # within which `open` must return
 _REPORT_SECONDS = 1.0
 _LOOK_SECONDS = 0.25
 _log = logging.getLogger("penstock.aio")
@@ -62,7 +63,7 @@ _lock = threading.Lock()
 
 
 class Owner(NamedTuple):
-    """Whose runtimes they are: a query, a run of it, and the name of a function."""
+    """The owner of runtimes: a query, a run of it, and the name of a function."""
 
     query: str
     run: str
@@ -77,12 +78,12 @@ class _Key(NamedTuple):
 
 
 class Runtime:
-    """See the module. Made by `borrowed` alone."""
+    """See the module. Only `borrowed` makes one."""
 
     def __init__(self, key: _Key, function: Adapted, context: Context) -> None:
         self.function = function
         self.commons = Commons(key.wanted)
-        self.failure: CallFailed | None = None  # of the loop itself: nothing will come of it any more
+        self.failure: CallFailed | None = None  # of the loop itself, which then is of no more use
         self._key = key
         self._context = context
         self._users = 0
@@ -101,7 +102,7 @@ class Runtime:
     # -- what tasks do ---------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the function, once; `CallFailed` if it cannot be."""
+        """Open the function, once; `CallFailed` if it cannot be opened."""
         with self._opening:
             if self._opened:
                 return
@@ -118,7 +119,7 @@ class Runtime:
             self._opened = True
 
     def wait(self, work: Coroutine[Any, Any, _T], seconds: float | None = None) -> _T:
-        """Return what the work comes to on the loop; `CallFailed` if the loop has failed, or when time is over."""
+        """Return the result of the work on the loop; `CallFailed` if the loop has failed, or when the time is over."""
         if self.failure is not None:
             work.close()
             raise self.failure
@@ -128,11 +129,11 @@ class Runtime:
             try:
                 return future.result(_LOOK_SECONDS)
             except Cancelled:  # noqa: PERF203 - a wait, not a loop
-                self.check()  # with the loop
+                self.check()  # raises if it was cancelled with the loop
                 raise
             except NotYet:
                 if future.done():
-                    raise  # the work's own
+                    raise  # the work itself was cancelled
                 self.check()
                 if clock.monotonic() >= over:
                     future.cancel()
@@ -140,7 +141,7 @@ class Runtime:
                     raise CallFailed(msg) from None
 
     def check(self) -> None:
-        """Raise what has become of the loop."""
+        """Raise the loop's failure, if it has failed."""
         if self.failure is not None:
             raise self.failure
 
@@ -175,7 +176,7 @@ class Runtime:
             wake()
 
     def _forget(self) -> None:
-        """Let the next task begin with a new one."""
+        """Have the next task start with a new runtime."""
         with _lock:
             if _runtimes.get(self._key) is self:
                 del _runtimes[self._key]
@@ -195,14 +196,14 @@ class Runtime:
             self.close()  # it could not be opened
 
     def _answers(self) -> bool:
-        """Tell whether the loop goes on, if need be after a while that is reported."""
+        """Tell whether the loop goes on, possibly after a pause that is reported."""
         answered = threading.Event()
         with suppress(RuntimeError):  # it was closed meanwhile
             self.loop.call_soon_threadsafe(answered.set)
         return answered.wait(_REPORT_SECONDS) or self._goes_on(answered)
 
     def _idle(self) -> bool:
-        """Tell whether nobody uses it; then nobody will."""
+        """Tell whether nobody uses it; from then on nobody can."""
         with _lock:
             if self._users:
                 return False
@@ -211,18 +212,18 @@ class Runtime:
             return True
 
     def supersede(self) -> None:
-        """Have it closed as soon as nobody uses it. Under the lock of all runtimes."""
+        """Have it closed as soon as nobody uses it. Called under the lock of all runtimes."""
         self._superseded = True
         self._used.set()
 
     def borrow(self) -> None:
-        """Count a user. Under the lock of all runtimes."""
+        """Count a user. Called under the lock of all runtimes."""
         self._users += 1
         self._superseded = False
         self._used.set()
 
     def give_back(self) -> None:
-        """Count one less. Under the lock of all runtimes."""
+        """Count one user less. Called under the lock of all runtimes."""
         self._users -= 1
         if not self._users:
             self._used.clear()
@@ -233,35 +234,35 @@ class Runtime:
         return not self._users
 
     def _goes_on(self, answered: threading.Event) -> bool:
-        """Report what blocks the loop, and wait for it to go on; tell whether it did."""
+        """Report what blocks the loop, and wait for the loop to go on; tell whether it did."""
         if self._closing or self.failure is not None:
             return False
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for debuggers
         _log.warning(
-            "the event loop is blocked for more than a second: no call goes on and none times out; use in_threads for what "
+            "the event loop is blocked for more than a second: no call continues and none times out; use in_threads for what "
             "blocks. It is in:\n%s",
             "".join(traceback.format_stack(frame)[-6:]) if frame else "(it has ended)\n",
         )
         if answered.wait(BLOCKED_SECONDS - _REPORT_SECONDS):
-            _log.warning("the event loop goes on")
+            _log.warning("the event loop continues")
             return True
         at = _place_of(frame) if frame else ""
         self._fail(
             f"the event loop did not answer for {BLOCKED_SECONDS:g} s: the function blocks it{at}; use in_threads for what blocks"
         )
         self._closing = True
-        self.loop.call_soon_threadsafe(self.loop.stop)  # should it ever go on
+        self.loop.call_soon_threadsafe(self.loop.stop)  # takes effect if it ever goes on
         return False
 
     def close(self) -> None:
-        """Close the function, then what it left behind, then the loop. What goes wrong is logged: nobody waits for it."""
+        """Close the function, then what it left behind, then the loop. Errors are logged: nobody waits for them."""
         self._closing = True
         self._used.set()
         if self.failure is not None or not self._thread.is_alive():
             return
         try:
             asyncio.run_coroutine_threadsafe(self._shut(), self.loop).result(4 * GRACE_SECONDS)
-        except Exception:  # noqa: BLE001 - the user's function; there is nobody left to ask
+        except Exception:  # noqa: BLE001 - the user's function may raise anything, and no task waits
             _log.exception("the function could not be closed")
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -298,12 +299,12 @@ def _place_of(frame: FrameType) -> str:
 def borrowed(
     owner: Owner, digest: str, function: Adapted, context: Context, wanted: Wanted = _NOTHING
 ) -> Iterator[Runtime]:
-    """Yield this process's runtime of a function, opened; the first borrower's function and context make it."""
+    """Yield this process's runtime of a function, opened; it is made from the first borrower's function and context."""
     key = _Key(os.getpid(), owner, digest, wanted)
     with _lock:
         runtime = _runtimes.pop(key, None) or Runtime(key, function, context)
         _let_go_of_idle(key.process, owner)
-        _runtimes[key] = runtime  # the last one used is the last one there
+        _runtimes[key] = runtime  # the most recently used one is last
         runtime.borrow()
     try:
         runtime.open()
@@ -314,7 +315,7 @@ def borrowed(
 
 
 def _let_go_of_idle(process: int, owner: Owner) -> None:
-    """Let go of an owner's runtimes that are idle, but for the last one that was used."""
+    """Release an owner's idle runtimes, except the one that was used last."""
     of_owner = [runtime for key, runtime in _runtimes.items() if key[:2] == (process, owner)]
     idle = [runtime for runtime in of_owner if runtime.is_idle]
     for runtime in idle[:-1]:

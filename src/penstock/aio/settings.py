@@ -1,4 +1,4 @@
-"""What an operator is told to do, checked."""
+"""The settings of an operator, checked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from penstock.aio.commons import Cache
     from penstock.aio.retry import Retry
 
-BYTES_MAX = 64 << 20  # of outputs that are finished and not taken, and of those that are expected
+BYTES_MAX = 64 << 20  # of finished outputs that were not taken, and of expected outputs
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator does, checked: `OptionError` names what is wrong. `rate` is calls a second, of this operator alone."""
+    """The settings of an operator, checked: `OptionError` names what is wrong. `rate` is calls a second, for this operator alone."""
 
     capacity: int = 100
     ordered: bool = True
@@ -33,14 +33,14 @@ class Settings:
     cache: Cache | None = None
 
     def __post_init__(self) -> None:
-        """Check the values, each by itself and then beside the others."""
+        """Check each value by itself, and then all of them together."""
         self._check_counts()
         self._check_seconds()
         self._check_together()
 
     @property
     def wanted(self) -> Wanted:
-        """Return what operators have in common."""
+        """Return the settings that concern shared state."""
         return Wanted(self.rate, self.retry.budget if self.retry else None, self.cache)
 
     def _check_counts(self) -> None:

@@ -1,4 +1,4 @@
-"""What an attempt, or the end of its time, means for a row: another attempt, or its one outcome."""
+"""The decision about a row after an attempt, or when its time is over: another attempt, or its one outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Settling:
-    """Gives rows their outcomes. `settle` is the only place where one gets it, and takes only the first.
+    """Gives rows their outcomes. `settle` is the only place where a row gets its outcome, and it accepts only the first.
 
     `names` are the columns of an output. `on_error` is `fail`, `column` or a function of (row, error): see `Operator`.
     """
@@ -60,13 +60,13 @@ class Settling:
         self._latencies = latencies
         self._budget, self._kept = commons.budget, commons.kept
         self._batched = settings.batch_size > 1
-        # Rows whose time is over, and `timed_out` is asked what they become.
+        # For rows whose time is over: running calls of `timed_out`.
         self.fallbacks: set[asyncio.Task[None]] = set()
 
     # -- after an attempt ------------------------------------------------------------------------------------------
 
     def broken_off(self, flight: list[Element], error: BaseException) -> list[Element]:
-        """Decide what an attempt that failed means for its rows, unless their calls were completed; return those that are called again."""
+        """Decide what a failed attempt means for its rows, unless their calls were completed; return those that are called again."""
         return self._paid([element for element in flight if not element.decided and self._breaks_off(element, error)])
 
     def _breaks_off(self, element: Element, error: BaseException) -> bool:
@@ -75,7 +75,7 @@ class Settling:
             return self._comes_again(element, error)
         outputs, failure = completion
         if isinstance(failure, asyncio.CancelledError):
-            failure = error  # which says more
+            failure = error  # it says more
         return self._again(element, outputs if failure is None else failure)
 
     def answered(self, flight: list[Element], results: Any) -> list[Element]:  # noqa: ANN401 - the user's
@@ -86,13 +86,13 @@ class Settling:
         return self._paid([element for element, result in given if self._again(element, result)])
 
     def _paid(self, again: list[Element]) -> list[Element]:
-        """Return these rows, whose next attempt is one call; it costs a token of the budget of retries, if there is one."""
+        """Return these rows, whose next attempt is one call; it costs one token of the budget of retries, if there is a budget."""
         if again and self._budget is not None:
             self._budget.spend()
         return again
 
     def _affordable(self) -> bool:
-        """Tell whether the budget of retries, if there is one, has a further attempt for a row that wants one."""
+        """Tell whether the budget of retries, if there is one, allows a further attempt for a row that wants one."""
         if self._budget is None or self._budget.has_one:
             return True
         self._state.counts.over_budget += 1
@@ -105,7 +105,7 @@ class Settling:
             if wanted and self._affordable():
                 element.error = error
                 return True
-        except BaseException as own:  # noqa: BLE001 - `on` of the user; an exit would end the loop, and with it all rows
+        except BaseException as own:  # noqa: BLE001 - the user's `on` may raise anything; an exit would end the loop, and with it all rows
             error = own
         self.settle(element, [], error)
         return False
@@ -115,11 +115,11 @@ class Settling:
         if element.decided:
             self._state.counts.late += 1
             return False
-        if isinstance(result, BaseException):  # of a batch: this row's own
+        if isinstance(result, BaseException):  # in a batch: this row's own error
             return self._comes_again(element, result)
         try:
             outputs = outputs_of(result, self._names)
-        except BaseException as error:  # noqa: BLE001 - also what an iterator of the user's raises, exits among it
+        except BaseException as error:  # noqa: BLE001 - a user's iterator may raise anything, even an exit
             return self._comes_again(element, Misfit(str(error)))
         retry = self._settings.retry
         try:
@@ -127,7 +127,7 @@ class Settling:
             if unwanted and self._affordable():
                 element.error = None
                 return True
-        except BaseException as own:  # noqa: BLE001 - `on_result` of the user; see `_comes_again`
+        except BaseException as own:  # noqa: BLE001 - the user's `on_result` may raise anything; see `_comes_again`
             self.settle(element, [], own)
         else:
             gave_up = (
@@ -139,9 +139,9 @@ class Settling:
     # -- when its time is over -------------------------------------------------------------------------------------
 
     def expired(self, element: Element) -> None:
-        """Decide a row whose time is over; its call is cancelled when it has no other row to go on for."""
+        """Decide a row whose time is over; its call is cancelled unless it still serves other rows."""
         if element.decided:
-            return  # by one that it waited for, whose time was over in the same moment
+            return  # decided by a row that it waited for, whose time was over at the same moment
         slot = element.slot
         completion = element.call and slot and slot.calling and element.call.said()
         element.decided = True
@@ -169,23 +169,23 @@ class Settling:
         result: Any,  # noqa: ANN401 - the user's
         failure: BaseException | None,
     ) -> tuple[list[tuple[Any, ...]], BaseException | None]:
-        """Return a result as outputs, or why there are none."""
+        """Return a result as outputs, or the error if it has none."""
         if failure is not None:
             return [], failure
         try:
             return outputs_of(result, self._names), None
-        except BaseException as misfit:  # noqa: BLE001 - also what an iterator of the user's raises, exits among it
+        except BaseException as misfit:  # noqa: BLE001 - a user's iterator may raise anything, even an exit
             return [], Misfit(str(misfit))
 
     async def _fall_back(self, element: Element, error: BaseException) -> None:
-        """Let the function say what a row that timed out becomes; it has as long again. Never another attempt."""
+        """Let the function decide what a row that timed out becomes, within the same time again. Never leads to another attempt."""
         result: Any = None
         failure: BaseException | None = None
         try:
             result, failure = await asyncio.wait_for(self._asked(element), self._settings.timeout)
         except asyncio.TimeoutError:
             failure = TimeoutError(f"{error}, and none from timed_out within as long again")
-        except asyncio.CancelledError as own:  # of its own making, unless the operator ends
+        except asyncio.CancelledError as own:  # caused by `timed_out` itself, unless the operator ends
             if self._state.closed:
                 raise
             failure = FallbackError(f"timed_out: {described(own)}")
@@ -194,7 +194,8 @@ class Settling:
     async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
         """Return what `timed_out` completed a row's call with, or returned, or raised, whichever came first; an error is the row's failure.
 
-        A plain `def` that returns None completes the call, if not now, then later; an `async def` has by its end, or gives None.
+        A plain `def` that returns None completes the call, now or later. An `async def` has completed it by its end, or
+        its result is None.
         """
         assert self._function.timed_out is not None  # noqa: S101 - asked by the caller
         call = self._calling.call(element)
@@ -237,7 +238,7 @@ class Settling:
     def settle(
         self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None, *, keep: bool = False
     ) -> None:
-        """Decide the row; the first decision counts. `keep`: later rows with its values may take these outputs."""
+        """Decide the row; the first decision counts. `keep`: later rows with the same values may take these outputs."""
         if element.decided:
             self._state.counts.late += 1
             return
@@ -251,7 +252,7 @@ class Settling:
     def _outcome(
         self, element: Element, outputs: list[tuple[Any, ...]], error: BaseException | None, *, own: bool = False
     ) -> None:
-        """Give a decided row its outcome, and emit what is in order by now. What is its `own` is not shared."""
+        """Give a decided row its outcome, and emit what is in order by now. `own`: the outcome is not shared with other rows."""
         elapsed = self._loop.time() - element.began
         self._latencies.add(elapsed)
         if error is not None:
@@ -268,7 +269,7 @@ class Settling:
     def _answer(
         self, element: Element, error: BaseException, elapsed: float
     ) -> tuple[list[tuple[Any, ...]], Failure | None]:
-        """Return what a failed row becomes, by `on_error`."""
+        """Return what `on_error` makes of a failed row."""
         counts = self._state.counts
         counts.failed += 1
         kind = RESULT if isinstance(error, Misfit) else TIMEOUT if isinstance(error, TimeoutError) else ERROR
@@ -277,13 +278,13 @@ class Settling:
         if callable(self._on_error):
             try:
                 return outputs_of(self._on_error(element.row, error), self._names), None
-            except BaseException as own:  # noqa: BLE001 - the user's function; there is nobody left to ask
+            except BaseException as own:  # noqa: BLE001 - the user's function may raise anything, and nothing else can decide
                 self._on_error = "fail"
                 message = f"on_error failed: {described(own)}; it was asked about: {message}"
         return [], Failure(kind, without_credentials(message), element.attempts, round(elapsed * 1000), error)
 
     def _pass_on(self, element: Element, outputs: list[tuple[Any, ...]], *, ok: bool) -> None:
-        """Give the rows that waited for this one its outputs; after a failure the next of them is called itself."""
+        """Give the rows that waited for this one its outputs; after a failure the first of them is called itself."""
         if not ok:
             self._queues.promote(element)
             return

@@ -1,4 +1,4 @@
-"""The coroutines of an operator: each takes rows, makes their calls one attempt after the other, and brings them to their outcome."""
+"""The slots of an operator: coroutines that take rows, make their calls one attempt after the other, and bring them to their outcome."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from penstock.aio.settling import Settling
     from penstock.aio.state import OperatorState
 
-GRACE_SECONDS = 1.0  # that a cancelled attempt has to end before its row is given up
+GRACE_SECONDS = 1.0  # within which a cancelled attempt must end, or its row is given up
 
 
 class Slots:
-    """Up to `capacity` slots, made when there is something to do for them."""
+    """Up to `capacity` slots, which are made when there is something for them to do."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Slots:
         self._slots: set[Slot] = set()
 
     def flights(self) -> list[list[Element]]:
-        """Return the rows of each slot that has some."""
+        """Return the rows of each slot that has rows."""
         return [slot.flight for slot in self._slots if slot.flight]
 
     def fill(self) -> None:
-        """Let as many slots go on as there may be something to do for."""
+        """Start or wake as many slots as may have something to do."""
         state = self._state
         if state.closed or state.failure is not None:
             return
@@ -72,7 +72,7 @@ class Slots:
             wanted -= 1
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """Cancel all of them; return what they run in."""
+        """Cancel all slots; return their tasks."""
         if self._deadlines is not None:
             self._deadlines.close()
         for slot in self._slots:
@@ -83,8 +83,9 @@ class Slots:
         return tasks
 
     async def _serve(self, slot: Slot) -> None:
-        """Be a slot: bring rows to their outcomes until the operator ends."""
-        # The attempts are a loop in this coroutine, not one of their own, which would cost a row half a microsecond.
+        """Run a slot: bring rows to their outcomes until the operator ends."""
+        # The loop over attempts is part of this coroutine: a coroutine of its own would cost half a microsecond per
+        # row.
         state, intake, calling, settling, deadlines = (
             self._state,
             self._intake,
@@ -115,7 +116,7 @@ class Slots:
                         left = settling.answered(left, results)
                     except asyncio.CancelledError as error:
                         left = settling.broken_off(left, self._cancelled(slot, error))
-                    except BaseException as error:  # noqa: BLE001 - whatever the function raises is the row's failure
+                    except BaseException as error:  # noqa: BLE001 - anything that the function raises is the row's failure
                         left = settling.broken_off(left, error)
                     slot.calling = False
                     if left:
@@ -127,7 +128,7 @@ class Slots:
             self._slots.discard(slot)
 
     def _freed(self, slot: Slot) -> None:
-        """Note that a slot has brought its rows to their outcomes, and nothing of them is on the wire."""
+        """Note that a slot has brought its rows to their outcomes, and none of their calls is on the wire."""
         if slot.cancelled:
             slot.revive()
         flight, slot.flight = slot.flight, []
@@ -135,28 +136,28 @@ class Slots:
             self._queues.ended(element)
 
     def _broken(self, task: asyncio.Task[None]) -> None:
-        """End with what a slot itself raised."""
+        """End the operator with an error of a slot itself."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._state.break_off(error)
 
     async def _paused(self, slot: Slot, flight: list[Element]) -> list[Element]:
         """Wait for the next attempt; return the rows that it is for."""
         retry = self._settings.retry
-        assert retry is not None  # noqa: S101 - nothing comes again without it
+        assert retry is not None  # noqa: S101 - without it no call is made again
         self._state.counts.retries += 1
-        # The rows of a batch may have failed each by itself.
+        # The rows of a batch may have failed with different errors.
         of_errors = {id(element.error): element for element in flight}
         try:
             await asyncio.sleep(max(retry.pause(element.attempts, element.error) for element in of_errors.values()))
         except asyncio.CancelledError as error:
             self._cancelled(slot, error)
-        except BaseException as error:  # noqa: BLE001 - `delay` of the user; an exit would end the loop, and with it all rows
+        except BaseException as error:  # noqa: BLE001 - the user's `delay` may raise anything; an exit would end the loop
             for element in flight:
                 self._settling.settle(element, [], error)
         return [element for element in flight if not element.decided]
 
     def _cancelled(self, slot: Slot, error: BaseException) -> BaseException:
-        """Return what a cancellation means for rows that are not decided; raise it again at the end of the operator."""
+        """Return what a cancellation means for rows that are not decided; raise it again if the operator is ending."""
         if self._state.closed:
             raise error
         slot.revive()
@@ -175,10 +176,10 @@ class Slots:
             deadlines.disarm(slot)
             if slot.grace is not None:
                 slot.end_grace()
-                slot.revive()  # it may have swallowed the cancellation
+                slot.revive()  # the function may have swallowed the cancellation
 
     def _expired(self, slot: Slot) -> None:
-        """Cancel the attempt; if it does not end soon, its rows fail, and the slot stays with it until it does."""
+        """Cancel the attempt; if it does not end soon, its rows fail, and the slot stays taken until it ends."""
         slot.expired = True
         slot.cancel()
         slot.grace = self._loop.call_later(GRACE_SECONDS, self._give_up, slot)

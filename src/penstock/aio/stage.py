@@ -1,12 +1,12 @@
 """A task's rows through the operator: Arrow batches in, Arrow batches out, calls under way in between.
 
-The thread that was given the input is the only one that reads it and the only one that gives output; the calls go on, on
-the runtime's loop, whatever it waits for. Input is read so far ahead that no slot waits for it, and no further; output is
-given when there is a fair amount of it, and at the latest after `EMIT_SECONDS`, while other calls still run: memory stays
-bounded, and whoever waits for the output sees that the task lives.
+Only the thread that got the input reads it and yields output; the calls go on, on the runtime's loop, whatever that
+thread waits for. Input is read just far enough ahead that no slot waits for it. Output is yielded when there is a fair
+amount, and at the latest after `EMIT_SECONDS`, while other calls still run: memory stays bounded, and the consumer sees
+that the task is alive.
 
-With `drain`, once every row of the input is admitted, what is under way has that long to end. What then has not ended is given to
-whoever keeps it for the next batch, after everything that is finished was given as output.
+With `drain`, once every row of the input is admitted, calls under way have that long to end. Everything that is
+finished is yielded as output; rows that have not ended then go to whoever keeps them for the next batch.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from penstock.aio.settings import Settings
 
 EMIT_SECONDS = 1.0
-_LOOK_SECONDS = 0.05  # that outcomes too few to be told of may lie there
+_LOOK_SECONDS = 0.05  # for which outcomes may wait that are too few for a notification
 _EMIT_ROWS = 4096
 _EMIT_BYTES = 8 << 20
-_AHEAD_BYTES = 64 << 20  # of input that waits, unless one batch is more
+_AHEAD_BYTES = 64 << 20  # of waiting input, unless a single batch is larger
 _SILENT_SECONDS = 60.0
 _log = logging.getLogger("penstock.aio")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a task needs to know of the calls it makes: the same for every task of a query. `name` tells functions apart."""
+    """Everything that a task must know about its calls: the same for every task of a query. `name` distinguishes functions."""
 
     name: str
     function: Adapted
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task stands: its query, its partition, what the ids of its calls begin with, and the run of the query, if it has one."""
+    """A task's position: its query, its partition, the prefix of its calls' ids, and the run of the query, if it has one."""
 
     query: str
     partition: int
@@ -68,10 +68,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Carrying:
-    """What a task has to do with the batches before and behind it: who is taken up, and who is given what it leaves.
+    """A task's links to the batches before and after it: which rows it takes over, and who gets the rows that it leaves.
 
-    `columns` makes rows of the input, `identify` says what their calls are called. Rows have `drain` seconds to end, once all are
-    admitted; `leave` is given those that have not, when the last output was given.
+    `columns` makes rows of the input, `identify` returns the ids of their calls. Once all rows are admitted, they have
+    `drain` seconds to end; `leave` gets those that have not ended, after the last output was yielded.
     """
 
     columns: Callable[[pa.RecordBatch], Columns]
@@ -90,11 +90,11 @@ def run(
     idle: Callable[[], None] = lambda: None,
     ended: Callable[[Operator], None] = lambda _: None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the output of all rows of `batches`, as `plan` says; `CallFailed` names the row that ended it.
+    """Yield the output of all rows of `batches`, as `plan` says; `CallFailed` names the row that ended the task.
 
-    `idle` is called before it waits, with everything yielded so far taken. `ended` is given the operator, for its counts, also
-    after a failure. Closed early, or failed, it leaves nothing under way but calls that refuse to be cancelled, and with `carrying`
-    leaves nothing behind.
+    `idle` is called before it waits, when everything yielded so far has been taken. `ended` gets the operator, for its
+    counts, even after a failure. If it is closed early, or fails, only calls that refuse to be cancelled stay under
+    way; and with `carrying` it leaves no rows.
     """
     context = Context(place.query, place.partition)
     owner = Owner(place.query, place.run, plan.function.name)
@@ -112,7 +112,7 @@ def run(
 
 
 class _Task:
-    """One run of `run`."""
+    """One call of `run`."""
 
     def __init__(
         self,
@@ -128,10 +128,10 @@ class _Task:
         self._batches = batches
         self._runtime = runtime
         self._carrying = carrying
-        self._drained_at: float | None = None  # when what is under way has had its time
+        self._drained_at: float | None = None  # when calls under way have had their time
         self._fed = 0
         self._ended = False
-        self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of what may not be admitted yet
+        self._waiting: deque[tuple[int, int]] = deque()  # (rows fed by then, bytes) of input that may still wait
         self._kept: list[RowOutcome] = []
         self._given = self._silent_since = clock.monotonic()
         self.operator = runtime.wait(self._operator())
@@ -154,7 +154,7 @@ class _Task:
         )
 
     def outputs(self, idle: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the output, in batches of a fair size."""
+        """Yield the output, in batches of a reasonable size."""
         over = False
         while not over:
             taken, over = self._take()
@@ -170,13 +170,13 @@ class _Task:
                 self._await_outcomes()
 
     def _take(self) -> tuple[int, bool]:
-        """Read what there is room for, and keep what was emitted; return how many rows that were, and whether they were the last."""
+        """Read as much as there is room for, and keep what was emitted; return how many rows that were, and whether they were the last."""
         try:
             self._feed()
-            done = self.operator.done  # before what is taken, or the last would stay
+            done = self.operator.done  # read before outcomes are taken, or the last ones would be left
             taken = self.operator.take(self._fair())
         except RuntimeError:
-            self._runtime.check()  # the loop is closed
+            self._runtime.check()  # raises if the loop is closed
             raise
         self._kept += taken
         self._raise_failure()
@@ -184,7 +184,7 @@ class _Task:
         return len(taken), done and not taken
 
     def _await_outcomes(self) -> None:
-        """Wait a moment for calls to end; say so when none has for long, `CallFailed` if none can."""
+        """Wait a moment for calls to end; log it if none has ended for long, `CallFailed` if none can."""
         now = clock.monotonic()
         self.woken.wait(_LOOK_SECONDS)
         self.woken.clear()
@@ -198,7 +198,7 @@ class _Task:
             )
 
     def _is_drained(self) -> bool:
-        """Tell whether the input is all admitted, and what is under way has had its time."""
+        """Tell whether all input is admitted, and calls under way have had their time."""
         if self._carrying is None or not self._ended:
             return False
         if self._drained_at is None:
@@ -208,7 +208,7 @@ class _Task:
         return clock.monotonic() >= self._drained_at
 
     def _leave(self, left: list[Carried]) -> Iterator[pa.RecordBatch]:
-        """Give what is finished as output, and what is not to whoever keeps it."""
+        """Yield what is finished as output, and give the rest to whoever keeps it."""
         assert self._carrying is not None  # noqa: S101 - asked by the caller
         while taken := self.operator.take(self._fair()):
             self._kept += taken
@@ -218,7 +218,7 @@ class _Task:
         self._carrying.leave([self._fitting(carried) for carried in left])
 
     def _fitting(self, carried: Carried) -> Carried:
-        """Return a row that is left, with an outcome that the output will have a place for."""
+        """Return a row that is left, with an outcome that fits the output."""
         if carried.outcome is None:
             return carried
         outcome = self._plan.shape.checked(carried.outcome, self._plan.on_error)
@@ -239,7 +239,7 @@ class _Task:
             raise self._failed(self.operator.failure)
 
     def _feed(self) -> None:
-        """Read as much input as the slots will soon have taken."""
+        """Read as much input as the slots will soon need."""
         admitted = self.operator.counts.rows
         while self._waiting and self._waiting[0][0] <= admitted:
             self._waiting.popleft()
@@ -248,7 +248,7 @@ class _Task:
             self._feed_next()
 
     def _feed_next(self) -> None:
-        """Give the operator the next batch of the input, or say that there is none."""
+        """Give the operator the next batch of the input, or note that there is none."""
         batch = next(self._batches, None)
         if batch is None:
             self._ended = True
@@ -260,7 +260,7 @@ class _Task:
             self._runtime.loop.call_soon_threadsafe(self.operator.feed, columns(batch).rows())
 
     def _fair(self) -> int:
-        """Return how many outcomes to take: those of a batch, and of large ones no more than are to be in memory twice."""
+        """Return how many outcomes to take: one batch of them; if they are large, no more than may be in memory twice."""
         most = self._plan.settings.capacity + _EMIT_ROWS
         return max(min(_EMIT_BYTES // max(self.operator.typical_bytes, 1), most), 1)
 
@@ -279,7 +279,7 @@ class _Task:
             raise self._failed(error.outcome) from None
 
     def _failed(self, outcome: RowOutcome) -> CallFailed:
-        """Return the error that ends the task for this outcome."""
+        """Return the error that ends the task because of this outcome."""
         failure = outcome.failure or Failure(ERROR, "no reason is known", 0, 0)
         where = f"partition {self._place.partition}"
         if outcome.index >= 0:
@@ -292,15 +292,15 @@ class _Task:
         return error
 
     def abandon(self) -> None:
-        """Wake up to a loop that has failed."""
+        """Wake up because the loop has failed."""
         self.operator.abandon()
         self.woken.set()
 
     def close(self) -> None:
-        """End what runs."""
+        """End everything that runs."""
         try:
             stuck = self._runtime.wait(self.operator.close(), 4 * GRACE_SECONDS)
         except CallFailed:
-            return  # the loop is gone or blocked, which is reported where it matters
+            return  # the loop is gone or blocked; that is reported elsewhere
         if stuck:
             _log.warning("partition %d: %d calls do not end when they are cancelled", self._place.partition, stuck)

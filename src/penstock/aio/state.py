@@ -1,4 +1,4 @@
-"""What the parts of one operator share."""
+"""The state that the parts of one operator share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class OperatorState:
-    """What is waiting, how many places are taken, and whether the operator goes on. All of it on the loop's thread.
+    """Which rows wait, how many places are taken, and whether the operator goes on. Used on the loop's thread only.
 
-    `notify` is called when a thread that waits for outcomes should look. `fill`, which lets slots go on, is set by whoever has slots.
+    `notify` is called when a thread that waits for outcomes should look. `fill`, which wakes slots, is set by the owner
+    of the slots.
     """
 
     __slots__ = ("backlog", "closed", "counts", "failure", "fill", "held", "notify", "parked", "ready")
@@ -26,10 +27,10 @@ class OperatorState:
         self.notify = notify
         self.fill: Callable[[], None] = lambda: None
         self.counts = Counts()
-        self.failure: RowOutcome | None = None  # the first that ends the operator
+        self.failure: RowOutcome | None = None  # the first failure, which ends the operator
         self.closed = False
         self.backlog: deque[Any] = deque()  # rows that are not admitted yet
-        self.ready: deque[list[Element]] = deque()  # rows that are, and that any slot may take
+        self.ready: deque[list[Element]] = deque()  # admitted rows, which any slot may take
         self.parked: deque[asyncio.Future[None]] = deque()  # slots without rows
         self.held = 0  # places
 
@@ -39,11 +40,11 @@ class OperatorState:
         self.notify()
 
     def break_off(self, error: BaseException) -> None:
-        """End the operator with what is no row's failure: a value of `key` or `share` that cannot be had, or a mistake of ours."""
+        """End the operator with an error that belongs to no row: a `key` or `share` that could not be computed, or a bug of ours."""
         self.fail(RowOutcome(-1, None, [], Failure(ERROR, described(error), 0, 0, error)))
 
     def let_go(self) -> None:
-        """Give a row's place free."""
+        """Release a row's place."""
         self.held -= 1
         if self.parked and (self.backlog or self.ready):
             self.fill()

@@ -34,18 +34,18 @@ def main() -> None:
                 sys.stdout.flush()
     except OSError as error:
         with suppress(OSError):
-            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own way to say it has failed
+            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - how the command reports a failure
         _swallow(_STDOUT)
         raise SystemExit(1) from None
     finally:
         try:
             if sys.stderr is not None:
                 sys.stderr.flush()
-        except OSError:  # nobody can be told any more: the exit status still says what there was to say
+        except OSError:  # no reader is left: the exit status still reports the outcome
             _swallow(_STDERR)
 
 
 def _swallow(descriptor: int) -> None:
-    """Have what is left to be printed go nowhere: Python would try again at its end, and end with 120."""
+    """Send any output that is still buffered nowhere: Python would try to write it again at exit, and end with status 120."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), descriptor)

@@ -1,4 +1,4 @@
-"""`python -m penstock.cli`, the same command where its script is not installed."""
+"""`python -m penstock.cli`: the same command, for where its script is not installed."""
 
 from penstock.cli import main
 

@@ -16,7 +16,7 @@ _SHOWN = 100
 
 
 def adopt(directory: str, unlisted: str | None, *, dry_run: bool) -> Answer:
-    """Take an output over, or look; 1 if there is something left to decide. Raises what `penstock.adopt` raises."""
+    """Take an output over, or only look; status 1 if something is left to decide. Raises what `penstock.adopt` raises."""
     done = adopting.adopt(directory, unlisted=unlisted, dry_run=dry_run)
     facts = {"ok": done.done or dry_run, "dry_run": dry_run} | asdict(done)
     return Answer(facts, lambda out: _show(facts, out), 0 if facts["ok"] else 1)

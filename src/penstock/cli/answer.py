@@ -1,8 +1,8 @@
-"""What a command answers, and how that is printed.
+"""The answer of a command, and how it is printed.
 
 A command returns an `Answer`: facts, and a function that shows them to people. With `--json` the facts are printed as
-one JSON object, on stdout and alone there. An error is one message on stderr, with its code; with `--json` it is also
-the object on stdout, so that there is always one. A traceback is printed for `PENSTOCK_DEBUG=1` only.
+one JSON object, and nothing else goes to stdout. An error is one message on stderr, with its code. With `--json` it is
+also the object on stdout, so that there always is one. A traceback is printed only for `PENSTOCK_DEBUG=1`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     Show = Callable[[Console], None]
 
-_PIPED_COLUMNS = 160  # a table that is not for a terminal need not fit one
-_ERROR_LINES = 3  # of an error that is not ours: Spark's texts go on for pages
+_PIPED_COLUMNS = 160  # a table that does not go to a terminal need not fit one
+_ERROR_LINES = 3  # shown of an error that is not ours: Spark's texts go on for pages
 
 
 def _show_nothing(console: Console) -> None:
@@ -51,7 +51,7 @@ class Answer:
 
 
 def command(function: Callable[..., Answer]) -> Callable[..., None]:
-    """Return a command that prints what `function` answers, by its parameter `as_json`, and ends with its status."""
+    """Return a command that prints what `function` answers and ends with its status; its parameter `as_json` chooses the form."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - the command's own
@@ -63,7 +63,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             answer = function(**arguments)
             print_answer(answer, as_json=as_json)
         except BrokenPipeError:
-            # Whoever read our output has gone; nothing can be said any more.
+            # Our output has no reader any more, so nothing can be reported.
             os._exit(1)
         except KeyboardInterrupt as interrupt:
             _fail(PenstockError("interrupted"), status_of(interrupt), as_json=as_json)
@@ -75,7 +75,7 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
             _fail(error, 1, as_json=as_json)
         raise typer.Exit(answer.exit_status)
 
-    # The help would keep the line breaks of the source in all paragraphs but the first.
+    # The help would keep the source's line breaks in all paragraphs but the first.
     paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
     run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return run
@@ -90,9 +90,9 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that shows text as it is, and no more: names and records are strangers' text.
+    """Return a console that prints text unchanged: names and records are written by strangers.
 
-    What looks like markup is not interpreted, and what a terminal would interpret or hide is escaped (`printable`).
+    It does not interpret markup, and it escapes what a terminal would interpret or hide (`printable`).
     """
     from rich.console import Console
 
@@ -107,7 +107,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def printable(text: str) -> str:
-    r"""Return text with everything escaped, as in `\x1b`, that is no visible character.
+    r"""Return the text with each character that is not visible escaped, as in `\x1b`.
 
     These are controls, line breaks, marks that turn the direction of writing, and bytes that are not UTF-8.
     """
@@ -128,7 +128,7 @@ def moment(time_ns: int) -> str:
 
 
 def print_misuse(error: Any, *, as_json: bool) -> None:  # noqa: ANN401 - click's UsageError, wherever typer has it
-    """Print to stdout, with `--json`, what is wrong with the call of a command; people are told by who raised it."""
+    """Print to stdout, with `--json`, what is wrong with the call of a command; whoever raised the error tells people."""
     if as_json:
         told = {"code": UsageError.code, "message": error.format_message()}
         typer.echo(json.dumps({"ok": False, "error": told}))
@@ -144,13 +144,13 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
         code = error.code if isinstance(error, PenstockError) else None
         typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
     shown = "\n".join(map(printable, message.split("\n")))
-    with suppress(OSError):  # the status says the rest where stderr is full, or whoever read it has gone
+    with suppress(OSError):  # stderr may be full, or have no reader; the status still tells
         typer.secho(f"error: {shown}", err=True, fg="red")
     raise typer.Exit(status)
 
 
 def _message(error: BaseException) -> str:
-    """Return an error as one message; of those that are not ours the beginning, and how to see the rest."""
+    """Return an error as one message; for an error that is not ours only the beginning, and how to see the rest."""
     text = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) <= _ERROR_LINES or isinstance(error, PipelinesError):

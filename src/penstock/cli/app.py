@@ -1,4 +1,4 @@
-"""The commands and their flags, as users see them. What they do is in the modules beside this one, loaded on use."""
+"""The commands and their flags, as users see them. The modules beside this one do the work, and are loaded on use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MISUSE: Any = typer.BadParameter.__base__  # click's UsageError, which versions
 
 
 class _Commands(TyperGroup):
-    """The commands: with `--json` a call that none of them takes, as with a flag that there is not, is answered by an object, too."""
+    """The commands: with `--json` a wrong call, such as an unknown command or flag, is answered with an object, too."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:  # noqa: ANN401 - typer's own types are private
         self._as_json = "--json" in args
@@ -65,7 +65,7 @@ app = typer.Typer(
 
 
 class _Accepts(TyperCommand):
-    """A command whose `--accept` may stand alone, and is `--accept '*'` then: typer knows no flag whose value may be left out."""
+    """A command whose `--accept` may stand alone and then means `--accept '*'`: typer has no flag with an optional value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own type is private
         given: list[str] = []
@@ -110,9 +110,11 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     roll_rows: Annotated[Text, flag("--roll-rows", "N", "Close a file at this many rows.")] = None,
     roll_interval: Annotated[Text, flag("--roll-interval", "D", "Close a file at this age (15m).")] = None,
     roll_inactivity: Annotated[
-        Text, flag("--roll-inactivity", "D", "Close a file that was idle for so long (1m).")
+        Text, flag("--roll-inactivity", "D", "Close a file that was idle for this time (1m).")
     ] = None,
-    checkpoint: Annotated[Text, flag("--checkpoint", "DIR", "Notes what was read (DST/_penstock/checkpoint).")] = None,
+    checkpoint: Annotated[
+        Text, flag("--checkpoint", "DIR", "Records what was read (DST/_penstock/checkpoint).")
+    ] = None,
     watch: Watch = False,
     interval: Annotated[Text, flag("--interval", "D", "With --watch: how often to look for files (1s).")] = None,
     max_files: Annotated[Text, flag("--max-files", "N", "At most this many files in a batch.")] = None,
@@ -121,7 +123,7 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
     recursive: Recursive = False,
     compression: Annotated[Text, flag("--compression", "C", "none, gzip, zstd; for tables also snappy.")] = None,
     transform: Annotated[Text, flag("--transform", "MODULE:FUNCTION", "Takes and returns a RecordBatch.")] = None,
-    sql: Annotated[Text, flag("--sql", "SELECT", "Or so: 'select id, name from input where id > 0'.")] = None,
+    sql: Annotated[Text, flag("--sql", "SELECT", "Instead: 'select id, name from input where id > 0'.")] = None,
     master: Annotated[Text, flag("--master", "M", "Where Spark runs (local[*]).")] = None,
     source_option: SourceOptions = None,
     sink_option: Annotated[Pairs, flag("--sink-option", "K=V", "Any option of the sink, repeatable.")] = None,
@@ -253,7 +255,7 @@ def catalog(
     delta: Annotated[bool, typer.Option("--delta", help="A table of Delta, whose log is in DST.")] = False,
     sink: OneSink = None,
     skip: Annotated[
-        Pairs, flag("--skip", "GLOB", "Pass over files below DST that cannot be in the table; repeatable.")
+        Pairs, flag("--skip", "GLOB", "Skip files below DST that cannot be in the table; repeatable.")
     ] = None,
     watch: Watch = False,
     interval: Annotated[Text, flag("--interval", "D", "With --watch: how often to look for files (10s).")] = None,
@@ -298,14 +300,14 @@ def finish(
     dst: Output,
     sink: OneSink = None,
     part: Annotated[
-        Text, flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . is no bucket.")
+        Text, flag("--part", "NAME", "Only this part, or this bucket, as status shows it; . means no bucket.")
     ] = None,
     as_text: Annotated[
         bool, typer.Option("--as-text", help="Write columns that a file cannot hold (PST-304) as JSON text.")
     ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Publish what is committed and still open, for a query that will not come back. One that still runs ends, fenced."""
+    """Publish what is committed and still open, for a query that will not come back. If it still runs, it is fenced and ends."""
     from penstock.cli import state
 
     return state.finish(dst, sink, part, as_text=as_text)
@@ -324,7 +326,7 @@ def retry(
     key: Key = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Take in records and files that were set aside and can be read by now, each once. A query that still runs ends, fenced."""
+    """Take in records and files that were set aside and can be read now, each once. A query that still runs is fenced and ends."""
     from penstock.cli import retry as commands
 
     return commands.retry(dst, mended=mended, sink=sink, transform=transform, key=key)
@@ -359,11 +361,11 @@ def replan(
         ),
     ] = False,
     give_up_rest: Annotated[
-        bool, typer.Option("--give-up-rest", help="Do not read what is left of a file that was cut over batches.")
+        bool, typer.Option("--give-up-rest", help="Do not read the rest of a file that was cut over several batches.")
     ] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Have the batch that failed planned anew by the next start of its query: its files were mended, or are gone.
+    """Have the failed batch planned again by the next start of its query: its files were mended, or are gone.
 
     Refused if the batch is committed, or may be. An ingest needs no such command: it is run again.
     """
@@ -404,7 +406,8 @@ def late(
     src: Source,
     dst: Output,
     accept: Annotated[
-        Pairs, flag("--accept", "[GLOB]", "Have late files read by the next start: alone it is all; repeatable.")
+        Pairs,
+        flag("--accept", "[GLOB]", "Have late files read by the next start; without GLOB all of them; repeatable."),
     ] = None,
     dismiss: Annotated[Pairs, flag("--dismiss", "GLOB", "Take late files off the list, unread; repeatable.")] = None,
     checkpoint: QueryCheckpoint = None,
@@ -453,9 +456,9 @@ def doctor(
     ] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Look at this machine: what is well and what is not, with what to do. Starts no Spark.
+    """Check this machine: what works and what does not, with what to do. Starts no Spark.
 
-    With URL: whether an output can be written, listed and published there, by trying; what is made is removed.
+    With URL: try whether an output can be written, listed and published there; what is created is removed.
     """
     from penstock.cli.doctor import doctor as look
 
@@ -481,7 +484,7 @@ def run(
 ) -> Answer:
     """Run the pipelines of FILE in one Spark, each with its own schedule and its own failures. docs/run.md has the keys.
 
-    SIGHUP takes a changed FILE, what is unchanged in it runs on; SIGTERM and Ctrl-C end the batches under way, then it ends.
+    SIGHUP reloads FILE, and unchanged pipelines run on; SIGTERM and Ctrl-C let the batches under way end, then it ends.
     """
     from penstock.cli.page.request import requested
     from penstock.cli.process import jsonable_stdout
@@ -503,7 +506,7 @@ def live_page(
 ) -> Answer:
     """Show what DST has and what happens to it, in a browser, until stopped. Read only; needs no Spark.
 
-    What is open and finished, what was set aside and came late, and what verify saw last. The page of a query's own command,
+    It shows what is open and finished, what was set aside or came late, and the last result of verify. The page of a query's own command,
     penstock run --page, shows its errors and speed, too.
     """
     from penstock.cli.page.commands import page
@@ -521,9 +524,9 @@ def check(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of such files, for editors.")] = False,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Look at the pipelines of FILE: all that is wrong, with line and key. Writes nothing and starts no Spark.
+    """Check the pipelines of FILE: every mistake, with line and key. Writes nothing and starts no Spark.
 
-    Ends with 2 where the file has mistakes, with 1 where only what it names is not well, such as an input that is not there.
+    Ends with 2 if the file has mistakes, with 1 if only something that it names is wrong, such as a missing input.
     """
     from penstock.cli.run import commands
 
@@ -542,9 +545,7 @@ def init(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="A directory with some of the files to be read.", show_default=False)
     ],
-    file: Annotated[
-        str, flag("--file", "FILE", "What is written, and must not be there; - prints it.")
-    ] = "pipelines.toml",
+    file: Annotated[str, flag("--file", "FILE", "The new file, which must not exist; - prints it.")] = "pipelines.toml",
     to: Annotated[Text, flag("--to-dir", "DST", "Output directory of the pipeline (DIR-out).")] = None,
     format_: Annotated[Text, flag("--format", "F", f"Of DIR: {', '.join(READ)}; by the names of its files.")] = None,
     as_json: Json = False,  # noqa: ARG001 - `command` reads it

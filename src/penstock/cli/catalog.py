@@ -1,4 +1,4 @@
-"""`penstock catalog`: finished files into a table of Delta or Iceberg, once or as they come. Needs neither Spark nor Java."""
+"""`penstock catalog`: brings finished files into a Delta or Iceberg table, once or as they come. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 100
 
 
 def catalog(dst: str, options: dict[str, Any], *, watch: bool, interval: str | None) -> Answer:
-    """Bring in what is new, and with `watch` what comes, until a signal ends it, and well. Raises what `penstock.catalog` raises."""
+    """Bring in what is new, with `watch` until a signal ends it (status 0). Raises what `penstock.catalog` raises."""
     if interval is not None and not watch:
         msg = f"--interval is for --watch: expected penstock catalog DST ... --watch --interval {interval}"
         raise OptionError(msg)

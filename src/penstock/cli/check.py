@@ -27,11 +27,11 @@ _PROBLEMS_SHOWN = 20
 def verify(
     dst: str, source: str | None, *, transform: str | None, key: str | None, mended: str | None, as_json: bool
 ) -> Answer:
-    """Verify, and note what was seen; 1 if anything is not as it should be. Raises what `penstock.verify.verify` raises."""
+    """Verify, and note the result in the output; status 1 if anything is wrong. Raises what `penstock.verify.verify` raises."""
     from penstock import verify as verifying
 
     if transform is not None:
-        # A transform is looked for where that of an ingest was.
+        # A transform is looked up where the ingest looked it up.
         importable_here()
     with _progress(shown=not as_json) as progress:
         report = verifying.verify(dst, source, transform=transform, key=key, mended=mended, progress=progress)

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what is well on this machine and what is not, with what to do; and whether an output can be kept somewhere."""
+"""`penstock doctor`: checks this machine, says what to do about each problem, and tries whether an output can be kept at a place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 def doctor(url: str | None) -> Answer:
-    """Look at this machine, and with `url` at that place as an output; 1 if anything is found that would stop an ingest."""
+    """Check this machine, and with `url` that place as an output; status 1 if a finding would stop an ingest."""
     import penstock
     from penstock.session import machine
     from penstock.session.finding import Finding
@@ -46,7 +46,7 @@ def _count(findings: list[Finding], state: State) -> int:
 
 
 def _archive_of(findings: list[Finding]) -> list[Finding]:
-    """Return what is found of the archive of classes, which nobody can have where PySpark or Java is not well."""
+    """Return the findings about the archive of classes; there can be none unless PySpark and Java are fit."""
     needed = [finding for finding in findings if finding.name in {"pyspark", "java"}]
     if _count(needed, "problem"):
         return []
@@ -56,7 +56,7 @@ def _archive_of(findings: list[Finding]) -> list[Finding]:
 
 
 def _look_at(url: str) -> Iterator[Finding]:
-    """Yield what is found of a place by trying there what an output needs."""
+    """Yield the findings about a place, by trying there what an output needs."""
     from penstock.session.finding import Finding
 
     try:
@@ -64,7 +64,7 @@ def _look_at(url: str) -> Iterator[Finding]:
         probed = probe(storage, path)
     except PenstockError as error:
         yield Finding(
-            "output", "problem", error.message, "name a directory that is there, or can be made, and that answers"
+            "output", "problem", error.message, "name a directory that exists or can be created, and that answers"
         )
         return
     broken = next((trial for trial in probed.tried if trial.broken is not None), None)
@@ -90,7 +90,7 @@ def _look_at(url: str) -> Iterator[Finding]:
 
 
 def _note_broken(storage: Storage, path: str, words: str) -> None:
-    """Note in the output, if that can be, what is wrong with its store."""
+    """Note in the output, if it can be written, what is wrong with its store."""
     from penstock.sink.ledger import STATE_DIRECTORY
 
     with contextlib.suppress(StorageError):
@@ -98,7 +98,7 @@ def _note_broken(storage: Storage, path: str, words: str) -> None:
 
 
 def _raced(storage: Storage, path: str) -> Finding:
-    """Return whether a store keeps what only several processes can see; note in the output what was found."""
+    """Return whether a store keeps a promise that only several processes can test; note the result in the output."""
     from penstock.session.finding import Finding
     from penstock.sink.ledger import STATE_DIRECTORY
 
@@ -108,13 +108,13 @@ def _raced(storage: Storage, path: str) -> Finding:
     except PenstockError as error:
         return Finding("store", "problem", error.message, "see what the store says of it")
     if broken is None:
-        return Finding("store", "ok", f"{path}: of several processes that put one key exactly one was told yes")
-    advice = "take another store: output here would be lost or doubled, so sinks on it are refused from now on"
+        return Finding("store", "ok", f"{path}: of several processes that put one key exactly one succeeded")
+    advice = "use another store: output here would be lost or doubled, so sinks on it are refused from now on"
     return Finding("store", "problem", f"{path}: {broken}", advice)
 
 
 def _clock_of(probed: Probe) -> Iterator[Finding]:
-    """Yield a note where the clock by which files there are stamped differs from this machine's."""
+    """Yield a note if the clock that stamps the files there differs from this machine's clock."""
     from penstock.session.finding import Finding
 
     ahead = probed.clock_seconds or 0.0

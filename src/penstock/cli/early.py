@@ -1,7 +1,7 @@
-"""What an ingest begins before anything large is imported: the JVM of its session, where a first look sees that there is work.
+"""Early start of an ingest: its session's JVM starts before anything large is imported, if a first look finds work.
 
-An import of all that checks a call takes as long as a JVM takes to be reached, so both are done at once. A call whose flags turn out to
-be wrong ends the JVM; an ingest that has never committed, or has nothing to read, begins none.
+Importing everything that checks a call takes as long as starting a JVM, so both happen at once. A call with wrong flags
+ends the JVM again. No JVM is started for an ingest that has never committed, or that has nothing to read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def begun(
     has_functions: bool,
     has_page: bool,
 ) -> Iterator[bool]:
-    """Yield whether the ingest surely has work; then its JVM is on its way, and ends behind the block unless a session took it.
+    """Yield whether the ingest surely has work. Then its JVM is starting; after the block it ends, unless a session took it.
 
-    `has_functions` of a user's, which Spark's workers will look for here. An ingest that may do without Spark begins none: it has a
-    `master`, watches, calls functions or `has_page` where it surely does not.
+    `has_functions`: the user has given functions, which Spark's workers will import from here. An ingest that may do
+    without Spark starts no JVM. It surely needs Spark if it has a `master`, watches, calls functions or `has_page`.
     """
     wanted = False
     if not dry:

@@ -1,4 +1,4 @@
-"""The flags that several commands have, and how a flag is made."""
+"""The flags that several commands share, and the function that makes a flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pairs = list[str] | None
 
 
 def flag(name: str, metavar: str, text: str) -> Any:  # noqa: ANN401 - typer's own type is private
-    """Return an option for `Annotated`: its name, what its value is called in the help, and the help, which is no markup."""
+    """Return an option for `Annotated`: its name, the name of its value in the help, and the help text, which is not markup."""
     from rich.markup import escape
 
     return typer.Option(name, metavar=metavar, help=escape(text))

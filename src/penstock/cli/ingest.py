@@ -1,8 +1,8 @@
-"""`penstock ingest`: from flags to a checked request, then Spark, if it is needed, then one query under way until it is done or stopped.
+"""`penstock ingest`: flags become a checked request; then Spark starts, if it is needed, and one query runs until it is done or stopped.
 
-Everything that can be wrong with the call is found before Spark is started, which takes seconds: option names and
-values, paths, the transform's module. What needs Spark is left to `penstock.ingest`: the DDL of a schema, and what
-follows from it.
+Everything that can be wrong with the call is found before Spark starts, which takes seconds: option names and values,
+paths, the module of the transform. `penstock.ingest` checks what needs Spark: the DDL of a schema, and what follows
+from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.ingestion.run import IngestRun
     from penstock.ingestion.sql.query import Sql
 
-    Flags = tuple[dict[str, str | None], list[str]]  # options by flags of their own, and K=V
+    Flags = tuple[dict[str, str | None], list[str]]  # options that have their own flag, and K=V pairs
 
 _BY_OTHER_MEANS = {
     "path": "SRC and DST",
@@ -49,7 +49,7 @@ _BY_OTHER_MEANS = {
 
 
 class Request(IngestCall):
-    """What an ingest was asked for, checked as far as that needs no Spark."""
+    """The request for an ingest, checked as far as that is possible without Spark."""
 
     @staticmethod
     def of(
@@ -62,9 +62,9 @@ class Request(IngestCall):
         *,
         dry: bool = False,
     ) -> Request:
-        """Put flags and K=V together and check them; `UsageError` if the ingest could not run.
+        """Merge flags and K=V pairs and check them; `UsageError` if the ingest could not run.
 
-        Unless it is `dry` the directories are made that it would make.
+        Unless it is `dry`, create the directories that the ingest would create.
         """
         from_options, to_options = merged(*source, "--source-option"), merged(*sink, "--sink-option")
         if "format" not in to_options:
@@ -74,25 +74,25 @@ class Request(IngestCall):
         return request
 
     def master(self) -> str:
-        """Return where to run unless told: here; tasks that meet a dead server are tried again, as on every cluster."""
+        """Return where to run by default: on this machine; with task retries if a server is involved, as on every cluster."""
         places = (self.src, self.dst, self.checkpoint or self.dst)
         elsewhere = any(is_topics(place) or not locate(place)[0].of_this_host for place in places)
         return "local[*,4]" if elsewhere else "local[*]"
 
     def idle(self) -> Ingested | None:
-        """Return how far the ingest is, if it has nothing to do; `None`: it has, or only Spark can tell."""
+        """Return how far the ingest is, if it has nothing to do; `None` if it has work, or only Spark can tell."""
         from penstock.ingestion.ingest import idle
 
         return idle(self)
 
     def here(self) -> IngestRun | None:
-        """Return a run of the ingest that needs no Spark; `None`: it needs it."""
+        """Return a run of the ingest that needs no Spark; `None` if the ingest needs Spark."""
         from penstock.ingestion.ingest import here
 
         return here(self)
 
     def check(self, *, dry: bool) -> None:
-        """Raise what can be known to be wrong before Spark runs; at last, unless `dry`, make the directories that it would make."""
+        """Raise whatever can be known to be wrong before Spark runs; at the end, unless `dry`, create the directories."""
         from penstock.ingestion.ingest import check
         from penstock.ingestion.topics import unsaid_columns
 
@@ -118,19 +118,19 @@ class Request(IngestCall):
 
 
 def transformed(transform: str | None, sql: str | None) -> str | Sql | None:
-    """Return what happens to rows, by the flags --transform and --sql; `OptionError` for both."""
+    """Return what the flags --transform and --sql do to rows; `OptionError` if both are given."""
     if sql is None:
         return transform
     if transform is not None:
         msg = f"--transform {transform} and --sql {sql!r}: expected only one of them"
         raise OptionError(msg)
-    from penstock.ingestion.sql.query import Sql  # with Arrow, for which no other check of flags waits
+    from penstock.ingestion.sql.query import Sql  # it imports Arrow, which no other check of flags needs
 
     return Sql(sql)
 
 
 def watched(interval: str | None, *, watch: bool) -> bool | str:
-    """Return how `penstock.ingest` is to watch; `OptionError` for an interval that is none, or of no watch."""
+    """Return how `penstock.ingest` is to watch; `OptionError` for an invalid interval, or for an interval without a watch."""
     if interval is None:
         return watch
     if not watch:
@@ -141,16 +141,16 @@ def watched(interval: str | None, *, watch: bool) -> bool | str:
 
 
 class IngestWatcher(Protocol):
-    """Looks at an ingest while it runs."""
+    """Watches an ingest while it runs."""
 
     def served(self) -> contextlib.AbstractContextManager[None]:
-        """Return what is around all of it, Spark's start, too."""
+        """Return the context that surrounds everything, including Spark's start."""
 
     def measured(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
-        """Return what is around the query."""
+        """Return the context that surrounds the query."""
 
     def progress(self, state: Ingested) -> None:
-        """Take in how far it is; called as the callback of `penstock.ingest` is."""
+        """Take in how far the ingest is; called as the callback of `penstock.ingest` is."""
 
 
 def run(
@@ -163,9 +163,9 @@ def run(
     onlooker: IngestWatcher | None = None,
     has_work: bool = False,
 ) -> Answer:
-    """Run the ingest; 0 when all that was there is in (or a watch was stopped), as a signal says when it was stopped before.
+    """Run the ingest; status 0 when everything there was is in (or a watch was stopped), the signal's status when it was stopped before.
 
-    `write` puts a line on the real stdout, for progress with `as_json`. `has_work`: somebody has seen that there is some.
+    `write` prints a line on the real stdout, for progress with `as_json`. `has_work`: a first look has found work.
     """
     start = clock.monotonic()
     if not watch:
@@ -194,7 +194,7 @@ def run(
 def _unstarted(
     request: Request, start: float, *, has_work: bool, here: bool, as_json: bool, write: Callable[[str], None]
 ) -> Answer | None:
-    """Answer where Spark need not start, nothing being to be done or, if that may be `here`, being done without; else `None`."""
+    """Answer if Spark need not start: nothing is to do, or, if `here` allows, it is done in this process; otherwise `None`."""
     if not has_work and (state := request.idle()) is not None:
         course = Course()
         course.update(state)
@@ -210,7 +210,7 @@ def _without_spark(
     from penstock.ingestion.ingest import carried_out
 
     course = Course()
-    course.update(here.state())  # it may be done before it is asked for the first time
+    course.update(here.state())  # it may end before its first report
     with warnings_told(), stop_signals() as stop, reporter(as_json=as_json, write=write) as shown:
         done = _or_stopped(course, lambda: carried_out(here, _watching(stop, course, shown)))
     facts = _facts(request, course, done, clock.monotonic() - start)
@@ -225,7 +225,7 @@ def _answer(facts: dict[str, Any], status: int = 0) -> Answer:
 def _facts(
     request: Request, course: Course, done: Ingested, seconds: float, start_seconds: float = 0.0
 ) -> dict[str, Any]:
-    """Return what is told of a run that took so many seconds, those of Spark's start among them."""
+    """Return the facts of a run that took `seconds`, including `start_seconds` of Spark's start."""
     new = course.new(done)
     return {
         "ok": True,
@@ -241,11 +241,11 @@ def _facts(
 
 
 def _or_stopped(course: Course, ingest: Callable[[], Ingested]) -> Ingested:
-    """Return what an ingest returns, or the last that it has reported if it was asked to stop and did."""
+    """Return what an ingest returns; or its last report, if it was asked to stop and did."""
     try:
         return ingest()
     except KeyboardInterrupt:  # a stop that was asked for
-        if course.last is None or not course.ended:  # once more, for a caller that did not wait for it
+        if course.last is None or not course.ended:  # a second signal: the caller did not wait
             raise
         return course.last
 
@@ -253,7 +253,7 @@ def _or_stopped(course: Course, ingest: Callable[[], Ingested]) -> Ingested:
 def _watching(
     stop: Stop, course: Course, shown: Callable[[Course], None], onlooker: IngestWatcher | None = None
 ) -> Callable[[Ingested], None]:
-    """Return the callback of the ingest: it reports, and ends the query once that was asked for."""
+    """Return the callback of the ingest: it reports, and ends the query once a stop was asked for."""
 
     def progress(state: Ingested) -> None:
         course.update(state)
@@ -261,14 +261,14 @@ def _watching(
         if onlooker is not None:
             onlooker.progress(state)
         if stop.due() and stop.interrupt is not None:
-            raise stop.interrupt  # which says by what signal, also where a second one is why it is asked
-        course.ended = stop.requested  # the one report behind that
+            raise stop.interrupt  # it names the signal, also if a second signal led here
+        course.ended = stop.requested  # the one report after that
 
     return progress
 
 
 def several(src: list[str], options: dict[str, str]) -> dict[str, str]:
-    """Return the options of a source with the SRCs behind the first one; `OptionError` if these are given twice."""
+    """Return the options of a source with every SRC after the first; `OptionError` if `paths` is given as well."""
     if src[1:] and "paths" in options:
         msg = "SRC is several paths, and so is --source-option paths; name all of them as SRC"
         raise OptionError(msg)
@@ -276,7 +276,7 @@ def several(src: list[str], options: dict[str, str]) -> dict[str, str]:
 
 
 def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[str, str]:
-    """Return options by flags of their own and K=V together; `OptionError` for what is no pair, or is given twice."""
+    """Return the merged options of flags and K=V pairs; `OptionError` for what is not a pair, or is given twice."""
     options = {name: value for name, value in flags.items() if value is not None}
     names = {name.lower(): name for name in flags}
     for pair in pairs:
@@ -296,7 +296,7 @@ def merged(flags: dict[str, str | None], pairs: list[str], flag: str) -> dict[st
 
 
 def same_format(source: dict[str, str], *, flag: str, topics: bool = False) -> str:
-    """Return the output format where none is given by `flag`: that of the source, if it can be written; of `topics` without one columns."""
+    """Return the output format if `flag` gives none: the source's, if it can be written; for `topics` without a format, columns."""
     if topics and "format" not in source:
         return COLUMNS
     name = source.get("format", DEFAULT).lower()
@@ -327,7 +327,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
 
 
 def _nothing(facts: dict[str, Any]) -> str:
-    """Say that there was nothing to read, and where nothing ever was, how to see why; of a run that was stopped, that nothing was."""
+    """Say that there was nothing to read and, if nothing ever was, how to see why; for a stopped run, that it read nothing."""
     if facts["interrupted"]:
         return "nothing was read"
     if facts["input_files"] or facts["input_offsets"]:
@@ -336,7 +336,7 @@ def _nothing(facts: dict[str, Any]) -> str:
 
 
 def _show_new(facts: dict[str, Any], out: Console) -> None:
-    """Print what this run has read and written, and how long it took; what rows have named is not counted as read."""
+    """Print what this run has read and written, and how long it took; files that rows have named do not count as read."""
     new, counts = facts["new"], facts["new"]["input_files"] or facts["new"]["input_bytes"]
     if counts:
         out.print(f"read     {counted(new['input_files'], 'file')}, {format_size(new['input_bytes'])}")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 100
 _WHY = {
-    "late": "came further behind the cursor than lateness",
-    "unsure": "came late, or was read and was away since",
+    "late": "older than the cursor by more than lateness",
+    "unsure": "came late, or was read before and missing since",
     "accepted": "the next start reads it",
     "held": "changed too recently",
     "future": "its time has not come",
@@ -36,7 +36,7 @@ def late(
     *,
     query_ended: bool,
 ) -> Answer:
-    """List what is not read; accept or dismiss. Raises what `penstock.late` raises."""
+    """List the files that are not read; accept or dismiss them. Raises what `penstock.late` raises."""
     done = not_read(
         src,
         dst,
@@ -64,7 +64,7 @@ def _facts(file: NotRead) -> dict[str, Any]:
 def _time(time_ns: int) -> str:
     try:
         return moment(time_ns)
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside of the calendar
         return f"{time_ns} ns"
 
 

@@ -1,4 +1,4 @@
-"""The process of a command before anything large is imported: its standard streams, and Ctrl-C until the command begins."""
+"""A command's process before anything large is imported: its standard streams, and Ctrl-C until the command begins."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ _STDERR = 2
 
 
 def begin() -> None:
-    """Have closed standard streams lead nowhere, and Ctrl-C end the process at once, with a word and 130, until `attend`.
+    """Connect closed standard streams to nothing, and have Ctrl-C end the process at once, with a word and status 130, until `attend`.
 
-    A program that runs a command in a thread of its own answers signals itself: they come to the main thread alone.
+    A program that runs a command in a thread handles signals itself: they reach the main thread only.
     """
     _have_streams()
     if threading.current_thread() is not threading.main_thread():
         return
-    # Who has it ignored (`nohup`, a shell's `&`) wants it so.
+    # A process that ignores it (`nohup`, a shell's `&`) is meant to.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
 
 
 def attend() -> None:
-    """Have Ctrl-C raise `KeyboardInterrupt` from now on, where it has ended the process so far: a command begins, which answers it."""
+    """Have Ctrl-C raise `KeyboardInterrupt` from now on, instead of ending the process: the command begins, and handles it."""
     if signal.getsignal(signal.SIGINT) is _interrupted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _have_streams() -> None:
-    """Have standard streams that are closed (`<&- >&- 2>&-`) lead nowhere: what is opened next would have their numbers."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:  # the lowest that is free
+    """Open closed standard streams (`<&- >&- 2>&-`) to nowhere: otherwise the next opened files would get their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:  # always the lowest free number
         os.set_inheritable(number, True)  # noqa: FBT003 - its signature
     os.close(number)
 
 
 def _interrupted(number: int, frame: object) -> None:  # noqa: ARG001 - what signal calls
-    """End at once, in front of a command: nothing is under way that would have to be cleaned up, and a stack of them says nothing."""
+    """End at once, before a command has begun: there is nothing to clean up, and a stack trace would tell nothing."""
     with suppress(OSError):
         os.write(_STDERR, b"error: [PST-000] interrupted\n")
     os._exit(128 + number)

@@ -1,9 +1,9 @@
-"""The process around an ingest: whose stdout it is, what Spark may say, and how a signal ends it.
+"""The process around an ingest: who may write to stdout, what of Spark's output is shown, and how a signal ends it.
 
-Spark's JVM inherits our stdout and stderr and says things on both that no user asked for. While it is started they lead
-into a pipe, which a thread empties for as long as the JVM lives; the last lines are kept for the case that it does not
-start, and the warnings that are ours (the source reports late files from a process of Spark's) are passed on. With
-PENSTOCK_DEBUG=1 all of it is shown.
+Spark's JVM inherits our stdout and stderr and prints things on both that no user asked for. While the JVM starts, both
+lead into a pipe, which a thread empties for as long as the JVM lives. The thread keeps the last lines in case Spark
+does not start, and passes our own warnings on (the source reports late files from one of Spark's processes). With
+PENSTOCK_DEBUG=1 everything is shown.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _OURS = re.compile(  # how the warnings of ours begin; what comes first may be a
     r"|['\"].+['\"](: its first \d+ bytes were read | was read and cannot be cleaned| was (replaced|cut|removed) | has a _spark_metadata)"
     r"|['\"].+['\"] is (not there; it is waited for|there, and is read)"
 )
-# What says nothing of why Spark does not start.
+# Lines that do not explain why Spark does not start.
 _ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
-_CRASHED = "hs_err_pid"  # of the name of what Java writes then
+_CRASHED = "hs_err_pid"  # part of the name of the file that Java writes then
 _KEPT_LINES = 50
 _LAST_WORDS_SECONDS = 1.0
 _STDOUT, _STDERR = 1, 2
@@ -50,9 +50,9 @@ _STDOUT, _STDERR = 1, 2
 
 @contextlib.contextmanager
 def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: FBT001 - the one thing it is about
-    """Yield what writes a line to stdout; with `as_json` all else that is written there in the block goes to stderr.
+    """Yield a function that writes a line to stdout; with `as_json`, everything else that the block writes there goes to stderr.
 
-    That covers what a transform prints, and processes that inherit stdout.
+    That includes what a transform prints, and what processes write that inherit stdout.
     """
     if not as_json or not _is_real(sys.stdout):
         yield typer.echo
@@ -69,7 +69,7 @@ def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: 
 
 
 def check_read() -> None:
-    """Raise `BrokenPipeError` where whoever read our stdout has gone (`| head -1`): the next line would, but may never come."""
+    """Raise `BrokenPipeError` if the reader of our stdout has gone (`| head -1`): the next line would raise it, but may never come."""
     if _is_real(sys.stdout):
         asked = select.poll()
         asked.register(_STDOUT, 0)
@@ -91,10 +91,10 @@ def _is_real(stream: Any) -> bool:  # noqa: ANN401 - a test may have replaced it
 
 
 def importable_here() -> list[str]:
-    """Let modules of the current directory be imported in this process, as `python -m` does; return it, nothing if it is gone."""
+    """Let this process import modules of the current directory, as `python -m` does; return it, or nothing if it is gone."""
     try:
         here = os.getcwd()
-    except FileNotFoundError:  # whoever has removed it has left no modules there
+    except FileNotFoundError:  # the directory was removed, and its modules with it
         return []
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -102,14 +102,14 @@ def importable_here() -> list[str]:
 
 
 def importable_by_workers() -> None:
-    """Let modules of the current directory be imported here, and in the processes that Spark will start."""
+    """Let this process, and the processes that Spark will start, import modules of the current directory."""
     here = importable_here()
     others = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place and place not in here]
     os.environ["PYTHONPATH"] = os.pathsep.join([*here, *others])
 
 
 def load_told(sink: Mapping[str, str]) -> None:
-    """Load the function that the sink's options want told of what is published, as `load_transform` does; `OptionError`."""
+    """Load the function that the sink is to call for what it publishes, as `load_transform` does; `OptionError` if it cannot be loaded."""
     text = next((text for name, text in sink.items() if name.lower() == "onpublish"), None)
     if text is not None:
         from penstock.session.functions import told
@@ -119,7 +119,7 @@ def load_told(sink: Mapping[str, str]) -> None:
 
 
 def load_transform(text: str, *, name: str) -> None:
-    """Load the transform that `name` gives, from the current directory too, here and in the workers that Spark will start."""
+    """Load the transform that `name` gives, from the current directory too: here, and in the workers that Spark will start."""
     module, colon, attribute = text.partition(":")
     if not colon or not module or not attribute or module.endswith(".py") or os.sep in module:
         msg = f"{name} {text!r}: expected MODULE:FUNCTION, such as cleaning:drop_empty (a file cleaning.py here)"
@@ -137,10 +137,10 @@ def load_transform(text: str, *, name: str) -> None:
 
 @contextlib.contextmanager
 def session(master: str | None, config: dict[str, str] | None = None) -> Iterator[SparkSession]:
-    """Yield a session whose noise is not shown: the one that is there, or a new one.
+    """Yield a session whose noise is not shown: the existing one, or a new one.
 
-    A new one is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does. A signal that goes to
-    the whole group of this process (Ctrl-C in a terminal) is for this process alone to answer.
+    A new session is not stopped: that takes PySpark up to a second, and its JVM ends by itself when this process does.
+    A signal to the whole process group (Ctrl-C in a terminal) is handled by this process alone.
 
     Raises `DependencyError` without PySpark, `PenstockError` if Spark does not start.
     """
@@ -160,9 +160,10 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
 
 @contextlib.contextmanager
 def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
-    """Have the JVM of the `session` to come start within the block, if it is `wanted`; it ends behind it, unless a session took it.
+    """Have the JVM of the coming `session` start within the block, if it is `wanted`; it ends after the block, unless a session took it.
 
-    What it says is shown as little as there. SIGTERM is answered as SIGINT is, so that the JVM ends at once with either.
+    Its output is hidden as that of a session is. SIGTERM is handled like SIGINT, so that the JVM ends at once with
+    either.
     """
     if not wanted:
         yield
@@ -183,24 +184,24 @@ def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
 
 
 def _not_started(lines: list[str], error: Exception) -> PenstockError:
-    """Return the error of a start, with the last of what Spark said but for stacks of Java and warnings of Python's."""
+    """Return the error of a failed start, with the last of Spark's lines, without Java's stacks and Python's warnings."""
     words = [text for line in lines if not _ASIDE.match(line) and (text := line.strip("# \t"))]
     why = "; ".join(words[-3:]) or f"{type(error).__name__}: {error}".splitlines()[0]
-    advice = "see what is not well with: penstock doctor"
+    advice = "find out what is wrong with: penstock doctor"
     if any(_CRASHED in line for line in lines):
-        advice = "Java has crashed; if it does so again, make its archive of classes anew: penstock warmup"
+        advice = "Java has crashed; if that happens again, remake its archive of classes: penstock warmup"
     return PenstockError(f"Spark did not start: {why}; {advice}")
 
 
 class _Said:
-    """The last lines of what Spark has said to this process, which come through pipes that threads empty."""
+    """The last lines that Spark has written; they come through pipes, which threads empty."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._drains: list[threading.Thread] = []
 
     def pipe(self) -> int:
-        """Return where Spark is to write; warnings of ours that come there go on to what stderr is now."""
+        """Return a descriptor for Spark to write to; our own warnings that arrive there go on to the present stderr."""
         reading, writing = os.pipe()
         drain = threading.Thread(target=_drain, args=(reading, os.dup(_STDERR), self.lines), daemon=True)
         drain.start()
@@ -208,7 +209,7 @@ class _Said:
         return writing
 
     def whole(self) -> list[str]:
-        """Return them when all has come, or a second later: a JVM that has ended may have said why just before."""
+        """Return the lines when all have arrived, or after a second: a JVM that has ended may have said why just before."""
         until = clock.monotonic() + _LAST_WORDS_SECONDS
         for drain in self._drains:
             drain.join(max(until - clock.monotonic(), 0))
@@ -220,7 +221,7 @@ _said = _Said()
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Lead stdout and stderr of what is started in the block into a pipe, as `_said`."""
+    """Redirect stdout and stderr of processes that the block starts into a pipe of `_said`."""
     if debugging():
         yield
         return
@@ -254,7 +255,7 @@ def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
 
 @contextlib.contextmanager
 def warnings_told() -> Iterator[None]:
-    """Show the warnings of this process that are also shown where Spark's processes have them, and in their form."""
+    """Show those warnings of this process that would be shown if one of Spark's processes logged them, in the same form."""
     handler = _Warnings()
     logger = logging.getLogger("penstock")
     logger.addHandler(handler)
@@ -265,21 +266,21 @@ def warnings_told() -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
-    """Writes to stderr what is ours to say."""
+    """Writes our own warnings to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a warning."""
         text = record.getMessage()
         if record.levelno < logging.WARNING:
             return
-        if record.name == "penstock.ingest":  # of the driver, which says it so where Spark runs, too
+        if record.name == "penstock.ingest":  # the driver logs it under this name with Spark, too
             typer.echo(text, err=True)
         elif _OURS.match(text) or debugging():
             typer.echo(f"warning: {text}", err=True)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has asked for an end; `number` is the signal's."""
+    """A signal asks the command to end; `number` is the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -287,20 +288,20 @@ class Interrupted(KeyboardInterrupt):
 
 
 def status_of(interrupt: KeyboardInterrupt) -> int:
-    """Return the exit status for a command that a signal ended: 128 and its number, as a shell has it; 130 for Ctrl-C."""
+    """Return the exit status of a command that a signal ended: 128 plus its number, as in a shell; 130 for Ctrl-C."""
     return 128 + (interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT)
 
 
 @dataclass
 class Stop:
-    """Whether a signal has asked for an end, and which. `due` is true once: the query is ended once."""
+    """Whether a signal has asked the command to end, and which one. `due` is true once, so that the query is ended once."""
 
     interrupt: Interrupted | None = None
     _taken: bool = False
 
     @property
     def requested(self) -> bool:
-        """Tell whether one has."""
+        """Tell whether a signal has."""
         return self.interrupt is not None
 
     def due(self) -> bool:
@@ -311,7 +312,7 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Yield what SIGINT and SIGTERM set instead of ending the process; a second one ends it as ever."""
+    """Yield an object that SIGINT and SIGTERM set instead of ending the process; a second signal ends it as usual."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -328,7 +329,7 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def hangups() -> Iterator[threading.Event]:
-    """Yield what SIGHUP sets instead of ending the process; whoever takes it clears it."""
+    """Yield an event that SIGHUP sets instead of ending the process; the code that handles it clears it."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -342,7 +343,7 @@ def hangups() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `Interrupted` for SIGTERM as for SIGINT, so that what is under way is cleaned up; nothing but in the main thread."""
+    """Raise `Interrupted` for SIGTERM and SIGINT, so that unfinished work is cleaned up; does nothing outside of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

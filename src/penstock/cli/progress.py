@@ -1,4 +1,4 @@
-"""How far an ingest is: a bar on a terminal, a line a second elsewhere, JSON lines with `--json`."""
+"""How far an ingest is: shown as a bar on a terminal, as a line a second elsewhere, as JSON lines with `--json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.ingested import Ingested
 
-_BAR_COLUMNS = 20  # so that a notebook, which has 115, shows all that is said behind it
+_BAR_COLUMNS = 20  # so that a notebook, which has 115, shows all of the text after the bar
 _LINE_SECONDS = 1.0
 _PACE_SECONDS = 60.0
 _ASIDE = ("aside_records", "aside_files", "aside_changed")
@@ -29,22 +29,22 @@ _COUNTS = ("input_files", "input_bytes", "input_offsets", "rows", "output_files"
 
 @dataclass
 class Course:
-    """The states of one run, from the first on: what it found done, how fast it goes, and whether it waits.
+    """The states of one run since its first: what it found already done, how fast it goes, and whether it waits.
 
-    The pace is that of the last minute, from the first batch that it commits on: before that the query starts, which takes
-    seconds.
+    The pace covers the last minute, but begins with the first batch that the run commits: before that the query starts,
+    which takes seconds.
     """
 
     first: Ingested | None = None
     last: Ingested | None = None
     started: float = 0.0
-    # When the last batch of this run was seen to be committed.
+    # When the last batch of this run was first seen committed.
     batch_ns: int | None = None
-    # Since when there is nothing to do.
+    # Since when there has been nothing to do.
     waiting_ns: int | None = None
-    # When (seconds) how many bytes had been read.
+    # (seconds, bytes read by then).
     marks: deque[tuple[float, int]] = field(default_factory=deque)
-    # A stop was asked for, and the last state is from behind it.
+    # A stop was asked for, and the last state is from after it.
     ended: bool = False
 
     def update(self, state: Ingested) -> None:
@@ -60,13 +60,13 @@ class Course:
         self.last = state
 
     def _mark(self, now: float, size: int) -> None:
-        """Note how much was read by now, and forget what the pace of the last minute does not need."""
+        """Note how much has been read by now, and forget what the pace of the last minute does not need."""
         self.marks.append((now, size))
         while len(self.marks) > 1 and self.marks[1][0] <= now - _PACE_SECONDS:
             self.marks.popleft()
 
     def pace(self) -> float:
-        """Return bytes a second in the last minute, 0 while that is not known."""
+        """Return bytes per second over the last minute, 0 while they are not known."""
         if not self.marks or self.last is None:
             return 0.0
         since, size = self.marks[0]
@@ -79,7 +79,7 @@ class Course:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the newest state with seconds, rate, the seconds that are left at this rate, and times (`None`: not known)."""
+        """Return the newest state with seconds, rate, the seconds left at this rate, and times (`None`: not known)."""
         assert self.last is not None  # noqa: S101 - called after update
         seconds = clock.monotonic() - self.started
         rate = self.pace()
@@ -100,7 +100,7 @@ def _moment(time_ns: int | None) -> str | None:
 
 
 def starting(*, as_json: bool) -> None:
-    """Say on a terminal that Spark is being started; the bar takes the line over."""
+    """Say on a terminal that Spark is starting; the bar then takes over the line."""
     errors = console(stderr=True)
     if errors.is_terminal and not as_json:
         errors.print("starting Spark ...", end="\r")
@@ -108,7 +108,7 @@ def starting(*, as_json: bool) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Ingested], None]]:
-    """Yield what shows how far an ingest is, for `progress` of `penstock.ingest`.
+    """Yield a function that shows how far an ingest is, for `progress` of `penstock.ingest`.
 
     It is the bar of `penstock ingest` in a notebook or on a terminal, and elsewhere at most one line a second. In a notebook the bar needs
     ipywidgets; without it there are lines.
@@ -124,12 +124,12 @@ def progress_bar() -> Iterator[Callable[[Ingested], None]]:
 
 
 def _write_nothing(line: str) -> None:
-    """Write nothing: only JSON is written so."""
+    """Write nothing: only JSON lines are written with `write`."""
 
 
 @contextmanager
 def reporter(*, as_json: bool, write: Callable[[str], None]) -> Iterator[Callable[[Course], None]]:
-    """Yield what shows the course of an ingest; `write` puts a line on the real stdout."""
+    """Yield a function that shows the course of an ingest; `write` prints a line on the real stdout."""
     errors = console(stderr=True)
     if as_json:
         yield _calm(lambda course: write(json.dumps(course.facts)))
@@ -155,13 +155,13 @@ def _calm(show: Callable[[Course], None]) -> Callable[[Course], None]:
 
 
 def not_read(counts: Mapping[str, Any]) -> list[str]:
-    """Return what is to be counted_files of the files that a query has not read."""
+    """Return a line for each kind of files that a query has not read."""
     counted_files = (
         ("late_files", "came too late, not read: see penstock late"),
         ("accepted_files", "came late, accepted: the next start reads them"),
         ("held_files", "held back: changed too recently (settle)"),
         ("future_files", "in the future, until their time comes"),
-        ("lost_files", "went or were cut before they were read to their end"),
+        ("lost_files", "disappeared or shrank before they were read to their end"),
     )
     return [f"{counted(counts[name], 'file')} {text}" for name, text in counted_files if counts.get(name)]
 
@@ -172,7 +172,7 @@ def _print_line(errors: Console, facts: dict[str, Any]) -> None:
 
 
 def line(facts: dict[str, Any]) -> str:
-    """Return how far an ingest is, on one line."""
+    """Return in one line how far an ingest is."""
     waiting = f"waiting since {facts['waiting_since']}" if facts["waiting"] else ""
     if facts["batch"] < 0:
         return f"nothing to read yet; {waiting}" if waiting else "planning"
@@ -195,7 +195,7 @@ def _read(facts: dict[str, Any]) -> str:
 
 
 def _pace(facts: dict[str, Any]) -> str:
-    """Return how fast it goes and how long it will still take, as far as that is known."""
+    """Return how fast it goes and how long it will still take, as far as these are known."""
     if not facts["bytes_per_second"]:
         return ""
     left = f", {format_duration(facts['seconds_left'])} left" if facts["seconds_left"] else ""
@@ -207,7 +207,7 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     text = TextColumn("{task.fields[text]}", markup=False)
-    # In a notebook what a thread shows gets lost, or takes what this one shows with it.
+    # In a notebook the output of another thread gets lost, or removes that of this thread.
     with Progress(
         SpinnerColumn(),
         BarColumn(_BAR_COLUMNS),
@@ -230,11 +230,10 @@ def _bar(errors: Console) -> Iterator[Callable[[Course], None]]:
         def shown(course: Course) -> None:
             seen[:] = [course]
             unread = course.facts["left_offsets"] or course.facts["left_bytes"]
-            if (
-                unread or course.facts["waiting"] or course.last != course.first
-            ):  # else there is only what an earlier run has done
+            # Otherwise only an earlier run has done anything.
+            if unread or course.facts["waiting"] or course.last != course.first:
                 tell(course)
 
         yield shown
-        for course in seen:  # which was told of once, if it was quick
+        for course in seen:  # a quick run has reported only once
             tell(course)

@@ -1,4 +1,4 @@
-"""`penstock files DST --follow`: what an output publishes, a line an event, as it is published. Needs neither Spark nor Java."""
+"""`penstock files DST --follow`: prints each event of an output on a line, as it is published. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLLOW_SECONDS = 0.5
-_REMEDY = "begin anew, with --from earliest or --from latest, or restore the output from a copy"
-_EVENTS = 1000  # at a time, so that memory does not depend on the history
+_REMEDY = "begin again, with --from earliest or --from latest, or restore the output from a copy"
+_EVENTS = 1000  # read at a time, so that memory does not depend on the history
 
 
 def check_not_given(flags: Mapping[str, str | None]) -> None:
-    """Raise `OptionError` for a flag that means something with --follow only."""
+    """Raise `OptionError` for a flag that has a meaning with --follow only."""
     given = [flag for flag, value in flags.items() if value is not None]
     if given:
         msg = f"{given[0]} is for --follow: expected penstock files DST --follow {given[0]} ..."
@@ -35,7 +35,7 @@ def check_not_given(flags: Mapping[str, str | None]) -> None:
 
 
 def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> Answer:
-    """Print the events of DST from `start` on, then each that comes, until a signal ends it, and well, or nobody reads them."""
+    """Print the events of DST from `start` on, then new ones as they come, until a signal ends it (status 0) or its reader goes."""
     storage, root = locate(dst, name="DST")
     published = Published(storage, root, sink if sink is None else identifier(sink, "--sink"), remedy=_REMEDY)
     at = published.begin(event_starting("earliest" if start is None else start, "--from"), name="--from")
@@ -43,15 +43,15 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
     printed = 0
     with stop_signals() as stop:
         while not stop.requested:
-            behind = published.plan(at, _EVENTS)
-            if behind == at:
+            until = published.plan(at, _EVENTS)
+            if until == at:
                 check_read()
                 clock.sleep(_FOLLOW_SECONDS)
-            ahead = takewhile(lambda _: not stop.requested, published.told(at, behind))
+            ahead = takewhile(lambda _: not stop.requested, published.told(at, until))
             for event, after in ahead:
                 _print(as_facts(eventrows.facts(event, root)), after, as_json=as_json)
                 at, printed = after, printed + 1
-            at = _reached(at, behind, stop)
+            at = _reached(at, until, stop)
     return Answer({"ok": True, "path": root, "events": printed, "after": published.place(at)})
 
 
@@ -76,7 +76,7 @@ def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> No
 
 
 def as_facts(known: dict[str, Any]) -> dict[str, Any]:
-    """Return what is known of an event as a command prints it, with its time for people."""
+    """Return the fields of an event as a command prints them, with its time for people."""
     time_ns = known.pop("time_ns")
     return known | {"time": None if time_ns is None else moment(time_ns)}
 

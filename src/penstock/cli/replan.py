@@ -18,7 +18,7 @@ _OF_INGEST = f"/{STATE_DIRECTORY}/checkpoint"
 
 
 def replan(checkpoint: str, dst: str | None, *, nothing_written: bool, give_up_rest: bool) -> Answer:
-    """Have the batch in flight planned anew. Raises what `penstock.ingestion.replan.replan` raises."""
+    """Have the batch in flight planned again. Raises what `penstock.ingestion.replan.replan` raises."""
     _, path = locate(checkpoint, name="CHECKPOINT")
     if dst is None and path.endswith(_OF_INGEST):
         dst = path.removesuffix(_OF_INGEST)
@@ -29,7 +29,7 @@ def replan(checkpoint: str, dst: str | None, *, nothing_written: bool, give_up_r
 
     def show(out: Console) -> None:
         if done.batch is None:
-            out.print("every batch that was planned is committed: nothing to plan anew")
+            out.print("every batch that was planned is committed: nothing to plan again")
             return
         for name, at in done.given_up:
             out.print(
@@ -38,6 +38,6 @@ def replan(checkpoint: str, dst: str | None, *, nothing_written: bool, give_up_r
         if done.kept is not None:
             out.print(f"what was planned is kept in {done.kept}", soft_wrap=True)
         files = f" ({counted(done.files, 'file')})" if done.files else ""
-        out.print(f"batch {done.batch}{files} is planned anew when the query is started again", soft_wrap=True)
+        out.print(f"batch {done.batch}{files} is planned again when the query is restarted", soft_wrap=True)
 
     return Answer(facts, show)

@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def reset(src: str, dst: str, checkpoint: str | None, options: list[str], *, yes: bool, query_ended: bool) -> Answer:
-    """Tell what would be read again, or set the query back. Raises what `penstock.reset` raises."""
+    """Show what would be read again, or set the query back. Raises what `penstock.reset` raises."""
     done = set_back(
         src,
         dst,

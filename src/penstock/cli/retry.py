@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def retry(dst: str, *, mended: str | None, sink: str | None, transform: str | None, key: str | None) -> Answer:
-    """Take in what was set aside and can be read by now. Raises what `penstock.retry` raises."""
+    """Take in what was set aside and can be read now. Raises what `penstock.retry` raises."""
     if transform is not None:
         importable_here()
     done = take_in(dst, mended=mended, sink=sink, transform=transform, key=key)

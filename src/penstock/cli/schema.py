@@ -1,4 +1,4 @@
-"""`penstock schema`: the columns of files that nobody has described. Needs neither Spark nor Java."""
+"""`penstock schema`: infers the columns of files. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def schema(
     src: list[str], flags: dict[str, str | None], pairs: list[str], *, sample: str | None, everything: bool
 ) -> Answer:
-    """Return the DDL of what is in SRC, from a sample of so many bytes or from everything, and what is to be said of it."""
+    """Return the DDL of what is in SRC, from a sample of this size or from everything, and notes about it."""
     from penstock.source.inferred import SAMPLE_BYTES, format_by_names, infer
 
     if everything and sample is not None:
@@ -28,7 +28,7 @@ def schema(
         raise OptionError(msg)
     size = None if everything else SAMPLE_BYTES if sample is None else parse_size(sample, name="--sample")
     if is_topics(src[0]):
-        msg = f"SRC={src[0]!r} is a topic, and columns are inferred of files: say the columns, such as --schema 'id bigint, name string'"
+        msg = f"SRC={src[0]!r} is a topic, and columns are inferred only from files: name them, such as --schema 'id bigint, name string'"
         raise OptionError(msg)
     given = several(src, merged(flags, pairs, "--source-option")) | {"path": src[0]}
     options = parse(SOURCE, given, what="source")
@@ -63,7 +63,7 @@ def _facts(inferred: Inferred, name: str) -> dict[str, Any]:
 
 
 def _show(inferred: Inferred, name: str, out: Console) -> None:
-    """Print the DDL, and nothing else, on stdout: it is meant to be handed on."""
+    """Print the DDL on stdout, and nothing else: it is meant to be passed on."""
     out.print(inferred.ddl, soft_wrap=True)
     beside = console(stderr=True)
     of = f" of {inferred.all_files:,}, {format_size(inferred.all_size)}" if inferred.is_sample else ""

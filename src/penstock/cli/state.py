@@ -1,4 +1,4 @@
-"""`status`, `files`, `finish` and `clean`: what the ledgers of an output say, and what may be done without its query.
+"""`status`, `files`, `finish` and `clean`: what the ledgers of an output say, and what can be done without its query.
 
 None of them needs Spark or Java.
 """
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from penstock.sink.sink import Sink
     from penstock.storage import Storage
 
-# A put takes milliseconds; a temporary file that is younger may be one that is under way.
+# A put takes milliseconds; a temporary file that is younger than this may still be in use.
 _TEMPORARY_NS = 600 * SECOND_NS
-_UPLOAD_NS = 24 * 3600 * SECOND_NS  # a task may be at a long part for hours
+_UPLOAD_NS = 24 * 3600 * SECOND_NS  # a task may write a long part for hours
 _PARTS_SHOWN = 50
 _PARTS_NAMED = 5  # in an error
 # rich measures every cell of a table before it prints the first line.
@@ -63,7 +63,7 @@ def status(dst: str) -> Answer:
 
 
 def verdict_facts(verdict: LastProof | None) -> dict[str, Any] | None:
-    """Return what `verify` saw last, as JSON has it."""
+    """Return the last result of `verify`, as it is printed in JSON."""
     return None if verdict is None else asdict(verdict) | {"time": moment(verdict.time_ns)}
 
 
@@ -93,7 +93,7 @@ def files(dst: str) -> Answer:
 
 
 def finish(dst: str, sink_id: str | None, part: str | None = None, *, as_text: bool = False) -> Answer:
-    """Publish what is open in each sink of DST, or in one, all of it or the parts of one name. `OptionError` if there is none."""
+    """Publish what is open in each sink of DST or in one sink: everything, or the parts of one name. `OptionError` if there is none."""
     storage, root = locate(dst, name="DST")
     sinks = _chosen(existing_sinks(storage, root), sink_id, root)
     if part is not None:
@@ -123,7 +123,7 @@ def _having(part: str, sinks: list[Sink], root: str) -> list[Sink]:
 
 
 def _chosen(sinks: list[Sink], sink_id: str | None, root: str) -> list[Sink]:
-    """Return the sinks, or the one of that name; `OptionError` if there is none of it."""
+    """Return all sinks, or the one of that name; `OptionError` if there is no such sink."""
     if sink_id is None:
         return sinks
     chosen = [sink for sink in sinks if sink.sink_id == sink_id]
@@ -135,7 +135,7 @@ def _chosen(sinks: list[Sink], sink_id: str | None, root: str) -> list[Sink]:
 
 
 def clean(dst: str, *, yes: bool) -> Answer:
-    """Remove, or without `yes` list, what crashes left in the state directories of DST and no ledger names."""
+    """Remove, or without `yes` only list, what crashes left in the state directories of DST and no ledger names."""
     storage, root = locate(dst, name="DST")
     left = [item for sink in existing_sinks(storage, root) for item in _leftovers(storage, sink)]
     left += _abandoned(storage, root)
@@ -159,7 +159,7 @@ def _sum(files: list[dict[str, Any]], name: str) -> int:
 
 
 def sink_facts(sink: Sink) -> dict[str, Any]:
-    """Return what the ledger of a sink, and the last plan of its query, say now. O(open parts)."""
+    """Return what a sink's ledger, and the last plan of its query, say now. O(open parts)."""
     look = sink.ledger.look()
     head = sink.ledger.head(look)
     published = look.is_published(head)
@@ -190,14 +190,14 @@ def sink_facts(sink: Sink) -> dict[str, Any]:
 
 
 def _aside_facts(sink: Sink, head: State) -> dict[str, Any]:
-    """Return how much was set aside, and where that is told."""
+    """Return how much was set aside, and where the details are."""
     tally = head.aside
     told = {"records": tally.records, "files": tally.files, "changed": tally.changes, "retried": tally.retried}
     return told | {"path": sink.aside if head.aside.lines else None}
 
 
 def _writers(head: State) -> list[int]:
-    """Return the writers that have a part open, or a number for their next file."""
+    """Return the writers that have an open part, or a number for their next file."""
     return sorted({part.writer for part in head.open} | set(map(int, head.sequences)))
 
 
@@ -239,7 +239,7 @@ def _growing_facts(view: SinkView) -> Iterator[dict[str, Any]]:
 
 
 def _finished(sink: Sink, part: str | None, *, as_text: bool) -> Iterator[dict[str, Any]]:
-    """Publish what is open in a sink, and yield the facts of the files that this made."""
+    """Publish what is open in a sink, and yield the facts of the resulting files."""
     record = sink.finish(as_text=as_text, only=part)
     return _file_facts(sink, record.files if record else ())
 
@@ -249,14 +249,14 @@ def _seconds_since(time_ns: int) -> float:
 
 
 def _leftovers(storage: Storage, sink: Sink) -> Iterator[dict[str, Any]]:
-    """Yield the files of a sink's state that mean nothing: path, bytes, and what they are."""
+    """Yield the files of a sink's state that nothing refers to: path, bytes, and what they are."""
     yield from _staged_in_vain(storage, sink)
     for directory in (sink.state, f"{sink.state}/ledger"):
         yield from _temporaries(storage, directory)
 
 
 def _abandoned(storage: Storage, root: str) -> list[dict[str, Any]]:
-    """Return what was uploaded in part, in a store of objects, by somebody who died: in no listing, and paid for."""
+    """Return partial uploads in an object store whose writer died: no listing shows them, but they cost money."""
     uploads = storage.abandoned(root, storage.now_ns() - _UPLOAD_NS)
     return [
         {"path": path, "bytes": None, "what": "upload that nobody finished", "upload": upload}

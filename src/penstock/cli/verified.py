@@ -1,7 +1,8 @@
-"""What `penstock verify` saw last, noted in the output's state for `status` and the page.
+"""The last result of `penstock verify`, noted in the output's state for `status` and the page.
 
-A note is one small file beside the ledgers, `_penstock/verified-<n>.json`, in the form of the ledger's records; the newest counts, and
-older ones are removed. It decides nothing. Whoever may read the output but not write to it can verify all the same, and leaves none.
+A note is one small file beside the ledgers, `_penstock/verified-<n>.json`, in the form of the ledger's records; the
+newest counts, and older ones are removed. Nothing is decided by it. A user who may read the output but not write to it
+can verify all the same, and leaves no note.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _NOTE = re.compile(r"verified-(\d{12})\.json")
 
 @dataclass(frozen=True)
 class LastProof:
-    """What was seen: `problems` are files that are not as they should be, `proved` tells of the records, `None` if no source was given.
+    """A result: `problems` counts files with something wrong, `proved` is about the records, `None` if no source was given.
 
-    `rows` are those of each sink that were finished then.
+    `rows` are the rows of each sink that were finished at that time.
     """
 
     ok: bool
@@ -40,7 +41,7 @@ class LastProof:
 
     @staticmethod
     def of(proof: Proof) -> LastProof:
-        """Return what a proof that was made just now says."""
+        """Return the result of a proof that was made just now."""
         sinks = proof.output.sinks
         return LastProof(
             ok=proof.ok,
@@ -53,9 +54,9 @@ class LastProof:
 
 
 def leave(storage: Storage, root: str, verdict: LastProof) -> None:
-    """Leave a note of a verdict, as far as that is possible."""
+    """Write a note of a result, if possible."""
     directory = f"{root}/{STATE_DIRECTORY}"
-    with suppress(StorageError):  # nobody needs it: a user who cannot write here has verified all the same
+    with suppress(StorageError):  # the note is optional: a user who cannot write here has verified all the same
         numbers = _numbers(storage, directory)
         storage.put_if_absent(_path(directory, max(numbers, default=0) + 1), signed(asdict(verdict)))
         for number in numbers:
@@ -63,7 +64,7 @@ def leave(storage: Storage, root: str, verdict: LastProof) -> None:
 
 
 def last(storage: Storage, root: str) -> LastProof | None:
-    """Return the last verdict, `None` if there is none that can be read."""
+    """Return the last result, `None` if there is none that can be read."""
     directory = f"{root}/{STATE_DIRECTORY}"
     with suppress(StorageError, DamagedState, KeyError, TypeError):
         for number in sorted(_numbers(storage, directory), reverse=True)[:1]:

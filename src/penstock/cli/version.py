@@ -1,4 +1,4 @@
-"""`penstock --version`: what is installed of what the command needs, found without loading any of it."""
+"""`penstock --version`: the installed versions of everything the command uses, found without loading any of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock wal`: append lines to a log, read them, look at it, check it, mend it. None of them needs Spark or Java."""
+"""`penstock wal`: append lines to a log, read them, inspect it, check it, mend it. None of this needs Spark or Java."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOLLOW_SECONDS = 0.1
 
 
 def append(directory: str, segment_size: str) -> Answer:
-    """Append the lines of standard input as records; all that was read at once is flushed together."""
+    """Append the lines of standard input as records; all lines that were read at once are flushed together."""
     if sys.stdin is None:
         msg = "standard input is closed; give the lines to append, as in: penstock wal append DIR < FILE"
         raise UsageError(msg)
@@ -45,7 +45,9 @@ def append(directory: str, segment_size: str) -> Answer:
                 writer.flush()
                 count += len(lines)
         except PenstockError as error:
-            msg = f"{error.message}; durable of the input: {counted(count, 'line')}; what was read behind may be there or not"
+            msg = (
+                f"{error.message}; durable of the input: {counted(count, 'line')}; lines after them may be there or not"
+            )
             raise type(error)(msg) from error
         position = str(writer.position)
     facts = {"ok": True, "path": directory, "records": count, "position": position}
@@ -53,7 +55,7 @@ def append(directory: str, segment_size: str) -> Answer:
 
 
 def _lines() -> Iterator[list[bytes]]:
-    """Yield the lines of standard input: what there is, as soon as there is a whole one. One too long is not read to its end."""
+    """Yield the lines of standard input as soon as there is a complete one. A line that is too long is not read to its end."""
     rest, read = bytearray(), _standard_input()
     while len(rest) <= RECORD_BYTES_MAX and (data := read()):
         rest += data
@@ -66,7 +68,7 @@ def _lines() -> Iterator[list[bytes]]:
 
 
 def _standard_input() -> Callable[[], bytes]:
-    """Return what gives the bytes that are there, waits for the first, and gives none at the end; input may be a buffer, not a file."""
+    """Return a function that waits for input and returns the bytes that are there, none at the end; input may be a buffer, not a file."""
     try:
         descriptor = sys.stdin.fileno()
     except io.UnsupportedOperation:
@@ -76,9 +78,9 @@ def _standard_input() -> Callable[[], bytes]:
 
 
 def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json: bool) -> Answer:
-    """Print the records from `start` on, each as a line, as they are; for a terminal, or as JSON, escaped.
+    """Print the records from `start` on, one on each line, unchanged; escaped on a terminal, or as JSON.
 
-    To follow ends with a signal, and well.
+    With `follow`, a signal ends it, with status 0.
     """
     _log_in(directory)
     first = None if start is None else Position.parse(start)
@@ -95,7 +97,7 @@ def read(directory: str, start: str | None, mode: str, *, follow: bool, as_json:
 
 
 def _print_all(reader: Reader, stop: Stop, *, as_json: bool) -> int:
-    """Print the records that are there and were not read yet, until a stop is asked for; return how many."""
+    """Print the records that are there and were not printed yet, until a stop is asked for; return how many."""
     count = 0
     for batch in reader.batches():
         if stop.requested:
@@ -123,17 +125,17 @@ def _print(record: bytes, position: str, *, as_json: bool) -> None:
 
 
 def info(directory: str) -> Answer:
-    """Return what the log has, without reading all of it."""
+    """Return what the log contains, without reading all of it."""
     return _answer(directory, _log_in(directory).info())
 
 
 def verify(directory: str) -> Answer:
-    """Read all of the log; `DamagedState` at the first damage."""
+    """Read the whole log; `DamagedState` at the first damage."""
     return _answer(directory, _log_in(directory).verify(), headline="verified: every record is right")
 
 
 def repair(directory: str) -> Answer:
-    """Cut the log behind the last record that is right, and keep what is cut."""
+    """Cut the log after the last valid record, and keep what is cut."""
     copies = _log_in(directory).repair()
 
     def show(out: Console) -> None:
@@ -146,7 +148,7 @@ def repair(directory: str) -> Answer:
 
 
 def _log_in(directory: str) -> Log:
-    """Return the log of a directory; raises what `check_directory` raises where there is none."""
+    """Return the log in a directory; raises what `check_directory` raises if there is none."""
     check_directory(*locate(directory, name="DIR"))
     return Log(directory)
 

@@ -1,4 +1,4 @@
-"""The commands `penstock wal ...` and their flags. What they do is in `wal`, loaded on use."""
+"""The commands `penstock wal ...` and their flags. `wal` does the work, and is loaded on use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def append(
     segment_size: Annotated[str, flag("--segment-size", "S", "Begin a segment before this size is passed.")] = "64m",
     as_json: Json = False,  # noqa: ARG001 - `command` reads it
 ) -> Answer:
-    """Append the lines of standard input, each as a record; print the position behind them once they are durable."""
+    """Append the lines of standard input, each as a record; print the position after them once they are durable."""
     from penstock.cli import wal as commands
 
     return commands.append(directory, segment_size)
@@ -72,7 +72,7 @@ def verify(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: A
 @wal.command()
 @command
 def repair(*, directory: Directory, as_json: Json = False) -> Answer:  # noqa: ARG001 - `command` reads it
-    """Cut a damaged log behind its last record that is right; what is cut is kept beside it."""
+    """Cut a damaged log after its last valid record; what is cut is kept beside it."""
     from penstock.cli import wal as commands
 
     return commands.repair(directory)

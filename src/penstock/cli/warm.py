@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def warmup(*, as_json: bool) -> Answer:
-    """Make the archive, and ask for the command; `DependencyError` if the archive fails, which leaves starts as they are."""
+    """Make the archive, and learn the JVM's command line; `DependencyError` if the archive fails, which leaves starts as they are."""
     from penstock.cli.answer import console
     from penstock.session import archive, direct
     from penstock.session.local import require_pyspark

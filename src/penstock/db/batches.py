@@ -1,6 +1,7 @@
-"""The database sink as a query writes to it: tasks stage, the driver alone talks to the database.
+"""The database sink as a query writes to it: tasks stage rows, and only the driver talks to the database.
 
-So executors need neither its drivers nor its password, and one that is given up can leave nothing behind in it.
+So executors need neither the database's drivers nor its password, and an executor that is lost can leave nothing behind
+in it.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ _log = logging.getLogger("penstock.db")
 
 
 class TableBatches(BatchSink[int, Staged]):
-    """A `DatabaseSink` and the place where the rows of its batches wait. What a batch begins with is the last one applied."""
+    """A `DatabaseSink`, and the place where the rows of its batches wait. A batch begins with the number of the last applied batch."""
 
     def __init__(self, options: Options, sink_id: str, schema: pa.Schema) -> None:
         self._options, self._sink_id, self._schema = options, sink_id, schema
 
     def check(self) -> None:
-        """Raise `OptionError` for what can be told without asking the database, before it is asked."""
+        """Raise `OptionError` for anything that can be found without asking the database."""
         self._sink().check(self._database())
         self._staging("")  # refuses a location that cannot be used
 
     def begin(self, driver: str, batch: Batch | None) -> int:
-        """Take the sink over; return the last batch that is applied."""
+        """Take the sink over; return the last applied batch."""
         return self._sink().begin(self._database(), driver, batch)
 
     def write(self, begun: int, task: Task, rows: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage a task's rows. Those of a batch that is applied are only counted."""
+        """Stage a task's rows. If the batch is already applied, only count them."""
         if task.batch <= begun:
             return Staged((), sum(batch.num_rows for batch in rows))
         conformed = (conform(batch, self._schema) for batch in rows)
         return self._staging(task.query).write(task.batch, task.partition, self._schema, conformed)
 
     def commit(self, driver: str, batch: Batch, results: Sequence[Staged]) -> None:
-        """Apply the batch; say in the log what was skipped or rejected."""
+        """Apply the batch; log what was skipped or rejected."""
         staging = self._staging(batch.query)
         begin = clock.monotonic()
         done = self._sink().commit(self._database(), driver, batch, lambda: staging.read(results))
@@ -65,11 +66,11 @@ class TableBatches(BatchSink[int, Staged]):
             _log.warning("batch %d of query %s: %d of %d rows rejected", batch.number, batch.query, done.rejected, rows)
 
     def abort(self, query: str, results: Sequence[Staged]) -> None:
-        """Remove what is known to be staged for nothing."""
+        """Remove files that are known to be staged in vain."""
         self._staging(query).remove(results)
 
     def _sink(self) -> DatabaseSink:
-        from penstock.db.sink import DatabaseSink  # no task needs it
+        from penstock.db.sink import DatabaseSink  # tasks do not need it
 
         return DatabaseSink(self._options, self._sink_id, self._schema)
 
@@ -88,7 +89,7 @@ class TableBatches(BatchSink[int, Staged]):
 
 @cache
 def _database(url: str, password: str | None) -> Database:
-    """Return the database; one a process, so that its connection outlives the batch."""
+    """Return the database; there is one per process, so its connection outlives the batch."""
     from penstock.db.databases import database
     from penstock.storage import secret
 

@@ -1,18 +1,19 @@
-"""A database as the sink sees it: transactions that are tried again as a whole, and errors with one meaning each.
+"""A database as the sink sees it: its transactions are retried as a whole, and each of its errors has one meaning.
 
-PostgreSQL and SQLite, both through ADBC: Arrow in, `COPY` or a bound statement out, no Python per row. Transactions are
-ours (`BEGIN`, `SAVEPOINT`, `COMMIT` as statements): ADBC's own would know nothing of savepoints.
+PostgreSQL and SQLite are both used through ADBC: Arrow goes in, `COPY` or a bound statement comes out, and no Python
+runs per row. We write the transaction statements ourselves (`BEGIN`, `SAVEPOINT`, `COMMIT`), because ADBC's own
+transactions have no savepoints.
 
 A transaction ends in one of four ways:
 
 - it is committed;
-- `_Again`: the connection was lost, the server is starting, the other side of a deadlock went first, a lock was not to be
-  had. All of it is run again, in a new transaction on a new connection, some times; then it is `DatabaseAway`. Whether a
-  COMMIT whose reply was lost was done is nothing to be guessed: whoever runs again looks first (see `db.sink`).
+- `_Again`: the connection was lost, the server is starting, the other side of a deadlock went first, or a lock could
+  not be had. The whole transaction is run again, on a new connection, a few times; then it is `DatabaseAway`. If the
+  reply to a COMMIT was lost, nobody guesses whether it was done: each new run looks first (see `db.sink`).
 - `RowRefused`: a row breaks a constraint or does not fit;
 - `DatabaseError`: anything else, in the words of the database.
 
-Whatever it was, a connection that saw an error is closed: that rolls back.
+In every case, a connection that saw an error is closed, which rolls back.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STAGED = "penstock staged"  # the temporary table of a transaction, and its column that numbers the rows
+STAGED = "penstock staged"  # name of a transaction's temporary table, and of its column that numbers the rows
 ROW = "penstock row"
-_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # seconds before the tries behind the first
-_SHOWN = 1_000  # characters of each end of what a database says; it likes to repeat a statement
+_DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)  # seconds before each try after the first
+_SHOWN = 1_000  # characters of each end of a database's message, which may repeat a long statement
 
 
 class _Again(Exception):
@@ -50,7 +51,7 @@ class _Again(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its type, whether a row must have a value for it, and what a text is cast to for it, if it must be."""
+    """A column of a table: its type, whether each row must have a value for it, and the type that a text must be cast to, if any."""
 
     type: str
     needed: bool
@@ -58,9 +59,9 @@ class Column(NamedTuple):
 
 
 class Database(ABC):
-    """One database, with a connection that is kept while nothing goes wrong. Of one process; not shared between threads."""
+    """One database, with a connection that is kept while nothing goes wrong. Belongs to one process and one thread at a time."""
 
-    _lock_millis = 5_000  # of waiting for a lock, a try
+    _lock_millis = 5_000  # of waiting for a lock, per try
 
     def __init__(self, url: str, password: Callable[[], str | None]) -> None:
         self._url, self._password = url, password
@@ -69,16 +70,16 @@ class Database(ABC):
         self._at_end: Callable[[], object] = lambda: None
 
     def run(self, work: Callable[[Database], T]) -> T:
-        """Return what `work` returns, having run it in a transaction that is committed: again, as a whole, where that may help.
+        """Run `work` in a transaction, commit it, and return its result. If a retry may help, all of it is run again.
 
-        `work` must look what is committed already before it changes anything. Raises `DatabaseAway` when all tries failed,
-        what `work` raises, and the kinds of `DatabaseError`.
+        `work` must look first at what is committed already, before it changes anything. Raises `DatabaseAway` when all
+        tries failed, what `work` raises, and the kinds of `DatabaseError`.
         """
         for delay in (*_DELAYS, None):
             try:
                 with self._transaction():
                     return work(self)
-            except _Again as error:  # noqa: PERF203 - it is what the loop is for
+            except _Again as error:  # noqa: PERF203 - the loop exists for this
                 if delay is None:
                     msg = (
                         f"{self._name()} cannot be used; tried {len(_DELAYS) + 1} times: {error}; see that it runs and can be "
@@ -103,9 +104,9 @@ class Database(ABC):
                 for batch in rows:
                     yield batch
                     failpoints.hit("db.commit.some-rows")
-            except GeneratorExit:  # nobody asks for the rest
+            except GeneratorExit:  # the rest is not needed
                 raise
-            except BaseException as error:  # kept, as is one that ends the process: ADBC hands on no more than its text
+            except BaseException as error:  # kept, even if it ends the process: ADBC passes only its text on
                 failed.append(error)
                 raise
 
@@ -141,13 +142,13 @@ class Database(ABC):
         self.execute("RELEASE SAVEPOINT penstock")
 
     def create(self, table: tuple[str, ...], columns: dict[str, str], key: tuple[str, ...] = ()) -> None:
-        """Create a table unless it is there."""
+        """Create a table if it does not exist."""
         lines = [f"{quoted(name)} {kind}" for name, kind in columns.items()]
         lines += [f"PRIMARY KEY ({', '.join(map(quoted, key))})"] if key else []
         try:
             self.execute(f"CREATE TABLE IF NOT EXISTS {self.named(table)} ({', '.join(lines)})")
         except RowRefused as error:
-            # Another session creates it at this moment; PostgreSQL's own tables refuse the second row of that name.
+            # Another session is creating it at this moment; PostgreSQL's own tables refuse the second row of that name.
             raise _Again(error.message) from error
         except DatabaseError as error:
             msg = (
@@ -161,7 +162,7 @@ class Database(ABC):
         return ".".join(map(quoted, table))
 
     def close(self) -> None:
-        """Close the connection, which rolls back what was not committed. It is opened again when it is needed."""
+        """Close the connection, which rolls back what was not committed. It is opened again when needed."""
         self._at_end()
         self._cursor = self._connection = None
 
@@ -213,10 +214,10 @@ class Database(ABC):
     number: str
     """The type of the column that numbers staged rows by itself."""
     staged: tuple[str, ...]
-    """The temporary table of a transaction."""
+    """The name of a transaction's temporary table."""
     has_nan: bool
     days: tuple[int, int]
-    """The first and the last day that it has, counted from 1970."""
+    """The first and the last day that the database can hold, counted from 1970."""
     driver: str
 
     @abstractmethod
@@ -225,7 +226,7 @@ class Database(ABC):
 
     @abstractmethod
     def check_name(self, name: str) -> None:
-        """Raise `OptionError` for a name that would be taken for another one."""
+        """Raise `OptionError` for a name that the database would take for another one."""
 
     @abstractmethod
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
@@ -233,26 +234,26 @@ class Database(ABC):
 
     @abstractmethod
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether values of these types can be loaded into a table at once, without a statement that converts them."""
+        """Tell whether values of these types can be loaded straight into a table, without a statement that converts them."""
 
     @abstractmethod
     def changes(self, field: pa.Field, column: str) -> bool:
-        """Tell whether a column of the table, of this type, stores some values of a column of the rows as others."""
+        """Tell whether a column of the table, of this type, would store some values of a column of the rows as other values."""
 
     @abstractmethod
     def check_fate(self, *tables: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for a table that does not share the fate of a transaction.
+        """Raise `TableMismatch` for a table that is not committed and rolled back with a transaction.
 
-        Of one that this transaction has written to, nobody can change that before it ends.
+        Nobody can change this for a table that the transaction has written to, until it ends.
         """
 
     @abstractmethod
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Raise `TableMismatch` for a table that does not share the fate of a transaction, or is unique in `keys` too late."""
+        """Raise `TableMismatch` for a table that is not committed with a transaction, or checks that `keys` are unique too late."""
 
     @abstractmethod
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the values that are stored."""
+        """Return the rows with the values that will be stored."""
 
     @abstractmethod
     def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
@@ -260,11 +261,11 @@ class Database(ABC):
 
     @abstractmethod
     def _heard(self) -> AbstractContextManager[None]:
-        """Return what ends the waits in its block if there is nobody at the other end."""
+        """Return a context that ends the waits in its block if there is nobody at the other end."""
 
     @abstractmethod
     def _settle(self) -> None:
-        """Say how this session shall be."""
+        """Set up the session."""
 
     @abstractmethod
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None: ...
@@ -274,7 +275,7 @@ class Database(ABC):
 
     @abstractmethod
     def _words(self, words: str) -> str:
-        """Return what the database says, without what its driver says of that."""
+        """Return the database's own message, without what its driver adds."""
 
     @abstractmethod
     def _once_more(self, error: Any, words: str, *, opening: bool) -> bool:  # noqa: ANN401 - an error of the driver
@@ -286,12 +287,12 @@ class Database(ABC):
 
 
 def shortened(text: str) -> str:
-    """Return a text that is not too long for a message, with how it begins and ends."""
+    """Return a text shortened for a message, with its beginning and its end."""
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]} [...] {text[-_SHOWN:]}"
 
 
 def _close(*opened: Any) -> None:  # noqa: ANN401 - objects of the driver
-    """Close a statement, then its connection: the driver complains of any other order, at the latest when Python ends."""
+    """Close a statement, then its connection: the driver complains about any other order, at the latest when Python ends."""
     for resource in opened:
-        with suppress(Exception):  # whatever the driver says of a connection that is given up
+        with suppress(Exception):  # the driver may say anything about a connection that is given up
             resource.close()

@@ -1,4 +1,4 @@
-"""The databases there are, by url."""
+"""The supported databases, by URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def database(url: str, password: Callable[[], str | None]) -> Database:
-    """Return the database at a checked url; asks nobody yet. `DependencyError` if its driver is not installed."""
+    """Return the database at a checked URL; does not connect yet. `DependencyError` if its driver is not installed."""
     kind = SQLite if url.startswith(SQLITE) else PostgreSQL
     if find_spec("adbc_driver_manager") is None or find_spec(kind.driver) is None:
         msg = f"{kind.driver} is not installed; install it with: pip install 'penstock[db]'"

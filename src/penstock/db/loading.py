@@ -1,14 +1,15 @@
-"""Rows on their way into the table, within a transaction.
+"""Loading rows into the table, within a transaction.
 
-Rows that are only appended go where they belong at once. Others go to a temporary table, and one statement takes them
-from there: it decides what a key that comes again means, and converts types.
+Rows that are only appended go straight into the table. Other rows go to a temporary table, from which one statement
+takes them into the table: it resolves keys that come again, and converts types.
 
-- upsert: of equal keys in a batch the last row counts, by partition and then by place in it.
+- upsert: of equal keys in a batch the last row counts, by partition and then by position in it.
 - merge: equal keys in a batch are added up first. Null adds nothing.
 
-With a quarantine each piece of a batch (what a task got at once from Spark, about 10,000 rows) has a savepoint. A piece
-that the database refuses is halved until the rows are found for whose sake it does. Without one a batch that is refused is
-loaded once more in this way, and rolled back, for the error to show the first such row: databases do not say which it is.
+With a quarantine each piece of a batch (what a task got from Spark at once, about 10,000 rows) has a savepoint. A piece
+that the database refuses is halved until the refused rows are found. Without a quarantine, a refused batch is loaded
+once more in this way and rolled back, so that the error can show the first refused row: databases do not say which row
+it is.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ REJECTED = {"sink_id": "text", "batch_id": "bigint", "reason": "text", "row": "t
 _ALIAS = quoted("penstock target")
 _DAY_MICROS = 86_400_000_000
 _LONG_MAX = 2**63 - 1
-_MEND = "mend it, or take badRows=quarantine"
+_MEND = "mend it, or use badRows=quarantine"
 
 
 @dataclass(frozen=True)
 class Rejects:
-    """Where rows go that are refused, and under which sink and batch; without a table a refused row fails the batch."""
+    """Where refused rows go, and under which sink and batch; without a table a refused row fails the batch."""
 
     table: tuple[str, ...] | None
     sink_id: str
@@ -49,7 +50,7 @@ class Rejects:
 
 
 def check_columns(columns: Mapping[str, Column], names: Iterable[str], table: tuple[str, ...]) -> None:
-    """Raise `TableMismatch` unless a table has these columns, and needs no others."""
+    """Raise `TableMismatch` unless a table has these columns, and needs no other columns."""
     missing = [name for name in names if name not in columns]
     if missing:
         msg = (
@@ -88,14 +89,15 @@ class Loading:
         self.stored = self.rejected = 0
 
     def try_out(self) -> None:
-        """Run what loads rows on none."""
+        """Run the loading statements on no rows."""
         with self._staged():
             self._store([])
 
     def load(self, rows: Iterable[pa.RecordBatch], *, singly: bool = False) -> None:
-        """Load all rows; `RowRefused` for one that cannot be stored, unless there is a table for them.
+        """Load all rows; `RowRefused` for a row that cannot be stored, unless there is a table for such rows.
 
-        `singly`: take the longer way of a quarantine also without one; the error has the first row that is refused by itself.
+        `singly`: take the longer way of a quarantine even without one, so that the error has the first row that is
+        refused on its own.
         """
         with self._staged():
             if self._rejects.table is None and not singly:
@@ -113,7 +115,7 @@ class Loading:
             self._db.execute(f"DROP TABLE {self._db.named(self._db.staged)}")
 
     def _fit(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows without those that are known to be bad: no key, or a value that would be stored as another."""
+        """Yield the rows without those that are known to be bad: no key, or a value that would be stored as another one."""
         for batch in rows:
             fit = batch
             for name, reason, test in self._checks:
@@ -125,13 +127,13 @@ class Loading:
                 yield fit
 
     def _tests(self) -> Iterator[tuple[str, str, Callable[[pa.Array], pa.Array]]]:
-        """Yield columns, why a row is bad, and which are."""
+        """Yield each column, why a row of it may be bad, and a test for bad rows."""
         for field in self._schema:
             for reason, test in self._tests_of(field):
                 yield field.name, reason, test
 
     def _tests_of(self, field: pa.Field) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array]]]:
-        """Yield why a value of one column is bad, and which are."""
+        """Yield why a value of one column may be bad, and a test for bad values."""
         name, is_key = field.name, field.name in self._keys
         kind = _element(field.type)
         if is_key:
@@ -139,11 +141,11 @@ class Loading:
         if types.is_floating(field.type) and not self._db.has_nan:
             yield f"column {name!r} is NaN, which the database would store as null", pc.is_nan
             if self._mode == "merge" and not is_key:
-                yield f"column {name!r} is infinite, and a sum with it may be none", pc.is_inf
+                yield f"column {name!r} is infinite, and a sum with it may not be a number", pc.is_inf
         if types.is_string(kind):
-            yield f"column {name!r} is no text in UTF-8", partial(_within, _is_no_text)
+            yield f"column {name!r} is not text in UTF-8", partial(_within, _is_no_text)
         if types.is_temporal(kind):
-            yield f"column {name!r} has a time that the database has not", partial(_within, self._is_out_of_time)
+            yield f"column {name!r} has a time that the database cannot hold", partial(_within, self._is_out_of_time)
 
     def _is_out_of_time(self, column: pa.Array) -> pa.Array:
         first, last = self._db.days
@@ -194,7 +196,7 @@ class Loading:
         self.rejected += rows.num_rows
 
     def _statement(self) -> str:
-        """Return what takes the staged rows into the table. All names are quoted; there are no values."""
+        """Return the statement that takes the staged rows into the table. All names are quoted; there are no values."""
         target, staged, row = self._db.named(self._table), self._db.named(self._db.staged), quoted(ROW)
         names = [quoted(name) for name in self._schema.names]
         into = f"INSERT INTO {target} AS {_ALIAS} ({', '.join(names)})"
@@ -207,7 +209,7 @@ class Loading:
         return f"{into} {self._resolved(staged, row, names, taken)}"
 
     def _resolved(self, staged: str, row: str, names: list[str], taken: list[str]) -> str:
-        """Return what one row of each key becomes, and what it does to a row that is there; the arguments are SQL."""
+        """Return what one row of each key becomes, and what it does to an existing row; the arguments are SQL."""
         keys = [quoted(name) for name in self._keys]
         values = [name for name in names if name not in keys]
         by = ", ".join(keys)
@@ -222,7 +224,7 @@ class Loading:
         return f"{rows} ON CONFLICT ({by}) DO {action}"
 
     def _check_sums(self) -> None:
-        """Refuse sums that do not fit: SQLite would store a float, which is near them, for whole numbers, and infinity for floats."""
+        """Refuse sums that do not fit: SQLite would store a nearby float instead of a whole number, and infinity for floats."""
         sums = [field for field in self._schema if field.name not in self._keys]
         if self._mode != "merge" or not sums or self._db.has_nan:
             return
@@ -243,7 +245,7 @@ def names_row(error: PenstockError) -> bool:
 
 
 def _is_too_large(field: pa.Field) -> str:
-    """Return SQL that tells whether SQLite stores a sum as a float that should be a whole number, or as infinity."""
+    """Return SQL that tells whether SQLite stored a sum as a float instead of a whole number, or as infinity."""
     column = f"{_ALIAS}.{quoted(field.name)}"
     end = "9e999" if types.is_floating(field.type) else str(_LONG_MAX + 1)
     return f"typeof({column}) = 'real' AND ({column} >= {end} OR {column} <= -{end})"
@@ -255,7 +257,7 @@ def _element(kind: pa.DataType) -> pa.DataType:
 
 
 def _within(test: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
-    """Tell of which values a test holds; of lists: for a value of which."""
+    """Tell for which values a test holds; for a list, whether it holds for one of its values."""
     if not types.is_list(column.type):
         return test(column)
     bad = pc.fill_null(test(column.flatten()), fill_value=False)
@@ -263,7 +265,7 @@ def _within(test: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array:
 
 
 def _is_no_text(column: pa.Array) -> pa.Array:
-    """Tell which texts are not in UTF-8: Spark takes any bytes for one, and Arrow believes it."""
+    """Tell which texts are not UTF-8: Spark accepts any bytes as text, and Arrow does not check."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -274,8 +276,8 @@ def _is_no_text(column: pa.Array) -> pa.Array:
 
 
 def _lines(rows: pa.RecordBatch) -> list[str]:
-    """Return rows as JSON. Times of years without four digits, which it has not, are counts of days or microseconds from 1970."""
-    from penstock.formats.json.lines import json_lines  # for rows that are refused, and those are few
+    """Return rows as JSON. Times whose year does not have four digits are counts of days or microseconds from 1970."""
+    from penstock.formats.json.lines import json_lines  # only for refused rows, of which there are few
 
     try:
         text = json_lines(rows)

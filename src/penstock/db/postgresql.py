@@ -17,7 +17,7 @@ from penstock.errors import TableMismatch
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-_IDLE_MILLIS = 30_000  # a driver that stands still in a transaction is put out of it
+_IDLE_MILLIS = 30_000  # after which the server ends the transaction of a stalled driver
 
 # The classes of its states. One of no such class was made up by whoever wrote the trigger that raises it, about a row.
 _CLASSES = frozenset(
@@ -55,13 +55,14 @@ class PostgreSQL(Database):
     number = "bigint GENERATED ALWAYS AS IDENTITY"
     staged = ("pg_temp", STAGED)
     has_nan = True
-    days = (-2_440_588, 2**31 - 1)  # from 4714 BC; what is too late it refuses by itself
+    days = (-2_440_588, 2**31 - 1)  # from 4714 BC; PostgreSQL itself refuses what is too late
     driver = "adbc_driver_postgresql"
     # Lost connections, shutting down, starting up, too many clients, serialization, deadlock, locked, idle too long.
     _again = ("08", "57P", "53300", "40001", "40P01", "55P03", "25P03")
-    # Data, constraints, the option of a view, what triggers raise; equal keys in a table's own types; too large for a page or an index.
+    # Data, constraints, a view's option, errors raised by triggers; equal keys in a table's own types; too large for a
+    # page or an index.
     _rows = ("22", "23", "44", "P0", "21000", "54000")
-    # What no waiting mends; where a server speaks another language it is tried a few times for nothing.
+    # Errors that waiting does not mend. If the server speaks another language, a few tries are made in vain.
     _for_good = (
         "authentication failed",
         "does not exist",
@@ -73,14 +74,14 @@ class PostgreSQL(Database):
         "invalid ",
     )
     _before: frozenset[Socket] = frozenset()
-    _own: frozenset[Socket] | None = frozenset()  # of the connection; None while it is made
+    _own: frozenset[Socket] | None = frozenset()  # sockets of the connection; None while it is being made
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that PostgreSQL cannot hold."""
         return postgresql_types(schema)
 
     def check_name(self, name: str) -> None:
-        """Raise `OptionError` for a name that PostgreSQL would cut off."""
+        """Raise `OptionError` for a name that PostgreSQL would truncate."""
         check_length(name)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
@@ -104,11 +105,11 @@ class PostgreSQL(Database):
         )
 
     def changes(self, field: pa.Field, column: str) -> bool:
-        """Tell whether an `INSERT` rounds some of its values off for a column of this type."""
+        """Tell whether an `INSERT` rounds some values for a column of this type."""
         return rounds_in_postgresql(self.types(pa.schema([field]))[field.name], column)
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
-        """Raise `TableMismatch` for a table, or a part of one, that a crash of the server empties, or that is kept by another server."""
+        """Raise `TableMismatch` for a table or partition that a crash of the server empties, or that another server keeps."""
         given = ", ".join(f"(${number}::text)" for number in range(1, len(tables) + 1))
         sql = (
             f"SELECT given.name, relname::text FROM (VALUES {given}) given (name), "  # noqa: S608 - numbers of parameters alone
@@ -119,13 +120,13 @@ class PostgreSQL(Database):
             (table,) = (candidate for candidate in tables if self.named(candidate) == name)
             part = "" if relation == table[-1] else f"partition {relation!r} of "
             msg = (
-                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be there exactly when the "
-                "batch is; take a table of the database itself (ALTER TABLE ... SET LOGGED)"
+                f"{part}table {'.'.join(table)!r} is UNLOGGED, TEMPORARY or FOREIGN: its rows would not be kept exactly when the "
+                "batch is; use a table of the database itself (ALTER TABLE ... SET LOGGED)"
             )
             raise TableMismatch(msg)
 
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Raise `TableMismatch` for one with another fate than a transaction's, or that is unique in `keys` too late."""
+        """Raise `TableMismatch` for a table that is not committed with a transaction, or checks that `keys` are unique too late."""
         self.check_fate(table)
         sql = (
             "SELECT 1 FROM pg_catalog.pg_index JOIN pg_catalog.pg_attribute ON attrelid = indrelid "
@@ -134,13 +135,13 @@ class PostgreSQL(Database):
         )
         if keys and self.execute(sql, self.named(table), json.dumps(keys)):
             msg = (
-                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL takes for no upsert: "
+                f"table {'.'.join(table)!r} has its keyColumns in a DEFERRABLE constraint, which PostgreSQL does not accept for an upsert: "
                 "make it NOT DEFERRABLE"
             )
             raise TableMismatch(msg)
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows as they are."""
+        """Return the rows unchanged."""
         return batch
 
     def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
@@ -154,15 +155,16 @@ class PostgreSQL(Database):
         return heard(lambda: self._new() if self._own is None else self._own)
 
     def _new(self) -> frozenset[Socket]:
-        # The driver does not tell its socket: it is the new one to a port of the URL. Another thread may open one at the same time:
-        # then none is.
+        # The driver does not reveal its socket. It is the new socket to a port of the URL. If another thread opens one
+        # at the same time, there are two, and neither is returned.
         ports = ports_of(self._url)
         new = frozenset(each for each in sockets() - self._before if each.asked in ports)
         return new if len(new) == 1 else frozenset()
 
     def _settle(self) -> None:
-        # Limits, unless there are others. A commit that is acknowledged must be one that a crash of the server does not take. By
-        # the zone it converts between the two kinds of timestamps, so it is not that of a machine. All text in Arrow is UTF-8.
+        # Set limits, unless others are set. A crash of the server must not lose an acknowledged commit. The server
+        # converts between the two kinds of timestamps by the session's zone, so that must not be the zone of a machine.
+        # All text in Arrow is UTF-8.
         sql = (
             "SELECT set_config(name, CASE name WHEN 'lock_timeout' THEN $1 WHEN 'synchronous_commit' THEN 'on' "
             "WHEN 'TimeZone' THEN 'UTC' WHEN 'client_encoding' THEN 'UTF8' ELSE $2 END, false) FROM pg_catalog.pg_settings "
@@ -171,12 +173,13 @@ class PostgreSQL(Database):
             "OR name = 'client_encoding'"
         )
         self.execute(sql, str(self._lock_millis), str(_IDLE_MILLIS))
-        # The server knows our socket among the new ones, unless somebody stands between us.
+        # The server knows our socket among the new ones, unless there is a proxy between us.
         ((port,),) = self.execute("SELECT coalesce(inet_client_port()::text, current_setting('port'))")
         self._own = frozenset(each for each in sockets() - self._before if each.port == port) or self._new()
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
-        # Said in full: without a schema the driver would look for the table in the first one of the search path alone.
+        # The full name: without a schema the driver would look for the table only in the first schema of the search
+        # path.
         sql = (
             "SELECT nspname::text FROM pg_catalog.pg_class class JOIN pg_catalog.pg_namespace space "
             "ON space.oid = relnamespace WHERE class.oid = to_regclass($1)"

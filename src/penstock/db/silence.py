@@ -1,12 +1,12 @@
-"""A server that says nothing any more: whoever waits for it is woken.
+"""A watch for servers that have fallen silent: it wakes the code that waits for them.
 
-Failure: a server stands still (SIGSTOP, a machine that is frozen), or the network swallows what is sent.
+Failure: a server stands still (SIGSTOP, a frozen machine), or the network swallows what is sent.
   1. The driver has sent a statement, and waits for the reply.
-  2. Nothing comes, ever. The kernel at the other end may go on to acknowledge what it gets, so no time-out of TCP helps; and a
-     statement may take as long as it likes, so a limit of ours would be wrong for somebody.
-  Rule: while a transaction runs, another connection asks the same address every ten seconds whether somebody is there, by the
-  first message of PostgreSQL's protocol, which a server answers before it asks who is there. Without an answer within ten
-  seconds our own connection is shut down, and the wait ends as that for a connection that was lost.
+  2. No reply ever comes. The kernel at the other end may still acknowledge what it gets, so no TCP time-out helps. A
+     statement may take as long as it likes, so any limit of ours would be wrong for somebody.
+  Rule: while a transaction runs, another connection asks the same address every ten seconds whether a server is there.
+  It sends the first message of PostgreSQL's protocol, which a server answers before it asks who connects. If there is
+  no answer within ten seconds, our own connection is shut down, and the wait ends as for a lost connection.
   (`test_server_that_stands_still`, `test_network_that_swallows_everything`)
 """
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _ASK_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-# Eight bytes, and a version of the protocol that means: do you speak TLS?
+# Eight bytes: a length, and a protocol version that asks the server whether it speaks TLS.
 _SSL_REQUEST = bytes.fromhex("00000008 04d2162f")
 
 
 class Socket(NamedTuple):
-    """A connected socket of this process: descriptor, family, and the port by which a server knows it: our own, or that of its path.
+    """A connected socket of this process: descriptor, family, and the port by which a server knows it (our own, or that of its path).
 
     `asked` is the port at the other end.
     """
@@ -54,7 +54,7 @@ def sockets() -> frozenset[Socket]:
 
 
 def _duplicate(number: int) -> socket.socket:
-    """Return the socket that has this descriptor now, of whatever family, with a descriptor of its own; OSError if it is none."""
+    """Duplicate the socket that now has this descriptor, of whatever family; OSError if it is not a socket."""
     duplicate = os.dup(number)
     try:
         return socket.socket(fileno=duplicate)
@@ -64,7 +64,7 @@ def _duplicate(number: int) -> socket.socket:
 
 
 def _as_listed(number: int, connection: socket.socket) -> Socket:
-    """Return what is known of a duplicate of the descriptor `number`; OSError if it is not connected."""
+    """Return the facts about a duplicate of the descriptor `number`; OSError if it is not connected."""
     peer, own = connection.getpeername(), connection.getsockname()
     of_path = str(peer).rpartition(".")[2]
     ports = (of_path, of_path) if connection.family == socket.AF_UNIX else (str(own[1]), str(peer[1]))
@@ -73,14 +73,15 @@ def _as_listed(number: int, connection: socket.socket) -> Socket:
 
 @contextmanager
 def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
-    """Within the block, shut down connections among `own` as soon as nobody answers at their other end."""
+    """Within the block, shut down each connection among `own` as soon as nobody answers at its other end."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(_ASK_SECONDS):
             for listed in _now(own):
-                # A duplicate: the number may be that of another file by the time that nobody has answered. It may be already,
-                # since the connections were listed: then it is not ours, and of whatever family.
+                # A duplicate, because the descriptor may belong to another file by the time the check has failed. It
+                # may even have changed since the connections were listed; then it is not ours, and its family may be
+                # any.
                 with suppress(OSError), _duplicate(listed.number) as connection:
                     if _as_listed(listed.number, connection) != listed:
                         continue
@@ -95,14 +96,11 @@ def heard(own: Callable[[], Iterable[Socket]]) -> Iterator[None]:
 
 
 def _now(own: Callable[[], Iterable[Socket]]) -> list[Socket]:
-    """Return the connections as they are; none if they cannot be read now, since the watch must go on."""
+    """Return the connections as they are; none if they cannot be read now, because the watch must go on."""
     try:
         return list(own())
-    except (
-        OSError,
-        RuntimeError,
-        psutil.Error,
-    ):  # `psutil` finds lines of /proc that change under it, and says so in many ways
+    # /proc changes while `psutil` reads it, which raises many kinds of errors.
+    except (OSError, RuntimeError, psutil.Error):
         return []
 
 
@@ -119,5 +117,5 @@ def _answers(family: int, address: tuple[object, ...] | str) -> bool:
         except TimeoutError:
             return False
         except OSError:
-            return True  # a proxy that does not like the question is there
+            return True  # even a proxy that refuses the question is alive
     return True

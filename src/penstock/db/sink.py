@@ -1,7 +1,7 @@
-"""A batch in a database: its rows and its id in one transaction, by the driver, of what its tasks have staged.
+"""Applying a batch to a database: the driver writes the rows that tasks have staged, and the batch's id, in one transaction.
 
-The table `penstock_batches` has one row a sink: the last batch that is applied (`batch_id`, -1 before the first), of which
-query it is (`query_id`), its fingerprint in Spark's offset log, and which driver may commit (`driver`).
+The table `penstock_batches` has one row per sink: the last applied batch (`batch_id`, -1 before the first), the query
+it belongs to (`query_id`), its fingerprint in Spark's offset log, and the driver that may commit (`driver`).
 
     begin    in a transaction: lock the row, check it against the batch, take it over if another driver had it
     tasks    stage rows in files that only their own message names
@@ -9,41 +9,48 @@ query it is (`query_id`), its fingerprint in Spark's offset log, and which drive
 
 Failure 1, the reply of COMMIT is lost.
   1. The server commits; the connection breaks before the driver hears of it.
-  2. The driver does not know. Repeated, the rows are there twice; given up, Spark repeats the batch, with the same doubt.
-  Rule: nobody decides from a reply. A transaction that is run again begins as each does: it locks the row and reads the
-  id. An old session that is still about to commit holds that lock, so what is read is how it ended.
+  2. The driver does not know whether the commit was done. If it repeats the transaction, the rows are there twice; if
+     it gives up, Spark repeats the batch, with the same doubt.
+  Rule: nobody decides from a reply. A transaction that is run again begins like any other: it locks the row and reads
+  the id. An old session that is still about to commit holds that lock, so the id that is read shows how that session
+  ended.
   (`test_lost_reply_of_commit`)
 
 Failure 2, a crash at any point, of the driver or the server.
-  Rule: id and rows are in one transaction. Spark repeats the batch; its id is the last one: it is skipped, and counted.
+  Rule: id and rows are in one transaction. Spark repeats the batch. If its id is the last applied one, it is skipped,
+  and counted.
   (`test_driver_is_killed_anywhere`, `test_server_is_killed_anywhere`)
 
 Failure 3, a stale driver.
-  1. Driver A is stopped in front of its commit of batch 1 (SIGSTOP, a paused machine). Spark does not fence it.
+  1. Driver A is stopped before its commit of batch 1 (SIGSTOP, a paused machine). Spark does not fence it.
   2. Driver B takes over, repeats batch 1 and commits 2. A goes on.
-  Rule: `begin` writes its driver into the row; a commit by another one is `Fenced` (`query.fence`). The comparison is made under the row's
-  lock, and again by the UPDATE, which must hit one row. (`test_stopped_driver_is_fenced`)
+  Rule: `begin` writes its driver into the row; a commit by another driver is `Fenced` (`query.fence`). The drivers are
+  compared under the row's lock, and again by the UPDATE, which must hit one row. (`test_stopped_driver_is_fenced`)
 
-Failure 4, ids that begin anew.
-  1. The checkpoint is deleted; the new query counts from 0. By id alone 57 batches would be skipped.
-  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied; see `query.order` for this failure
-  and the next. (`test_deleted_checkpoint_is_refused`)
+Failure 4, ids that begin again.
+  1. The checkpoint is deleted; the new query counts from 0. If only the id counted, 57 batches could be skipped.
+  Rule: a row of another query is `CheckpointMismatch`, unless nothing was ever applied; see `query.order` for this
+  failure and the next. (`test_deleted_checkpoint_is_refused`)
 
-Failure 5, the database, or the checkpoint, is put back from an older copy.
-  1. The row says 5, Spark goes on with 8: two batches are missing. Or the row says 8 and Spark repeats 6, with other rows.
-  Rule: a batch is the last one again, with the same fingerprint, or the one behind it; anything else is
-  `CheckpointMismatch`. No row is batch -1. (`test_restored_database_is_refused`, `test_restored_checkpoint_is_refused`)
+Failure 5, the database, or the checkpoint, is restored from an older copy.
+  1. The row says 5, Spark goes on with 8: two batches are missing. Or the row says 8 and Spark repeats 6, with other
+     rows.
+  Rule: a batch must be the last one again, with the same fingerprint, or the one after it; anything else is
+  `CheckpointMismatch`. No row means batch -1. (`test_restored_database_is_refused`,
+  `test_restored_checkpoint_is_refused`)
 
-Failure 6, two attempts of one task have staged.
-  Rule: messages name files, and Spark hands over those of the winners. (`test_only_the_winners_staging_counts`)
+Failure 6, two attempts of one task have staged rows.
+  Rule: messages name files, and Spark passes on the messages of the winners. (`test_only_the_winners_staging_counts`)
 
-Failure 7, a driver stands still within its transaction, and holds the lock.
-  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; whoever waits tries as long. SQLite has no such thing:
-  `DatabaseAway` says that the file is locked. (`test_driver_stopped_in_its_transaction`)
+Failure 7, a driver stalls within its transaction, and holds the lock.
+  Rule: PostgreSQL ends a session that is idle in a transaction for 30 s; others that wait for the lock retry for at
+  least as long. SQLite has no such limit: `DatabaseAway` says that the file is locked.
+  (`test_driver_stopped_in_its_transaction`)
 
-Failure 8, a table changes its fate between two batches.
-  1. `ALTER TABLE ... SET UNLOGGED` is run while the query runs. The server crashes, which empties the table; the id stays.
-  Rule: each commit looks at its tables when it has written to them, so that nobody can change them before it ends.
+Failure 8, a table becomes unlogged between two batches.
+  1. `ALTER TABLE ... SET UNLOGGED` is run while the query runs. The server crashes, which empties the table; the id
+     stays.
+  Rule: each commit checks its tables after it has written to them, so nobody can change them before it ends.
   (`test_table_whose_fate_changes_between_batches_is_refused`)
 """
 
@@ -91,7 +98,7 @@ _BATCHES = {
 
 @dataclass(frozen=True)
 class Applied:
-    """What a commit did: rows that were stored and set aside; `skipped`: the batch was there already."""
+    """The result of a commit: how many rows were stored and set aside; `skipped`: the batch was applied before."""
 
     rows: int
     rejected: int
@@ -107,10 +114,10 @@ class _SinkRow:
 
 
 class DatabaseSink:
-    """One table of one database, written by one query. Of the driver; asks the database only when told to."""
+    """One table of one database, written by one query. Used by the driver; it contacts the database only in calls that are given one."""
 
     def __init__(self, options: Options, sink_id: str, schema: pa.Schema) -> None:
-        """Check all that can be checked without the database; `OptionError`."""
+        """Check everything that can be checked without the database; `OptionError`."""
         check_url(options["url"])
         self._options, self._sink_id, self._schema = options, sink_id, schema
         self._mode, self._keys = options["mode"], options["keyColumns"] or ()
@@ -122,8 +129,8 @@ class DatabaseSink:
             msg = f"batchTable={options['batchTable']!r} is where rows of table={options['table']!r} go; give the ids of batches another"
             raise OptionError(msg)
         batches = ".".join(self._batches)
-        behind = f"take another sinkId, or delete the row {sink_id!r} of {batches}"
-        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, behind)
+        remedy = f"use another sinkId, or delete the row {sink_id!r} of {batches}"
+        self._nouns = Nouns(f"sink {sink_id!r} in {batches}", "the database", _ANEW, remedy)
         self._check_columns()
         if options["url"].startswith(SQLITE) and (options["password"] or len(self._table + self._batches) > 2):  # noqa: PLR2004 - two names
             msg = (
@@ -166,9 +173,9 @@ class DatabaseSink:
         database.types(self._schema)
 
     def begin(self, database: Database, driver: str, batch: Batch | None) -> int:
-        """Take the sink over for `driver`, and return the last batch that is applied; -1 for none.
+        """Take the sink over for `driver`, and return the last applied batch; -1 if there is none.
 
-        `batch` is `None` where it is not known before the tasks run. Called again by the same driver it changes nothing.
+        `batch` is `None` if it is not known before the tasks run. A second call by the same driver changes nothing.
         Raises `CheckpointMismatch`, `TableMismatch` and what `Database.run` raises.
         """
         return database.run(lambda db: self._begin(db, driver, batch))
@@ -176,10 +183,10 @@ class DatabaseSink:
     def commit(
         self, database: Database, driver: str, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]]
     ) -> Applied:
-        """Apply a batch, once. `rows` gives its rows anew at each call, all of the schema.
+        """Apply a batch, once. `rows` yields its rows again at each call, all with the schema.
 
-        Raises `Fenced`, `CheckpointMismatch`, `RowRefused`, and what `Database.run` and `rows` raise; nothing of the batch
-        is in the database then.
+        Raises `Fenced`, `CheckpointMismatch`, `RowRefused`, and what `Database.run` and `rows` raise; then the database
+        contains nothing of the batch.
         """
         try:
             applied = database.run(lambda db: self._commit(db, driver, batch, rows))
@@ -193,11 +200,11 @@ class DatabaseSink:
     def _refused(
         self, database: Database, batch: Batch, rows: Callable[[], Iterable[pa.RecordBatch]], error: RowRefused
     ) -> RowRefused:
-        """Return the error that the database made of a batch, with the row it is about, which is looked for without storing any."""
+        """Return the error of a refused batch, with the row that caused it; the row is searched for without storing any."""
 
         def look(db: Database) -> None:
             self._loading(db, batch.number).load(rows(), singly=True)
-            raise error  # no row is refused by itself; and nothing of this shall stay
+            raise error  # no single row is refused; rolls back this search
 
         try:
             database.run(look)
@@ -205,7 +212,7 @@ class DatabaseSink:
             if names_row(second):
                 return RowRefused(f"{second.message}, which sets such rows aside; nothing of this batch is stored")
         return RowRefused(
-            f"{error.message}; mend the row, or take badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
+            f"{error.message}; mend the row, or use badRows=quarantine, which sets such rows aside; nothing of this batch is stored"
         )
 
     def _begin(self, db: Database, driver: str, batch: Batch | None) -> int:
@@ -215,7 +222,7 @@ class DatabaseSink:
         if batch is not None:
             self._place(state, batch)
         if self._rejected is not None:
-            if not db.columns(self._rejected):  # whoever has mended the rows may have dropped it
+            if not db.columns(self._rejected):  # a user who has mended the rows may have dropped it
                 db.create(self._rejected, REJECTED)
             check_columns(db.columns(self._rejected), REJECTED, self._rejected)
             db.check_table(self._rejected)
@@ -226,17 +233,17 @@ class DatabaseSink:
         return state.batch
 
     def _entered(self, db: Database) -> _SinkRow:
-        """Return the row of a sink that has none yet; of two that enter it at one time one does, and the other waits."""
+        """Return the row of a sink that has none yet. If two drivers insert it at once, one succeeds, and the other waits."""
         values = "VALUES ($1, '', -1, '', '') ON CONFLICT (sink_id) DO NOTHING"
         db.execute(f"INSERT INTO {db.named(self._batches)} {values}", self._sink_id)
         state = self._state(db)
-        assert state is not None  # noqa: S101 - it is there by now
+        assert state is not None  # noqa: S101 - the row exists by now
         return state
 
     def _state(self, db: Database) -> _SinkRow | None:
         sql = f"SELECT query_id, batch_id, fingerprint, driver FROM {db.named(self._batches)} WHERE sink_id = $1"  # noqa: S608 - the name is quoted
         rows = db.execute(sql + db.for_update, self._sink_id)
-        # A column of SQLite holds what anybody puts in it.
+        # A column of SQLite accepts values of any type.
         if rows and [type(value) for value in rows[0]] != [str, int, str, str]:
             raise self._gone()
         return _SinkRow(*rows[0]) if rows else None
@@ -249,11 +256,11 @@ class DatabaseSink:
         return CheckpointMismatch(msg)
 
     def _place(self, state: _SinkRow, batch: Batch) -> Standing:
-        """Return where a batch stands to the last one of the database; `CheckpointMismatch` if it fits nowhere."""
+        """Compare a batch with the last one in the database; `CheckpointMismatch` if it is neither that one nor the next."""
         return place(Last(state.query, state.batch, state.fingerprint), batch, self._nouns)
 
     def _prepare(self, db: Database, last: int) -> None:
-        """See that the tables are there and are such that the batches behind `last` can be loaded."""
+        """See that the tables exist and can take the batches after `last`."""
         if not db.columns(self._table):
             if last >= 0:
                 msg = (
@@ -271,7 +278,7 @@ class DatabaseSink:
         self._tell_narrow(db)
 
     def _tell_narrow(self, db: Database) -> None:
-        """Name in the log the columns whose types are not those of the rows, and store some values as others."""
+        """Log the columns whose types differ from those of the rows, and which store some values as others."""
         columns, types = db.columns(self._table), db.types(self._schema)
         declared = {field: columns[field.name].type for field in self._schema}
         narrow = {field.name: kind for field, kind in declared.items() if db.changes(field, kind)}
@@ -281,13 +288,13 @@ class DatabaseSink:
             _log.warning(message, ".".join(self._table), pairs)
 
     def _try_out(self, db: Database) -> None:
-        """Run what will be run on no rows: the database knows best whether types fit, and whether there is such a key."""
+        """Try the statements on no rows: the database knows best whether types fit, and whether there is such a key."""
         loading = self._loading(db, -1)
         try:
             loading.try_out()
         except DatabaseError as error:
             msg = (
-                f"table {'.'.join(self._table)!r} is not one for these rows with mode={self._mode}: {error.message}; change the table, "
+                f"table {'.'.join(self._table)!r} does not fit these rows with mode={self._mode}: {error.message}; change the table, "
                 "its rights or the query; upsert and merge need a PRIMARY KEY or UNIQUE index of just the keyColumns"
             )
             raise TableMismatch(msg) from error
@@ -316,6 +323,6 @@ class DatabaseSink:
         if db.execute(sql, *values) != [(batch.number,)]:
             raise self._gone()
         quarantine = [] if self._rejected is None else [self._rejected]
-        db.check_fate(self._table, self._batches, *quarantine)  # it may be another one than at the begin: failure 8
+        db.check_fate(self._table, self._batches, *quarantine)  # it may have changed since the beginning: failure 8
         failpoints.hit("db.commit.before-commit")
         return Applied(loading.stored, loading.rejected)

@@ -24,7 +24,7 @@ class SQLite(Database):
     number = "INTEGER PRIMARY KEY"
     staged = ("temp", STAGED)
     has_nan = False
-    days = (-719_162, 2_932_896)  # years of four digits: beyond them texts have another order, and no meaning to it
+    days = (-719_162, 2_932_896)  # years of four digits: SQLite cannot read others, and as texts they sort wrongly
     driver = "adbc_driver_sqlite"
     _again = ("database is locked",)
     _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
@@ -36,7 +36,7 @@ class SQLite(Database):
     def check_name(self, name: str) -> None:
         """Raise `OptionError` for a name that would end at a NUL."""
         if "\0" in name:
-            msg = f"{name!r} is no name for SQLite: it has a NUL in it"
+            msg = f"{name!r} is not a name for SQLite: it contains a NUL"
             raise OptionError(msg)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
@@ -48,20 +48,20 @@ class SQLite(Database):
         )
         return {name: Column(kind, bool(needed)) for name, kind, needed in self.execute(sql, table[-1])}
 
-    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - as of the base
-        """Tell whether the table has no triggers: a column takes what it is given; what a trigger refuses, only a statement tells."""
+    def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:  # noqa: ARG002 - signature of the base class
+        """Tell whether the table has no triggers: a column takes any value, but only a statement tells what a trigger refuses."""
         sql = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = $1 COLLATE NOCASE LIMIT 1"
         return not self.execute(sql, table[-1])
 
     def changes(self, field: pa.Field, column: str) -> bool:
-        """Tell whether the affinity of a column makes other values of some of these."""
+        """Tell whether the affinity of a column changes some of these values."""
         return changes_in_sqlite(field.type, column)
 
     def check_fate(self, *tables: tuple[str, ...]) -> None:
-        """Do nothing: all tables of a file are in its transactions."""
+        """Do nothing: all tables of a file take part in its transactions."""
 
     def check_table(self, table: tuple[str, ...], keys: tuple[str, ...] = ()) -> None:
-        """Do nothing: all tables of a file are in its transactions, and unique at once."""
+        """Do nothing: all tables of a file take part in its transactions, and check uniqueness at once."""
 
     def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with times as text."""
@@ -77,8 +77,9 @@ class SQLite(Database):
 
     def _settle(self) -> None:
         self.execute(f"PRAGMA busy_timeout = {self._lock_millis}")
-        self.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal is what commits, and is synced too
-        self.execute("PRAGMA foreign_keys = ON")  # it heeds them only where it is told to
+        # Removing the journal is the commit, and this syncs the removal, too.
+        self.execute("PRAGMA synchronous = EXTRA")
+        self.execute("PRAGMA foreign_keys = ON")  # SQLite ignores them by default
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         catalog = table[0] if len(table) > 1 else None

@@ -1,8 +1,9 @@
-"""Where the rows of a batch wait for its transaction: files of `formats.staged`, in a directory that tasks and driver share.
+"""The files in which the rows of a batch wait for its transaction (`formats.staged`), in a directory that tasks and driver share.
 
-A file belongs to one attempt of one task: `<batch, 12 digits>-<partition>-<token>.arrow`. Only what the messages of the
-winners name is read, so an attempt that lost is as if it had never been. Nothing is synced: a file that a power cut takes
-was of a batch that is not applied, and will be repeated. All of a batch and of those before it goes when it is applied.
+A file belongs to one attempt of one task: `<batch, 12 digits>-<partition>-<token>.arrow`. The driver reads only files
+that the messages of the winners name, so an attempt that lost has no effect. Nothing is synced: if a power cut loses a
+file, its batch is not applied, and will be repeated. When a batch is applied, its files and those of earlier batches
+are removed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME = re.compile(r"([0-9]{12})-[0-9]+-[0-9a-f]{32}\.arrow")
-_FILE_BYTES = 64 << 20  # of Arrow data; the driver holds one file at a time
+_FILE_BYTES = 64 << 20  # of Arrow data per file; the driver holds one file in memory at a time
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What one attempt staged: names of files, in order, and how many rows they hold."""
+    """The result of one attempt: the names of its staged files, in order, and how many rows they hold."""
 
     files: tuple[str, ...]
     rows: int
@@ -56,7 +57,7 @@ class StagingFiles:
         return Staged(tuple(files), count)
 
     def read(self, staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that were staged, in order; `NotThere`, `DamagedState`."""
+        """Yield the staged rows, in order; `NotThere`, `DamagedState`."""
         for name in (name for attempt in staged for name in attempt.files):
             try:
                 data = self._storage.read(f"{self.directory}/{name}")
@@ -69,7 +70,7 @@ class StagingFiles:
             yield from arrow_batches(data)
 
     def sweep(self, batch: int) -> None:
-        """Remove what was staged for `batch` and those before it, by whatever attempt."""
+        """Remove the staged files of `batch` and earlier batches, of all attempts."""
         for name in names_at(self._storage, self.directory):
             match = _NAME.fullmatch(name)
             if match and int(match[1]) <= batch:

@@ -1,4 +1,4 @@
-"""What a user writes about a database: its url, a password by reference, names of tables. Nothing of it is pasted into SQL."""
+"""How users name a database: its URL, a reference to a password, names of tables. Nothing of these is pasted into SQL unquoted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE = re.compile(rf"(?:{_PART}\.)?{_PART}")
 _PORT = re.compile(r":([0-9]+)$")
 _NAME_BYTES_MAX = 63  # PostgreSQL cuts longer names off without an error
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
-# What a connection is given that the url does not say.
+# Settings of a connection that the URL does not set.
 _DEFAULTS = {"connect_timeout": "10", "application_name": "penstock"}
 
 
@@ -29,7 +29,7 @@ def quoted(name: str) -> str:
 
 
 def table_name(text: str, *, option: str) -> tuple[str, ...]:
-    """Return (table,) or (schema, table) of `name`, `schema.name`, or either in double quotes, where blanks may be at the ends."""
+    """Return (table,) or (schema, table) of `name`, `schema.name`, or either in double quotes, which allow blanks at the ends."""
     if text != text.strip():
         msg = f"{option}={text!r} begins or ends with a blank or a line break; expected none there, or the name in double quotes"
         raise OptionError(msg)
@@ -44,7 +44,7 @@ def table_name(text: str, *, option: str) -> tuple[str, ...]:
 
 
 def ports_of(url: str) -> frozenset[str]:
-    """Return the ports at which the servers of a url of PostgreSQL are looked for, by the words of libpq."""
+    """Return the ports of the servers in a PostgreSQL URL, by libpq's rules."""
     authority, _, query = url.partition("://")[2].partition("?")
     hosts = authority.partition("/")[0].rpartition("@")[2].split(",")
     ports = [port for name, value in parse_qsl(query) if name == "port" for port in value.split(",")]
@@ -53,15 +53,17 @@ def ports_of(url: str) -> frozenset[str]:
 
 
 def check_length(name: str) -> None:
-    """Raise `OptionError` for an identifier that PostgreSQL would cut off, and take for another one."""
+    """Raise `OptionError` for an identifier that PostgreSQL would truncate, and take for another one."""
     size = len(name.encode())
     if size > _NAME_BYTES_MAX or "\0" in name:
-        msg = f"{name!r} is no name for PostgreSQL: expected at most {_NAME_BYTES_MAX} bytes without NUL, found {size}"
+        msg = (
+            f"{name!r} is not a name for PostgreSQL: expected at most {_NAME_BYTES_MAX} bytes without NUL, found {size}"
+        )
         raise OptionError(msg)
 
 
 def check_url(url: str) -> None:
-    """Raise `OptionError`, which shows nothing of a secret, unless the url is one that we can use."""
+    """Raise `OptionError`, which shows no secret, unless the URL can be used."""
     if url != url.strip():
         msg = "url begins or ends with a blank or a line break, as one that was read from a file; expected none there"
         raise OptionError(msg)
@@ -71,8 +73,8 @@ def check_url(url: str) -> None:
         _check_postgresql(url[scheme.end() :])
     else:
         msg = (
-            "url names no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: in "
-            "front of it, and without a +driver"
+            "url names no database that this version knows: expected sqlite:///path or postgresql://user@host/database, without jdbc: "
+            "before it, and without a +driver"
         )
         raise OptionError(msg)
 
@@ -80,12 +82,14 @@ def check_url(url: str) -> None:
 def _check_sqlite(url: str) -> None:
     path = url.removeprefix(SQLITE)
     if not path.startswith("/") or path.endswith(("/", ":memory:")) or {"\0", "?"} & set(path):
-        msg = f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing behind it"
+        msg = (
+            f"url={url!r}: expected the absolute path of a file, such as sqlite:///data/counts.db, and nothing after it"
+        )
         raise OptionError(msg)
 
 
 def _check_postgresql(rest: str) -> None:
-    """Check what is behind the scheme of a url; a password in it is looked for first, so that no other message shows it."""
+    """Check the URL after its scheme. A password is looked for first, so that no other message can show it."""
     if _has_secret(rest):
         msg = (
             "url has a password in it, and urls end in logs and plans; say where it is instead: "
@@ -93,7 +97,7 @@ def _check_postgresql(rest: str) -> None:
         )
         raise OptionError(msg)
     if not _URL.fullmatch(rest):
-        # It is not shown: what does not fit may be a password that is written in a wrong place.
+        # The message does not show the URL: what does not fit may be a password in a wrong place.
         msg = (
             "url cannot be read: expected postgresql://user@host:port/database?name=value&name=value, with other characters "
             "written as %XX, and no password"
@@ -102,7 +106,7 @@ def _check_postgresql(rest: str) -> None:
 
 
 def _has_secret(rest: str) -> bool:
-    """Tell whether there is a password behind a user, as libpq takes one: up to the first "@", if no "/" comes before it; or a value."""
+    """Tell whether there is a password after a user, as libpq reads it: up to the first "@", if no "/" comes before it; or a value."""
     user, at, _ = rest.partition("@")
     password = unquote(user).partition(":")[2] if at and "/" not in user else ""
     names = {name.lower() for name, value in parse_qsl(rest.partition("?")[2]) if value}
@@ -110,7 +114,7 @@ def _has_secret(rest: str) -> bool:
 
 
 def connection_url(url: str, password: str | None) -> str:
-    """Return the url for libpq, with what connections of ours need."""
+    """Return the URL for libpq, with the settings that our connections need."""
     _, mark, query = url.partition("?")
     named = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
     added = {name: value for name, value in _DEFAULTS.items() if name not in named}

@@ -1,4 +1,4 @@
-"""Which column type holds which values: one table a database, and what has no place in it is refused by name.
+"""Which column type holds which values: one table for each database. A column type without a place in it is refused by name.
 
     Arrow (Spark)               PostgreSQL                  SQLite
     bool                        boolean                     INTEGER, 0 or 1
@@ -55,7 +55,7 @@ _SQLITE = {
     pa.binary(): "BLOB",
 }
 
-# In this order, by what is in the declared type (sqlite.org/datatype3.html).
+# In this order: the first whose text is part of the declared type (sqlite.org/datatype3.html).
 _AFFINITIES = {
     "INTEGER": ("INT",),
     "TEXT": ("CHAR", "CLOB", "TEXT"),
@@ -65,17 +65,17 @@ _AFFINITIES = {
 
 
 def postgresql_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the type of each column, by name; `OptionError` that names a column which PostgreSQL cannot hold."""
+    """Return the type of each column, by name; `OptionError` with the name of a column that PostgreSQL cannot hold."""
     return _columns(schema, _in_postgresql, "PostgreSQL")
 
 
 def sqlite_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the type of each column, by name; `OptionError` that names a column which SQLite cannot hold."""
+    """Return the type of each column, by name; `OptionError` with the name of a column that SQLite cannot hold."""
     return _columns(schema, _SQLITE.get, "SQLite")
 
 
 def rounds_in_postgresql(given: str, column: str) -> bool:
-    """Tell whether a column of a type takes values of type `given`, and stores some of them with fewer digits, or without blanks."""
+    """Tell whether a column accepts values of type `given`, but stores some of them with fewer digits, or without blanks."""
     given, column = given.removesuffix("[]"), column.removesuffix("[]")
     if given == column:
         return False
@@ -95,7 +95,7 @@ def _rounds_numbers(given: str, column: str) -> bool:
 
 
 def _scale(kind: str) -> float:
-    """Return how many digits a type of PostgreSQL has behind the point."""
+    """Return how many digits a PostgreSQL type has after the point."""
     if kind in _WHOLE:
         return 0
     match = re.fullmatch(r"numeric\([0-9]+,(-?[0-9]+)\)", kind)
@@ -103,10 +103,10 @@ def _scale(kind: str) -> float:
 
 
 def changes_in_sqlite(given: pa.DataType, column: str) -> bool:
-    """Tell whether a column that is declared so makes other values of some that are given: by its affinity, as SQLite has it."""
+    """Tell whether a column declared like this would change some of the given values, by SQLite's rules of affinity."""
     affinity = _affinity(column.upper())
     if types.is_string(given):
-        return affinity in {"INTEGER", "REAL", "NUMERIC"}  # what looks like a number becomes one
+        return affinity in {"INTEGER", "REAL", "NUMERIC"}  # text that looks like a number becomes a number
     if affinity == "TEXT":
         return is_number(given) or types.is_boolean(given)
     return affinity == "REAL" and types.is_int64(given)
@@ -125,7 +125,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def for_sqlite(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with dates and times as text, which is what SQLite has for them."""
+    """Return the rows with dates and times as text: SQLite has no type for them."""
     return pa.RecordBatch.from_arrays([_stored(column) for column in batch.columns], names=batch.schema.names)
 
 

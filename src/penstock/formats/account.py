@@ -1,15 +1,15 @@
-"""What is to be told of records besides their rows: keys that no column has, and columns that have no value.
+"""An account of what is worth reporting about records besides their rows: keys that no column has, and columns without a value.
 
-A key that is misspelt in the schema is a column of nulls, and a key of the data that is dropped; neither is an error, and
-both are what somebody wants to know. So whoever reads keeps an account, tasks hand theirs on with what they wrote, and
-the sink adds them up for as long as it lives. An account is small whatever the data: it has a hundred names at most, cut
-off at a hundred characters, the most frequent ones; the others are a number.
+A key that is misspelt in the schema gives a column of nulls, and a key of the data that is dropped. Neither is an
+error, but users want to know of both. So the code that reads keeps an account, tasks hand theirs on with what they
+wrote, and the sink adds them up for as long as it lives. An account is small whatever the data: it has at most a
+hundred names, the most frequent ones, each cut off at a hundred characters; the others are only counted.
 
-`unknown` counts the keys of records that no column has, by their path (`user.nme`). Where counting all of them would slow
-the reading down a part of the records is looked at, and `partial` says that the numbers are the least there can be.
-`rescued` counts the records of which something went to the column for what no other has or takes.
-`nulls` has, for each column that was null in every row of the last batch, for how many rows in a row it has been null by
-now; a column that never had a value has been for all `rows`.
+`unknown` counts the keys of records that no column has, by their path (`user.nme`). If counting all of them would slow
+down the reading, only a part of the records is examined, and `partial` says that the numbers are lower bounds.
+`rescued` counts the records of which something went to the rescue column, because no other column has or accepts it.
+`nulls` has each column that was null in every row of the last batch, and for how many rows in a row it has been null by
+now; for a column that never had a value these are all `rows`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALIKE = 0.75
 
 @dataclass
 class Account:
-    """What was seen in some records, or in all that a sink has taken; `more`: keys that had no room among the names."""
+    """What was seen in some records, or in all that a sink has taken; `more`: keys for which there was no room among the names."""
 
     rows: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
@@ -50,17 +50,17 @@ class Account:
             setattr(self, name, value)
 
     def count(self, keys: Iterable[tuple[str, int]], others: int = 0) -> None:
-        """Add keys that no column has, each with how often it was there, and how often yet others were."""
+        """Add keys that no column has, each with how often it occurred; `others` counts occurrences of further keys."""
         for key, times in keys:
             name = _shortened(key)
             self.unknown[name] = self.unknown.get(name, 0) + times
         kept = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
         self.more += others + sum(times for _, times in kept[NAMES_MAX:])
-        self.partial |= len(kept) > NAMES_MAX  # what had no room once and comes back is counted from then on
+        self.partial |= len(kept) > NAMES_MAX  # a name that had no room once and comes back is counted from then on
         self.unknown = dict(kept[:NAMES_MAX])
 
     def beside(self, other: Account) -> Account:
-        """Return the account of the rows of both, which are of one batch: a null column is one in each that has rows."""
+        """Return the account of the rows of both, which belong to one batch: a null column is null in each account that has rows."""
         if not (self.rows and other.rows):
             return self if self.rows else other
         rows = self.rows + other.rows
@@ -79,17 +79,17 @@ class Account:
         return both
 
     def to_json(self) -> dict[str, Any]:
-        """Return the account as it is kept, without what is empty."""
+        """Return the account in its stored form, without empty parts."""
         form = vars(self) | {"nulls": dict(list(self.nulls.items())[:NAMES_MAX]), "unknown": dict(self.unknown)}
         return {name: value for name, value in form.items() if value}
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> Account:
-        """Return the account that was kept. Raises `TypeError` for what is none."""
+        """Return the account from its stored form. Raises `TypeError` for an invalid one."""
         return Account(**form)
 
     def since(self, earlier: Account) -> Account:
-        """Return the account of the rows behind those of an earlier one of the same sink."""
+        """Return the account of the rows after those of an earlier account of the same sink."""
         rows = self.rows - earlier.rows
         unknown = {name: times - earlier.unknown.get(name, 0) for name, times in self.unknown.items()}
         unknown = {name: times for name, times in unknown.items() if times > 0}
@@ -101,11 +101,11 @@ class Account:
 
     @property
     def null_columns(self) -> list[str]:
-        """The columns that were null in every one of these rows, of which there are some."""
+        """The columns that were null in every one of these rows; none if there are no rows."""
         return [name for name, rows in self.nulls.items() if rows >= self.rows > 0]
 
     def told(self) -> list[str]:
-        """Return what is to be said of these rows, a sentence an item; nothing of columns that had a value in any of them."""
+        """Return what to report about these rows, one sentence per item; columns that had a value in any of them are left out."""
         sentences = []
         if self.null_columns:
             sentences.append(f"null in every row: {_listed(map(repr, self.null_columns))}")
@@ -127,20 +127,20 @@ class Account:
 
 
 class Watch:
-    """Sees the rows of one task, and enters into its account which columns, but for `ignored`, had no value in any of them."""
+    """Examines the rows of one task, and notes in its account which columns, except `ignored`, had no value in any of them."""
 
     def __init__(self, schema: pa.Schema, account: Account, ignored: str | None = None) -> None:
         self._account = account
         self._empty = {path: place for path, place in _places(schema) if path != ignored}
 
     def through(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, once seen."""
+        """Yield the rows after examining them."""
         for batch in rows:
             self.see(batch)
             yield batch
 
     def see(self, batch: pa.RecordBatch) -> None:
-        """Take in rows of the schema."""
+        """Examine rows of the schema."""
         self._account.rows += batch.num_rows
         if batch.num_rows and self._empty:
             self._empty = {path: place for path, place in self._empty.items() if _is_empty(batch, place)}
@@ -150,7 +150,7 @@ class Watch:
 
 
 def _places(schema: pa.Schema) -> Iterator[tuple[str, Place]]:
-    """Yield each column and each member of one, and the indices that lead there."""
+    """Yield each column and each member of a column, and the indices that lead there."""
     for index, column in enumerate(schema):
         yield from _below(column, column.name, (index,))
 
@@ -170,7 +170,7 @@ def _is_empty(batch: pa.RecordBatch, place: Place) -> bool:
     for index in place[1:]:
         while types.is_list(column.type):
             column = column.flatten()
-        column = column.flatten()[index]  # null, too, where the struct is
+        column = column.flatten()[index]  # also null if the struct is
     return bool(column.null_count == len(column))
 
 

@@ -1,11 +1,13 @@
-"""What is set aside instead of read: lines about it, who takes them, and how much there was.
+"""What is set aside instead of read: the lines about it, who takes them, and how much there was.
 
-A record that cannot be parsed, a file that cannot be read and a range of a file that is not there any more are set aside
-where the user has asked for that (`Policy`). Whoever reads describes each on a line (`LINES`), with all there is to give it
-back: the bytes of a record, the version of a file. Whoever writes takes the lines (`Aside`), stages them beside the rows of
-the same task, and has the same record of the ledger decide both. So a line is there exactly once, as a row is.
+If the user has asked for it (`Policy`), a record that cannot be parsed, a file that cannot be read, and a range of a
+file that is no longer there are set aside. The reader describes each on a line (`LINES`), with everything that is
+needed to read it later: the bytes of a record, the version of a file. The writer takes the lines (`Aside`), stages them
+beside the rows of the same task, and lets one record of the ledger decide both. So a line is there exactly once, as a
+row is.
 
-A name or a record that is not UTF-8 is there as Base64, under another name (`path_base64`, `base64`): a line is exact.
+A name or a record that is not UTF-8 is stored as Base64, under another key (`path_base64`, `base64`), so a line is
+exact.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ LINES = pa.schema(
 )
 LINES_WRITTEN, LINES_READ = WriteFormat("json", LINES), ReadFormat("json", LINES)
 RECORD, FILE, CHANGE = BadRecord.code, BadFile.code, FileChanged.code
-RETRIED = "retried"  # in place of a code: the record or file was set aside, and has been taken in since
+RETRIED = "retried"  # instead of a code: the record or file was set aside, and has been taken in since
 _COUNTS = {RECORD: "records", FILE: "files", CHANGE: "changes", RETRIED: "retried"}
 
 
 class BeginAgain(Exception):
-    """Rows that were given must be dropped, and asked for again: they were of a file that turned out bad."""
+    """Rows that were yielded must be dropped, and requested again: they came from a file that turned out to be bad."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What is set aside: records that cannot be parsed, those that are no text of their encoding, bad files, changed ones."""
+    """Which things are set aside: records that cannot be parsed, records not in the file's encoding, bad files, changed files."""
 
     records: bool = False
     text: bool = False
@@ -67,7 +69,7 @@ class Policy:
 
     @property
     def any(self) -> bool:
-        """Whether anything is."""
+        """Whether anything is set aside."""
         return self.records or self.text or self.files or self.changes
 
 
@@ -75,7 +77,7 @@ class Policy:
 class Tally:
     """How much was set aside: records, files, ranges of files that changed; and the finished files of lines about them.
 
-    `retried`: of all this so much was mended and taken in since; there is another line about each of these.
+    `retried`: how much of this was mended and taken in since; there is another line about each of these.
     """
 
     records: int = 0
@@ -92,24 +94,24 @@ class Tally:
 
     @property
     def lines(self) -> int:
-        """How many lines there are about it."""
+        """How many lines there are about all of it."""
         return self.total + self.retried
 
     def plus(self, other: Tally) -> Tally:
-        """Return both together."""
+        """Return the sum of both."""
         return Tally(*(mine + others for mine, others in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def finished(self, sizes: Sequence[int]) -> Tally:
-        """Return the same with finished files of these sizes more."""
+        """Return the same tally plus finished files of these sizes."""
         return self.plus(Tally(parts=len(sizes), bytes=sum(sizes)))
 
     def to_json(self) -> dict[str, int]:
-        """Return the counts as they are kept, without those that are 0."""
+        """Return the counts in their stored form, without those that are 0."""
         return {name: count for name, count in vars(self).items() if count}
 
     @staticmethod
     def from_json(form: Mapping[str, Any]) -> Tally:
-        """Return the counts that were kept. Raises `TypeError` for what are none."""
+        """Return the counts from their stored form. Raises `TypeError` for an invalid one."""
         tally = Tally(**form)
         if not all(isinstance(count, int) and count >= 0 for count in vars(tally).values()):
             msg = f"counts that are none: {form!r}"
@@ -118,10 +120,10 @@ class Tally:
 
 
 class Aside:
-    """Takes what one task sets aside. Lines go on to whoever began, at once or, from another thread, when he asks for them.
+    """Takes what one task sets aside. Lines go on to the caller of `begin`: at once or, if another thread set them aside, on request.
 
-    `restarts`: whoever asks for rows drops them and asks again at a `BeginAgain`. That is asked for once: the second time nothing is
-    given of a file that was not read to its end before.
+    `restarts`: at a `BeginAgain` the consumer drops its rows and requests them again. That happens once: the second
+    time, nothing is yielded of a file before it was read to its end.
     """
 
     def __init__(self, *, restarts: bool = False) -> None:
@@ -132,12 +134,12 @@ class Aside:
         self._waiting: list[pa.RecordBatch] = []
 
     def begin(self, taker: Callable[[pa.RecordBatch], None]) -> None:
-        """Begin anew: `taker` is called with all lines from now on, in the thread that calls this."""
+        """Begin again: from now on `taker` is called with all lines, in the thread that calls `begin`."""
         self.tally, self._taker, self._waiting = Tally(), taker, []
         self._thread = threading.get_ident()
 
     def take(self, lines: pa.RecordBatch) -> None:
-        """Set aside what the lines are about."""
+        """Set aside what the lines describe."""
         codes = pc.value_counts(lines.column("code")).to_pylist()
         self.tally = self.tally.plus(Tally(**{_COUNTS[count["values"]]: count["counts"] for count in codes}))
         if self._taker is not None and threading.get_ident() == self._thread:
@@ -151,12 +153,12 @@ class Aside:
         return bool(self._waiting)
 
     def handed_on(self) -> list[pa.RecordBatch]:
-        """Return what waits, to whoever asks instead of having begun."""
+        """Return the waiting lines, for a caller that has not called `begin`."""
         lines, self._waiting = self._waiting, []
         return lines
 
     def hand_on(self) -> None:
-        """Hand on what waits for the thread that began."""
+        """Pass on the lines that wait for the thread that called `begin`."""
         while self._waiting and self._taker is not None:
             self._taker(self._waiting.pop(0))
 
@@ -171,9 +173,10 @@ def about_records(
     code: str = RECORD,
     columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """Return lines about records of the file at `path`: their offsets in it, their bytes (binary), why they cannot be read.
+    """Return lines about records of the file at `path`: their offsets in it, their bytes (binary), and why they cannot be read.
 
-    `modified_ns` is that of the version of the file, `columns` what its header says, without which its records mean nothing.
+    `modified_ns` belongs to the version of the file; `columns` are those of its header, without which its records have
+    no meaning.
     """
     sizes = pc.binary_length(records).cast(pa.int64())
     text, other = _told(records)
@@ -201,9 +204,9 @@ def about_file(
     code: str,
     copy: Mapping[str, Any] | None = None,
 ) -> pa.RecordBatch:
-    """Return the line about a file, or about `size` bytes of it from `offset` on. `modified_ns` is that of the version.
+    """Return the line about a file, or about `size` bytes of it from `offset` on. `modified_ns` belongs to the version of the file.
 
-    `copy` is the version of the file that was taken in instead, and its path, which is told and never opened.
+    `copy` describes the file that was taken in instead: its version, and its path, which is only shown, never opened.
     """
     numbers = {"offset": offset, "size": size, "modified_ns": modified_ns}
     columns = {name: pa.array([number], pa.int64()) for name, number in numbers.items()}
@@ -212,12 +215,12 @@ def about_file(
 
 
 def copied(path: str, size: int, modified_ns: int) -> dict[str, Any]:
-    """Return what a line says of a file that was taken in instead of another."""
+    """Return how a line describes a file that was taken in instead of another."""
     return {"path": path.encode("utf-8", "backslashreplace").decode(), "size": size, "modified_ns": modified_ns}
 
 
 def stamped(lines: pa.RecordBatch, batch: int, time_ns: int) -> pa.RecordBatch:
-    """Return the lines with the batch that sets aside what they are about, and its time."""
+    """Return the lines with the number and the time of the batch that sets their records and files aside."""
     stamp = {"batch": pa.scalar(batch, pa.int64()), "time": pa.scalar(time_ns // 1000, _UTC_MICROS)}
     for name, value in stamp.items():
         lines = lines.set_column(
@@ -227,7 +230,7 @@ def stamped(lines: pa.RecordBatch, batch: int, time_ns: int) -> pa.RecordBatch:
 
 
 def path_bytes(path: str) -> bytes:
-    """Return the bytes of a path that the file system has given."""
+    """Return the bytes of a path as the file system returned it."""
     return path.encode("utf-8", "surrogateescape")
 
 
@@ -239,7 +242,7 @@ def path_of(line: Mapping[str, Any]) -> bytes:
 
 
 def record_bytes(lines: pa.RecordBatch) -> pa.Array:
-    """Return the bytes that lines hold, null where they hold none."""
+    """Return the records' bytes that lines contain, null for a line without."""
     from penstock.formats.scalars import parse_base64
 
     other = lines.column("base64")
@@ -256,7 +259,7 @@ def _lines(path: str, count: int, columns: dict[str, pa.Array], code: str) -> pa
 
 
 def _told(data: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return bytes as text where they are UTF-8, and as Base64 where not; null in the other one."""
+    """Return bytes as text if they are UTF-8, and as Base64 if not; the other array is null there."""
     from penstock.formats.scalars import render
 
     try:

@@ -1,4 +1,4 @@
-"""Binary: a whole file as one value, or blocks of a fixed size."""
+"""The format binary: a whole file as one value, or blocks of a fixed size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 VALUE_BYTES_MAX = (1 << 31) - 1
-"""What one Arrow binary value can hold, and what a Java array can."""
+"""The most that one Arrow binary value, and a Java array, can hold."""
 _BATCH_BYTES = 8 << 20
 
 
@@ -53,7 +53,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def whole_blocks(position: int, block_size: int) -> int:
-    """Return where the first block at or behind `position` begins."""
+    """Return where the first block at or after `position` begins."""
     return -(-position // block_size) * block_size
 
 

@@ -1,12 +1,13 @@
-"""The calendar that a file counts its days in: the one of today for all times, or the Julian one before 1582-10-15.
+"""The calendar in which a file counts its days: today's calendar for all times, or the Julian one before 1582-10-15.
 
-Spark up to 2.4, Spark since then where it is told to (`datetimeRebaseModeInWrite=LEGACY`), and Java's ORC, so Spark's own ORC of
-today, too, store as the number of 1582-10-04 the one in front of 1582-10-15, as the Pope's calendar did. Arrow takes each number
-for one of today's calendar, and says another day, without a word. Whoever wrote so has noted it in the file:
-ORC in its footer, Spark in its keys in Parquet and Avro.
+Three writers count in the Julian calendar: Spark up to 2.4, later Spark with `datetimeRebaseModeInWrite=LEGACY`, and
+Java's ORC, which Spark's ORC still uses. In their numbering the day before 1582-10-15 is 1582-10-04, as in the Pope's
+calendar. Arrow takes each number for a day of today's calendar, and silently shows another day. Such writers note it in
+the file: ORC in its footer, Spark in its keys in Parquet and Avro.
 
-A day is moved to the number of the same year, month and day in today's calendar, as Spark does; 29 February of a year that has
-none in it is 1 March. Instants before 1900 differ by what the clocks of the writer's zone showed as well, and are refused.
+A day is moved to the number of the same year, month and day in today's calendar, as Spark does; 29 February becomes 1
+March in a year that lacks it. Instants before 1900 also differ by the clocks of the writer's time zone, and are
+refused.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ if TYPE_CHECKING:
 
 REFORM = -141427  # 1582-10-15, in days from 1970
 _MARCH_4801_BC = 2440588 + 32082  # days from 1 March of the Julian year -4800 to 1970
-_YEAR_1900 = -2208988800  # in seconds from 1970; from then on all zones count as today
+_YEAR_1900 = -2208988800  # in seconds from 1970; from then on all zones are as today
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SPARK = b"org.apache.spark."
-_DATES_SINCE, _INSTANTS_SINCE = (3, 0), (3, 1)  # Spark's versions that count as today where nothing else is noted
+# From these versions on, Spark uses today's calendar unless the file notes otherwise.
+_DATES_SINCE, _INSTANTS_SINCE = (3, 0), (3, 1)
 
 
 class Calendar(NamedTuple):
-    """What a file counts in the old calendar."""
+    """Which values of a file are in the old calendar."""
 
     dates: bool = False
     instants: bool = False
 
     @classmethod
     def of_spark(cls, keys: Mapping[bytes, bytes] | None) -> Calendar:
-        """Return the calendar of a file with these keys in its footer or header, of which only Spark's count."""
+        """Return the calendar of a file with these keys in its footer or header; only Spark's keys matter."""
         keys = keys or {}
         version = re.match(rb"(\d+)\.(\d+)", keys.get(_SPARK + b"version", b""))
         since = tuple(map(int, version.groups())) if version else _INSTANTS_SINCE
@@ -50,7 +52,7 @@ class Calendar(NamedTuple):
         return cls(dates, dates or since < _INSTANTS_SINCE or _SPARK + b"legacyINT96" in keys)
 
     def corrected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as they are in today's calendar. Raises `BadFile` for instants that cannot be moved."""
+        """Return rows in today's calendar. Raises `BadFile` for instants that cannot be moved."""
         if not any(self):
             return batch
         columns = []
@@ -67,7 +69,7 @@ class Calendar(NamedTuple):
 
 
 def has_old_dates(leaf: pa.Array) -> bool:
-    """Tell whether a column is of dates, with one before 1582-10-15."""
+    """Tell whether a column holds dates, and one of them is before 1582-10-15."""
     return types.is_date32(leaf.type) and _lowest(leaf.cast(pa.int32())) < REFORM
 
 
@@ -81,7 +83,7 @@ def _lowest(numbers: pa.Array) -> float:
 
 
 def _in_todays(leaf: pa.Array) -> pa.Array:
-    """Return days with those of the Julian calendar moved; years begin in March, so that both count alike within one."""
+    """Return days with the Julian ones moved. Years begin in March here, so that both calendars count alike within a year."""
     if not types.is_date32(leaf.type):
         return leaf
     days = leaf.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)

@@ -1,9 +1,9 @@
-"""Two schemas of one stream: what has changed from the one to the other, and whether a stream goes on with that.
+"""Two schemas of one stream: what has changed from one to the other, and whether the stream can continue with that.
 
-More columns are no trouble: rows from before have none of them, and readers take null. So are wider types, which every reader takes the
-narrower values for, Spark 4 those of Parquet, too: whole numbers and floats of more bits, whole numbers of up to 32 bits as doubles,
-decimals with more digits in front of the point or behind it. A column less, or one of another type, would make an output that nobody
-reads with one schema.
+Additional columns are allowed: earlier rows lack them, and readers take null. Wider types are allowed, too, because
+every reader accepts narrower values for them (Spark 4 also in Parquet): whole numbers and floats of more bits, doubles
+for whole numbers of up to 32 bits, decimals with more digits before or after the point. A stream cannot continue
+without a column, or with a column of another type: no single schema could read the output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOUBLE = {"byte", "short", "integer", "float"}
 
 @dataclass
 class SchemaChanges:
-    """What has changed, each as a sentence: `added` and `widened` go on, `refused` does not. `columns` have gained something."""
+    """The changes, as sentences: a stream continues with `added` and `widened`, not with `refused`. `columns` have gained something."""
 
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
@@ -30,13 +30,13 @@ class SchemaChanges:
 
     @staticmethod
     def between(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> SchemaChanges:
-        """Return what has changed from fields of Spark's JSON to others."""
+        """Return what has changed between two lists of fields in Spark's JSON."""
         changes = SchemaChanges()
         changes._compare(before, now, "")
         return changes
 
     def told(self) -> list[str]:
-        """Return what a stream goes on with, a sentence an item."""
+        """Return the changes that a stream continues with, one sentence per item."""
         return [*self.added, *self.widened]
 
     def _compare(self, before: list[dict[str, Any]], now: list[dict[str, Any]], path: str) -> None:
@@ -73,7 +73,7 @@ class SchemaChanges:
 
 
 def _is_wider(before: str, now: str) -> bool:
-    """Tell whether values of one type are values of the other."""
+    """Tell whether every value of one type is also a value of the other."""
     if now == "double" and before in _DOUBLE:
         return True
     if before in _WHOLE and now in _WHOLE:
@@ -85,7 +85,7 @@ def _is_wider(before: str, now: str) -> bool:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Return how many digits a type has in front of the point and behind it; `None` if it is no exact number."""
+    """Return how many digits a type has before and after the point; `None` if it is not an exact number."""
     if kind in _WHOLE:
         return _WHOLE[kind], 0
     match = _DECIMAL.fullmatch(kind)

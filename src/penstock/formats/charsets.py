@@ -1,25 +1,25 @@
-r"""Encodings of text: what can be looked for in the bytes of a file, and what becomes of bytes that are no text.
+r"""Encodings of text: what can be searched for in the bytes of a file, and what becomes of bytes that are not text.
 
-A separator is a piece of text, and a range of a file is bytes. To cut a file in its bytes, the separator's bytes must
-stand there exactly where the text has the separator. That depends on both:
+A separator is a piece of text, and a range of a file is bytes. To cut a file by its bytes, the separator's bytes must
+occur exactly where the text has the separator. That depends on both:
 
 - *UTF-8*: always. No character's bytes begin within another's.
-- *UTF-16 and UTF-32*: at whole code units, counted from the start of the file. Elsewhere they can stand by chance: `\n` is
-  0A 00 in UTF-16LE, and so are the middle bytes of U+0A31 U+0100. The byte order is that of the name or, without one, of
-  the mark in front; without either nothing is guessed.
-- *One byte a character*: if one byte only stands for each character of it. MacArabic has two for `|`.
-- *Several bytes a character* (EUC, Shift_JIS, Big5, GBK and their like): ASCII that is no later byte of any character. In
-  Shift_JIS the second byte of some characters is 7C, a `|`; none is 0A, a line feed.
-- *Encodings with states* (ISO-2022, HZ, UTF-7), and those that Python was taught by others: never.
+- *UTF-16 and UTF-32*: at whole code units, counted from the start of the file. Elsewhere they can occur by chance: `\n`
+  is 0A 00 in UTF-16LE, and so are the middle bytes of U+0A31 U+0100. The byte order is given by the name or, without
+  one, by the byte order mark; without either nothing is guessed.
+- *One byte per character*: if only one byte stands for each character of the separator. MacArabic has two for `|`.
+- *Several bytes per character* (EUC, Shift_JIS, Big5, GBK and similar): ASCII characters whose byte is not a later byte
+  of any character. In Shift_JIS the second byte of some characters is 7C, a `|`; none is 0A, a line feed.
+- *Encodings with states* (ISO-2022, HZ, UTF-7), and encodings that others have added to Python: never.
 
-Where it cannot be done the file is decoded from its start and the separator looked for in what comes out: always right,
-but such a file is one split. `_UNFIT` says which ASCII is a later byte; `tests/formats/test_charsets.py` finds the same by
-trying Python's decoders byte by byte. Their answers to bytes that are no text rely on the same: what is looked for is never
-swallowed by an incomplete character in front of it (as long as something follows, see `_BEHIND`), so that a file with errors
-has the same records for every cut, too.
+Otherwise the file is decoded from its start and the separator is searched for in the decoded text. That is always
+right, but such a file is one split. `_UNFIT` lists the ASCII characters that can be a later byte;
+`tests/formats/test_charsets.py` finds the same by trying Python's decoders byte by byte. How the decoders treat bytes
+that are not text relies on the same: an incomplete character never swallows a separator after it (as long as something
+follows, see `_BEHIND`), so a file with errors has the same records however it is cut.
 
-What is no text becomes U+FFFD with `errors="replace"`: one for each piece that could have begun a character, as Unicode
-recommends and all but Java do it (Java has one for a surrogate of three bytes, where others have three).
+With `errors="replace"`, bytes that are not text become U+FFFD: one for each piece that could have begun a character, as
+Unicode recommends and everything but Java does (Java has one for a surrogate of three bytes, where others have three).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _WIDE = {
     "utf-32-be": (">u4", codecs.BOM_UTF32_BE),
 }
 _MARKED = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32-be")}
-# Decoders of long characters, at the end of what they are given, take a separator for the rest of one that was begun before
-# it; where something follows they know better. The longest (of EUC-KR) has eight bytes.
+# At the end of their input, decoders of long characters take a separator for the rest of a character that began before
+# it; if something follows, they recognise it. The longest character (in EUC-KR) has eight bytes.
 _BEHIND = b"\n" * 7
 
 _HALVES = re.compile("[\ud800-\udfff]")
 _NONE = "\ufffe"  # in Python's tables
-# Codecs without a table: so many bytes stand for the character of their number.
+# Codecs without a table: the first so many bytes stand for the character of their number.
 _PLAIN = {"ascii": 128, "iso8859-1": 256}
 
-# Of encodings with several bytes a character: the ASCII characters, as ranges of a regular expression, whose byte may also be
-# a later one of a character, or that can be spelled otherwise.
+# For encodings with several bytes per character: the ASCII characters, as ranges of a regular expression, that can be
+# encoded in another way, or whose byte can also be a later byte of a character.
 _UNFIT = {
     "gb2312": "",
     "euc_kr": "",
@@ -77,7 +77,7 @@ _UNFIT = {
 
 @dataclass(frozen=True)
 class Charset:
-    """How the text of one file lies in its bytes: Python's `codec` of it, NumPy's type of its code units, and its byte order mark."""
+    """How a file's text is stored in its bytes: Python's `codec`, NumPy's type of its code units, and its byte order mark."""
 
     codec: str
     unit: str
@@ -89,13 +89,13 @@ UTF_8_CHARSET = Charset(UTF_8, "u1", UTF_8_BOM)
 
 @lru_cache(maxsize=32)
 def by_mark(encoding: str) -> bool:
-    """Tell whether the encoding leaves the byte order to a mark in front of each file."""
+    """Tell whether the encoding leaves the byte order to a mark at the beginning of each file."""
     return _name(encoding) in _MARKED
 
 
 @lru_cache(maxsize=32)
 def charset(encoding: str, head: bytes) -> Charset:
-    """Return how a file is written whose encoding is said to be `encoding` and whose first bytes (4, if it has them) are `head`.
+    """Return the charset of a file whose encoding is given as `encoding` and whose first bytes (4, if it has them) are `head`.
 
     Raises `BadFile` if the encoding leaves the byte order to a mark, and there is none.
     """
@@ -117,9 +117,9 @@ def charset(encoding: str, head: bytes) -> Charset:
 
 @lru_cache(maxsize=32)
 def searchable(encoding: str, text: str, *, plain: bool = False) -> bool:
-    """Tell whether the characters of `text` can be looked for in the bytes (the code units) of files of this encoding.
+    """Tell whether the characters of `text` can be searched for in the bytes (the code units) of files of this encoding.
 
-    `plain`: and whether each is there as the number that ASCII has for it.
+    `plain`: also require that each is stored as its ASCII number.
     """
     codec = _name(encoding)
     codec = _MARKED.get(codec, (codec,))[0]
@@ -132,7 +132,7 @@ def searchable(encoding: str, text: str, *, plain: bool = False) -> bool:
 
 
 def _is_in_table(codec: str, text: str, *, plain: bool) -> bool:
-    """Tell whether each of the characters is one byte of an encoding that has one byte a character, and no other is it."""
+    """Tell whether each character is one byte of an encoding with one byte per character, and no other byte stands for it."""
     table = _table(codec)
     if table is None or _NONE in text or any(table.count(character) != 1 for character in text):
         return False
@@ -140,7 +140,7 @@ def _is_in_table(codec: str, text: str, *, plain: bool) -> bool:
 
 
 def encodable(encoding: str, text: str) -> bool:
-    """Tell whether the encoding has the characters of `text`, and reads them as they were written."""
+    """Tell whether the encoding has the characters of `text`, and decodes them to the same text."""
     try:
         return text.encode(encoding).decode(encoding) == text
     except UnicodeError:
@@ -159,7 +159,7 @@ def is_utf8(data: bytes | pa.Buffer) -> bool:
 
 
 def to_utf8(data: bytes, codec: str, errors: str) -> bytes:
-    """Return text as UTF-8. `errors` is strict or replace; UTF-8 is not checked with strict, as its decoders do that.
+    """Return text as UTF-8. `errors` is strict or replace; with strict, UTF-8 is not checked, because its decoders do that.
 
     Raises `UnicodeDecodeError`.
     """
@@ -173,7 +173,7 @@ def to_utf8(data: bytes, codec: str, errors: str) -> bytes:
 def encoded(text: str, errors: str) -> bytes:
     """Return text as UTF-8, with U+FFFD for each half of a character if `errors` is replace.
 
-    UTF-7 can spell such halves, and Python reads them without a word. Raises `UnicodeEncodeError` if `errors` is strict.
+    UTF-7 can encode such halves, and Python silently accepts them. Raises `UnicodeEncodeError` if `errors` is strict.
     """
     try:
         return text.encode()
@@ -189,14 +189,14 @@ def _name(encoding: str) -> str:
 
 
 def _mark(codec: str) -> bytes:
-    """Return U+FEFF in this encoding; where it has none but extends ASCII, that of UTF-8, which Hadoop drops there, too."""
+    """Return U+FEFF in this encoding; for an encoding that lacks it but extends ASCII, that of UTF-8, which Hadoop drops there, too."""
     if codec == "gb18030":
         return "\ufeff".encode(codec)
     return UTF_8_BOM if searchable(codec, "\n", plain=True) else b""
 
 
 def _table(codec: str) -> str | None:
-    """Return the character of each byte in an encoding of one byte a character, `_NONE` where it has none."""
+    """Return the character of each byte in an encoding with one byte per character, `_NONE` for a byte without a character."""
     if codec in _PLAIN:
         return bytes(range(_PLAIN[codec])).decode(codec)
     module = sys.modules[codecs.lookup(codec).incrementaldecoder.__module__]

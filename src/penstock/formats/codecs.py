@@ -1,18 +1,18 @@
-"""Compressed files: which they are by name, streaming decompression within limits, and compression of whole members.
+"""Compressed files: recognised by name, decompressed as a stream within limits, and compressed as whole members.
 
-A compressed file is a sequence of members (of gzip), streams or frames; reading concatenates what they hold. That is what
-lets the sink write a part as independent members, one per segment, and join them by concatenating bytes.
+A compressed file is a sequence of members (in gzip), streams or frames; reading concatenates their contents. So the
+sink can write a part as independent members, one per segment, and join them by concatenating bytes.
 
-`.snappy` and `.lz4` are what Hadoop and Spark write under these names, blocks of a form of their own, or LZ4 frames, which
-begin otherwise:
+`.snappy` and `.lz4` are what Hadoop and Spark write under these names: blocks in a form of their own, or LZ4 frames,
+which begin differently:
 
-    block:  4 bytes: its length when it is unpacked (big endian); chunks, until that is reached
-    chunk:  4 bytes: its length (big endian); that many bytes of plain Snappy or LZ4
+    block:  4 bytes: its decompressed length (big endian); chunks, until that length is reached chunk:  4 bytes: its
+    length (big endian); that many bytes of plain Snappy or LZ4
 
-Files in other forms are known by their names, too: read as text they would be lines of garbage, or one bad record.
+Files in other forms are recognised by their names, too: read as text they would be lines of garbage, or one bad record.
 
-Decompression holds about two chunks in memory whatever the file claims, and stops a bomb (a few kilobytes that unpack
-to terabytes) by two limits: the bytes unpacked, and their ratio to the bytes read.
+Decompression keeps about two chunks in memory, whatever the file claims, and stops a bomb (a few kilobytes that
+decompress to terabytes) by two limits: the bytes that come out, and their ratio to the bytes read.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ _UNREADABLE = {
     ".sz": "a file in Snappy's framing format",
 }
 NOT_PLAIN = (*_BY_NAME, *_UNREADABLE)
-"""The ends, in small letters, of names of files that do not lie as they are: those with a codec, and those that cannot be read."""
+"""The endings, in lower case, of files that are not stored plainly: those with a codec, and those that cannot be read."""
 LEVELS = MappingProxyType({"gzip": (1, 9), "zstd": (1, 22)})
-"""The levels that `compress` takes."""
+"""The levels that `compress` accepts."""
 _EXTENSIONS = {"none": "", "gzip": ".gz", "zstd": ".zst", "bzip2": ".bz2"}
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ISAL_LEVEL_MAX = 3
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 2  # of ISA-L's 0 to 3: ten times as fast as zlib's level 6, at 0.20 of generated JSON where zlib has 0.18
-_GZIP_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # - its stub says it is an instance
+_GZIP_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # - its stub declares an instance
 _ERRORS = (OSError, EOFError, zlib.error, _GZIP_ERROR, lzma.LZMAError, pa.ArrowException)
 _CHUNK_BYTES = 1 << 20
 _XZ_MEMORY_BYTES = 256 << 20  # xz -9 needs 65 MiB
-_BLOCK_CHUNK_BYTES_MAX = 4 << 20  # of Hadoop's chunks; its buffers have 256 KiB unless configured otherwise
+_BLOCK_CHUNK_BYTES_MAX = 4 << 20  # Hadoop's buffers have 256 KiB unless configured otherwise
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_OF_4_MIB = b"\x60\x70"  # version 1, independent blocks, without checksums, of at most 4 MiB
 _READ_BYTES = 64 << 10
 RATIO_FLOOR_BYTES = 16 << 20
-"""A file may unpack to this much whatever its ratio: short files of zeros are harmless."""
+"""A file may decompress to this much whatever its ratio: short files of zeros are harmless."""
 
 
 def codec_of(name: str) -> str | None:
@@ -86,7 +86,7 @@ def codec_of(name: str) -> str | None:
 
 
 def unreadable(name: str) -> str | None:
-    """Return what a file called `name` is that cannot be read, such as `a ZIP archive`, also if it is compressed; else None."""
+    """Return what a file called `name` is if it cannot be read, such as `a ZIP archive`, even if it is compressed as well; else None."""
     ending = _ending(name)
     return _UNREADABLE.get(_ending(name[: -len(ending)]) if ending in _BY_NAME else ending)
 
@@ -100,11 +100,11 @@ def extension(codec: str) -> str:
 
 
 def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio_max: int) -> Iterator[bytes]:
-    """Yield what the members of the compressed file `chunks` hold, in pieces of at most 4 MiB.
+    """Yield the contents of the members of the compressed file `chunks`, in pieces of at most 4 MiB.
 
-    Raises `BadFile` when a member is cut or is not of this codec (no bytes at all are no members), when more than
+    Raises `BadFile` when a member is cut or is not of this codec (a file without bytes has no members), when more than
     `limit_bytes` come out, or, beyond 16 MiB, more than `ratio_max` bytes for each byte read. Pieces yielded before
-    that are right, as far as the codec's checksums tell. What `chunks` raises comes through unchanged.
+    that are right, as far as the codec's checksums tell. Errors that `chunks` raises come through unchanged.
     """
     source = _Chunks(chunks)
     total = 0
@@ -117,8 +117,9 @@ def decompressed(chunks: Iterable[bytes], codec: str, *, limit_bytes: int, ratio
 def compress(data: bytes | memoryview | pa.Buffer, codec: str, level: int | None = None) -> bytes:
     """Return `data` as one complete, independent member; the same data gives the same bytes.
 
-    `codec` is gzip (no time stamp), zstd (with checksum) or bzip2, `level` one of `LEVELS`: of gzip the first three are ISA-L's,
-    the others zlib's, which are slower and smaller. Raises `OptionError` for another codec.
+    `codec` is gzip (no time stamp), zstd (with checksum) or bzip2, `level` one of `LEVELS`. For gzip the first three
+    levels are ISA-L's, the others zlib's, which are slower and give smaller files. Raises `OptionError` for another
+    codec.
     """
     if codec == "gzip":
         level = _GZIP_LEVEL if level is None else level
@@ -135,7 +136,7 @@ def compress(data: bytes | memoryview | pa.Buffer, codec: str, level: int | None
 
 
 def expansion(size: int) -> int:
-    """Return by how many bytes `compress` makes `size` bytes longer at the most: it found nothing to shorten, and has its frame."""
+    """Return by how many bytes `compress` makes `size` incompressible bytes longer at most, including the frame."""
     return 32 + (size >> 10)  # ISA-L on random bytes: 20 to 28 up to 64 KiB, 401 of 1 MiB; Zstandard 13 to 37
 
 
@@ -145,7 +146,7 @@ def _ending(name: str) -> str:
 
 
 class _Chunks:
-    """An iterable of bytes as the file object that Arrow reads from; `taken` counts the bytes handed over."""
+    """An iterable of bytes as the file object that Arrow reads from; `taken` counts the bytes that were read."""
 
     closed = False
 
@@ -166,7 +167,7 @@ class _Chunks:
         return piece
 
     def close(self) -> None:
-        """Leave the iterable to its owner."""
+        """Do nothing: the iterable belongs to its owner."""
 
     def _next(self) -> bytes | None:
         self.broken = True  # stays so when the iterable raises
@@ -192,7 +193,7 @@ def _by_arrow(source: _Chunks, codec: str) -> Iterator[bytes]:
 
 
 class _Unpacker(Protocol):
-    """One stream of a codec, as the standard library's decompressors are."""
+    """One stream of a codec, with the interface of the standard library's decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -204,7 +205,7 @@ class _Unpacker(Protocol):
 
 
 class _Deflate:
-    """zlib's decompressor in the form that those of bz2 and lzma have."""
+    """zlib's decompressor with the interface of those of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj()
@@ -226,7 +227,7 @@ class _Deflate:
 
 
 def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b"") -> Iterator[bytes]:
-    """Yield what the streams hold that stand one behind another; `padding` may stand between them."""
+    """Yield the contents of consecutive streams; `padding` may stand between them."""
     unpacker: _Unpacker | None = None
     rest, between = b"", b""
     while rest or (unpacker and not unpacker.needs_input) or (rest := source.read(_READ_BYTES)):
@@ -251,7 +252,7 @@ def _gzip(source: _Chunks) -> Iterator[bytes]:
 
 
 def _bzip2(source: _Chunks) -> Iterator[bytes]:
-    return _streams(source, bz2.BZ2Decompressor)  # Arrow's own reader breaks down at empty streams
+    return _streams(source, bz2.BZ2Decompressor)  # Arrow's own reader fails at empty streams
 
 
 def _xz(source: _Chunks) -> Iterator[bytes]:
@@ -277,7 +278,7 @@ _READERS = {"gzip": _gzip, "bzip2": _bzip2, "xz": _xz, "deflate": _deflate, "sna
 
 
 def _hadoop_blocks(source: _Chunks, head: bytes, unpack: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """Yield what Hadoop's blocks hold; `head` was read before."""
+    """Yield the contents of Hadoop's blocks; `head` was read before."""
     while head := head or _exactly(source, 4, or_nothing=True):
         room, head = int.from_bytes(head, "big"), b""
         while room:
@@ -305,9 +306,8 @@ def _exactly(source: _Chunks, size: int, *, or_nothing: bool = False) -> bytes:
 
 def _unpacked_snappy(data: bytes) -> bytes:
     size = 0
-    for place, byte in enumerate(
-        data[:5]
-    ):  # its length stands in front, seven bits a byte, the highest says that more follow
+    # The length comes first, seven bits per byte; the highest bit says that more bytes follow.
+    for place, byte in enumerate(data[:5]):
         size |= (byte & 127) << 7 * place
         if byte == byte & 127:
             break
@@ -318,7 +318,7 @@ def _unpacked_snappy(data: bytes) -> bytes:
 
 
 def _unpacked_lz4(data: bytes) -> bytes:
-    """Return what a block of LZ4 holds. It does not say how much that is; in a frame nobody asks."""
+    """Return the content of a block of LZ4. A block does not store its length; in a frame the length does not matter."""
     frame = _LZ4_MAGIC + _LZ4_OF_4_MIB + bytes([xxhash.xxh32_intdigest(_LZ4_OF_4_MIB) >> 8 & 255])
     frame += len(data).to_bytes(4, "little") + data + bytes(4)
     return b"".join(_by_arrow(_Chunks((frame,)), "lz4"))

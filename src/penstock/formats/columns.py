@@ -1,8 +1,8 @@
-"""The columns of a table's file as those of a schema: by name, of a type that fits, as exactly what the schema says.
+"""The columns of a table file, fitted to a schema: found by name, of a type that fits, returned as exactly the schema.
 
-Columns, and members of structs, are found by name, exactly or else by case, as Spark does; one that the file lacks is null.
-Numbers may be narrower in the file, times of another unit; bytes may be text, and numbers intervals, which Spark stores without
-saying so.
+Columns, and members of structs, are found by name, exactly or else ignoring case, as Spark does; a missing column is
+null. Numbers may be narrower in the file, and times may have another unit. Bytes may stand for text, and numbers for
+intervals, which Spark stores without marking them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TIME_NANOS, _TIME_MICROS = pa.time64("ns"), pa.time64("us")
 
 
 def count_others(stored: pa.Schema, names: Mapping[str, str], rows: int, account: Account | None) -> None:
-    """Enter into the account the columns of a file that nobody asked for, with so many rows."""
+    """Count in the account the columns of a file that are not in the schema, for `rows` rows."""
     if account is not None:
         taken = set(names.values())
         account.count((name, rows) for name in stored.names if name not in taken)
 
 
 def found(stored: pa.Schema, schema: pa.Schema) -> dict[str, str]:
-    """Return, by the name of each column of `schema`, its name in the file; `BadFile` for another type, or two of a name."""
+    """Return, by the name of each column of `schema`, its name in the file; `BadFile` for another type, or for two of one name."""
     names = _matches("column", stored.names, schema.names)
     for wanted, name in names.items():
         _check_type(stored.field(name).type, schema.field(wanted))
@@ -43,7 +43,7 @@ def found(stored: pa.Schema, schema: pa.Schema) -> dict[str, str]:
 
 
 def _matches(noun: str, stored: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-    """Return which name in the file each wanted name means: the same, or else the only one but for its case. `BadFile`."""
+    """Return which name in the file each wanted name means: the same, or else the only one that differs in case alone. `BadFile`."""
     folded: dict[str, list[str]] = {}
     for name in stored:
         folded.setdefault(name.lower(), []).append(name)
@@ -66,7 +66,7 @@ def _check_type(kind: pa.DataType, field: pa.Field) -> None:
 
 
 def _named(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """Return a type of a file with members of structs named as in the schema, at any depth; `BadFile` where two are meant."""
+    """Return a file's type with members of structs named as in the schema, at any depth; `BadFile` if a name is ambiguous."""
     if types.is_struct(found) and types.is_struct(expected):
         return _named_struct(found, expected)
     if types.is_map(found) and types.is_map(expected):
@@ -102,10 +102,10 @@ def _named_struct(found: pa.StructType, expected: pa.StructType) -> pa.DataType:
 
 
 def _meant(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
-    """Return what a type of a file stands for, at any depth, where the file does not say it, or where a day is wanted as a time.
+    """Return what a file's type stands for, at any depth, if the file does not say it, or if a day is wanted as a time.
 
-    Old writers do not mark text: whether bytes are UTF-8 is checked value by value. Spark stores a day-time interval as a
-    number of microseconds, and says so in its own key alone.
+    Old writers do not mark text; each value is checked for UTF-8. Spark stores a day-time interval as a number of
+    microseconds, and says so only in its own key.
     """
     if types.is_struct(found) and types.is_struct(expected):
         known = {member.name: member.type for member in expected}
@@ -122,12 +122,12 @@ def _meant_leaf(found: pa.DataType, expected: pa.DataType) -> pa.DataType:
     if types.is_string(expected) and types.is_binary(found):
         return pa.string()
     if expected == _LOCAL_MICROS and types.is_date(found):
-        return expected  # its midnight, as Spark takes it
+        return expected  # its midnight, as in Spark
     return expected if types.is_duration(expected) and types.is_int64(found) else found
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str], zone: str = UTC) -> pa.RecordBatch:
-    """Return rows of a file as exactly `schema`; `names` is what `found` returned, `zone` that of times without one. `BadFile`."""
+    """Return rows of a file as exactly `schema`; `names` is the result of `found`, `zone` applies to times without one. `BadFile`."""
     try:
         batch = _renamed(batch, schema, names)
         columns = [_conformed_column(batch, field, names.get(field.name), zone) for field in schema]
@@ -137,7 +137,7 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str]
 
 
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str]) -> pa.RecordBatch:
-    """Return rows with the members of structs named as the schema has them. Names of columns stay."""
+    """Return rows with the members of structs named as in the schema. Names of columns stay."""
     expected = {names[field.name]: field.type for field in schema if field.name in names}
     named = [
         field.with_type(_named(field.type, expected[field.name])) if field.name in expected else field
@@ -173,29 +173,29 @@ def _check_digits(column: pa.Array, field: pa.Field) -> None:
 
 
 def _check_times(column: pa.Array, field: pa.Field) -> None:
-    """Raise `OptionError` for times of day with digits that Spark's type has no room for: in memory it counts nanoseconds, too."""
+    """Raise `OptionError` for times of day with digits that Spark's type has no room for: Arrow also has nanoseconds."""
     try:
         recast(column, nullable(_time_in_micros(column.type)))
     except pa.ArrowInvalid as error:
         msg = (
-            f"column {field.name!r} has a time of day with digits behind its microseconds, found {error}; expected "
+            f"column {field.name!r} has a time of day with digits after its microseconds, found {error}; expected "
             "time(6), which ends there: write the file with microseconds, or leave the column out"
         )
         raise OptionError(msg) from error
 
 
 def _time_in_micros(kind: pa.DataType) -> pa.DataType:
-    """Return a type of a file with times of day in microseconds where it has them in nanoseconds, at any depth."""
+    """Return a file's type with times of day in microseconds instead of nanoseconds, at any depth."""
     return _with_leaves(kind, lambda leaf: _TIME_MICROS if leaf == _TIME_NANOS else leaf)
 
 
 def without_extensions(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a file as they are in it, which is what Arrow's own types (JSON, UUID) are to Spark, at any depth."""
+    """Return the columns of a file with their storage types, which is how Spark sees Arrow's own types (JSON, UUID), at any depth."""
     return pa.schema([column.with_type(_with_leaves(column.type, _in_file)) for column in schema])
 
 
 def in_file(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of a file with its columns as they are in it."""
+    """Return rows of a file with its columns as their storage types."""
     plain = without_extensions(rows.schema)
     return rows if plain.equals(rows.schema) else relabelled(rows, plain)
 
@@ -205,7 +205,7 @@ def _in_file(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type with what is nested in nothing more changed so, and all around it as it is."""
+    """Return a type with `change` applied to its leaves, and everything around them unchanged."""
     if types.is_struct(kind):
         return pa.struct([member.with_type(_with_leaves(member.type, change)) for member in kind])
     if types.is_map(kind):
@@ -218,7 +218,7 @@ def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 
 
 def _in_zone(column: pa.Array, field: pa.Field, zone: str) -> pa.Array:
-    """Return times that say no zone as the instants at which a clock of `zone` shows them, if instants are wanted."""
+    """Return times without a zone as the instants at which a clock of `zone` shows them, if instants are wanted."""
     kind = column.type
     if types.is_nested(kind) and _has_local(kind, field.type):
         msg = (
@@ -234,7 +234,7 @@ def _is_local(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _has_local(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Tell whether a nested type has times without a zone where instants are wanted. Called for types that are castable."""
+    """Tell whether a nested type has times without a zone for which instants are wanted. Called for types that are castable."""
     if types.is_struct(found):
         return any(
             _has_local(found.field(member.name).type, member.type)

@@ -1,4 +1,4 @@
-"""Columns and batches that are made to fit a schema, where nothing is lost by that."""
+"""Fitting columns and batches to a schema, as far as nothing is lost by that."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return `batch` as exactly `schema`: its columns by name, in its order, with its types.
 
     Only lossless steps are taken: another encoding of the same values, wider numbers, another time unit without a
-    remainder. A timestamp without zone is taken as UTC. Other columns are left out. Raises `OptionError` that names the
-    column, with what was found and expected, for one that is missing, is of another kind, or has a value (or a null)
-    that does not fit.
+    remainder. A timestamp without zone is taken as UTC. Other columns are left out. Raises `OptionError` for a column
+    that is missing, is of another kind, or has a value (or a null) that does not fit; the message names it, with what
+    was found and expected.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -32,7 +32,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Relabelled:
-    """An array or batch that is handed to Arrow under another schema of the same layout, by Arrow's own protocol."""
+    """An array or batch that is passed to Arrow under another schema of the same layout, by Arrow's own protocol."""
 
     def __init__(self, data: pa.Array | pa.RecordBatch, schema: pa.DataType | pa.Schema) -> None:
         self._data = data
@@ -44,21 +44,21 @@ class _Relabelled:
 
 
 def relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows as `schema`, which differs in metadata and in what may be null, at any depth, and in nothing else.
+    """Return the rows as `schema`, which may differ only in metadata and in nullability, at any depth.
 
-    Nothing is copied or checked. Arrow's own way to do that looks at each nested column, and refuses a null struct whose
-    members may not be null, though such a struct has none.
+    Nothing is copied or checked. Arrow's own way to do that examines each nested column, and refuses a null struct
+    whose members may not be null, although such a struct has none.
     """
     return pa.record_batch(_Relabelled(batch, schema))
 
 
 def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the column cast to this type, in which all may be null that is; Arrow's errors where a value does not fit.
+    """Return the column cast to this type; everything that may be null stays nullable. Raises Arrow's errors if a value does not fit.
 
-    Bytes become text as they are: whether they are UTF-8 is for `strings.checked` to say, as of all text of a file.
+    Bytes become text unchanged: `strings.checked` tells whether they are UTF-8, as for all text of a file.
 
-    Arrow's cast of a nested column takes too much of slices, and too little of nulls in lists (of the type that has nothing
-    else). So it gets the values inside, and only those that change.
+    Arrow's cast of a nested column uses too much of a slice, and too few of the nulls in lists (of the null type). So
+    it gets the values inside, and only those that change.
     """
     if column.type == kind:
         return column
@@ -66,13 +66,13 @@ def recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return _recast_leaf(column, kind)
     batch = pa.RecordBatch.from_arrays([column], names=[""])
     copied = pa.BufferOutputStream()
-    with pa.ipc.new_stream(copied, batch.schema) as stream:  # a batch by itself would be without its dictionaries
+    with pa.ipc.new_stream(copied, batch.schema) as stream:  # a batch alone would be written without its dictionaries
         stream.write_batch(batch)
     return _recast(pa.ipc.open_stream(copied.getvalue()).read_next_batch().column(0), kind)
 
 
 def _recast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As `recast`, for a column with buffers of its own."""
+    """Do the work of `recast`, for a column with its own buffers."""
     column = _listed(column)
     before, length, buffers = column.type, len(column), column.buffers()
     if before == kind:
@@ -96,7 +96,7 @@ def _recast_leaf(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _listed(column: pa.Array) -> pa.Array:
-    """Return a column of views of lists as one of lists, any other as it is. Arrow's own cast (26) leaves the last of them empty."""
+    """Return a column of list views as one of lists, any other unchanged. Arrow's own cast (26) leaves the last list empty."""
     if not (types.is_list_view(column.type) or types.is_large_list_view(column.type)):
         return column
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
@@ -109,7 +109,7 @@ def _relabelled_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return `column` as the type of `field`, or raise as `conform`; members a struct lacks are null if they may be."""
+    """Return `column` as the type of `field`, or raise as `conform` does; members that a struct lacks are null if they may be."""
     if column.type != field.type:
         if not castable(column.type, field.type):
             raise OptionError(_mismatch(field, spark_name(column.type)))
@@ -122,7 +122,7 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def castable(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Tell whether values of one type may be taken for another, each checked on the way, none changed in meaning."""
+    """Tell whether values of one type may become another, if each is checked on the way and none changes its meaning."""
     if found == expected or types.is_null(found):
         return True
     if types.is_dictionary(found) or types.is_run_end_encoded(found):
@@ -132,7 +132,7 @@ def castable(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _shape(kind: pa.DataType) -> str:
-    """Return what values of a type are made of: "list", "map", "struct", or "leaf" of nothing else."""
+    """Return what values of a type consist of: "list", "map", "struct", or "leaf" for a plain value."""
     if is_list(kind):
         return "list"
     if types.is_map(kind):
@@ -166,11 +166,11 @@ def _wider_float(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _same_zone(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Tell whether times fit: a local time may be taken for UTC, as Spark does, never an instant for a local time."""
+    """Tell whether times fit: a local time may become UTC, as in Spark, but never an instant a local time."""
     return bool(types.is_timestamp(found) and (expected.tz is not None or found.tz is None))
 
 
-# (what the expected type is, what may be found then)
+# (a test of the expected type, a test of the found type that then fits)
 _LOSSLESS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], bool]], ...] = (
     (is_text, lambda found, _: is_text(found)),
     (is_bytes, lambda found, _: is_bytes(found) or is_text(found)),
@@ -220,7 +220,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the column as the type of the field but for what may be null in it, which is looked at afterwards."""
+    """Return the column as the field's type, but with nulls anywhere; those are checked afterwards."""
     name = spark_name(column.type)
     if types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
@@ -233,7 +233,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _roomy(kind: pa.DataType) -> pa.DataType:
-    """Return the type with room for every number where it has decimals: Arrow wraps one that overflows when it is rescaled."""
+    """Return the type with room for every number in its decimals: Arrow wraps a decimal that overflows when it is rescaled."""
     if types.is_decimal(kind):
         return pa.decimal256(76, kind.scale)
     if types.is_list(kind):

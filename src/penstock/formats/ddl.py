@@ -1,8 +1,8 @@
-"""Schemas as DDL, such as `id bigint, name string`, read without Spark: before it is started, and where there is none.
+"""Schemas as DDL, such as `id bigint, name string`, read without Spark: before it starts, and where it is not installed.
 
-The authority is Spark's parser. What is read here is what people write: plain and quoted names, all types that files can
-hold, `NOT NULL`, `COMMENT`. Of anything else (comments between the words, collations, names in other scripts without
-quotes) nothing is said: Spark says it. What is refused here no Spark takes; a test asks Spark about many thousands of texts.
+Spark's parser is the authority. What people write is read here: plain and quoted names, all types that files can hold,
+`NOT NULL`, `COMMENT`. Anything else (comments between the words, collations, names in other scripts without quotes) is
+left to Spark. What is refused here, Spark refuses, too; a test compares many thousands of texts with Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TYPES = {
 }
 _DECIMALS = ("decimal", "dec", "numeric")
 _NESTED = ("array", "map", "struct")
-# Types that Spark has, and files do not or in other clothes: it says what they are.
+# Types that Spark has, but that files cannot hold, or hold in another form: Spark decides about them.
 _SPARKS = (
     "char",
     "character",
@@ -62,7 +62,7 @@ _SPARKS = (
     "object",
 )
 _SUGGESTED = ("bigint", "int", "double", "string", "boolean", "date", "timestamp", "binary", "decimal", *_NESTED)
-# Words that may stand behind a type to Spark, now or in a version to come.
+# Words that Spark may allow after a type, now or in a later version.
 _FOLLOWING = (
     "collate",
     "default",
@@ -83,7 +83,7 @@ _EXAMPLE = "such as 'id bigint, name string'"
 
 
 class _Unsure(Exception):
-    """Spark has to say."""
+    """Only Spark can decide."""
 
 
 class _Token(NamedTuple):
@@ -93,9 +93,9 @@ class _Token(NamedTuple):
 
 
 def parsed(text: str) -> str | None:
-    """Return Spark's JSON of a schema, as `StructType.json()` writes it, with `timestamp` as Spark's default has it.
+    """Return Spark's JSON of a schema, as `StructType.json()` writes it, with `timestamp` meaning Spark's default.
 
-    None where only Spark can say. Raises `OptionError`, which names the word that is wrong, for what no Spark takes.
+    None if only Spark can decide. Raises `OptionError`, which names the wrong word, for text that no Spark accepts.
     """
     try:
         fields = _Parser(text).schema()
@@ -105,7 +105,7 @@ def parsed(text: str) -> str | None:
 
 
 def written(fields: list[dict[str, Any]]) -> str:
-    """Return the DDL of fields of Spark's JSON, which `parsed` and Spark read as the same fields, comments aside."""
+    """Return the DDL of fields in Spark's JSON, which `parsed` and Spark read as the same fields, except comments."""
     return ", ".join(
         f"{_name(field['name'])} {type_written(field['type'])}{'' if field['nullable'] else ' NOT NULL'}"
         for field in fields
@@ -113,7 +113,7 @@ def written(fields: list[dict[str, Any]]) -> str:
 
 
 def type_written(kind: Any) -> str:  # noqa: ANN401 - Spark's JSON of a type
-    """Return the DDL of a type of Spark's JSON."""
+    """Return the DDL of a type in Spark's JSON."""
     if isinstance(kind, str):
         return _DDL_WORDS.get(kind, kind)
     if kind["type"] == "array":
@@ -145,7 +145,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Reads one text from its beginning to its end; `_next` is the token that is looked at."""
+    """Reads one text from beginning to end; `_next` is the current token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -157,7 +157,7 @@ class _Parser:
         return self._tokens[self._place]
 
     def schema(self) -> list[dict[str, Any]]:
-        """Read the columns of a table; `struct<...>` around them is left out, as PySpark does."""
+        """Read the columns of a table; `struct<...>` around them is dropped, as PySpark does."""
         if self._next.kind == "end":
             return []
         if self._next.value.lower() == "struct" and self._tokens[self._place + 1].value == "<":
@@ -166,7 +166,7 @@ class _Parser:
         else:
             fields = self._fields()
         if self._next.kind != "end":
-            self._refuse(f"found {self._next.value!r} behind the last column, expected a comma or the end")
+            self._refuse(f"found {self._next.value!r} after the last column, expected a comma or the end")
         return fields
 
     def _fields(self) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ class _Parser:
         if self._is_word("not"):
             self._take()
             if not self._is_word("null"):
-                self._refuse(f"found {self._next.value or 'the end'!r} behind NOT, expected NULL")
+                self._refuse(f"found {self._next.value or 'the end'!r} after NOT, expected NULL")
             self._take()
             nullable = False
         if self._is_word("comment"):
@@ -199,15 +199,15 @@ class _Parser:
         return {"metadata": metadata, "name": name.value, "nullable": nullable, "type": kind}
 
     def _check_end(self, name: str) -> None:
-        """Refuse a word where a column must be over: most often a comma is missing in front of it."""
+        """Refuse a word after the end of a column: most often a comma is missing before it."""
         token = self._next
         if token.kind == "end" or (token.kind == "mark" and token.value in {",", ">"}):
             return
         self._check_unknown()
-        self._refuse(f"found {token.value!r} behind the type of column {name!r}, expected a comma in front of it")
+        self._refuse(f"found {token.value!r} after the type of column {name!r}, expected a comma before it")
 
     def _check_unknown(self) -> None:
-        """Leave to Spark what may go on with a type."""
+        """Leave it to Spark if the type may continue."""
         if self._next.kind == "word" and self._next.value.lower() in _FOLLOWING:
             raise _Unsure
 
@@ -233,7 +233,7 @@ class _Parser:
         if word not in _TYPES:
             near = difflib.get_close_matches(word, _SUGGESTED, n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            self._refuse(f"column {name!r}: {token.value!r} is no type{hint}", token)
+            self._refuse(f"column {name!r}: {token.value!r} is not a type{hint}", token)
         if self._is_mark("("):
             self._refuse(f"column {name!r}: {token.value!r} has no size, found '('")
         return _TYPES[word]
@@ -250,7 +250,7 @@ class _Parser:
         precision, scale = (*digits, 0)[:2]
         if precision > _DIGITS_MAX or scale > precision:
             self._refuse(
-                f"decimal({precision},{scale}): expected at most {_DIGITS_MAX} digits, and no more of them behind the point",
+                f"decimal({precision},{scale}): expected at most {_DIGITS_MAX} digits, and no more of them after the point",
                 token,
             )
         return f"decimal({precision},{scale})"
@@ -294,7 +294,7 @@ class _Parser:
             of = {"array": "array<string>", "map": "map<string, bigint>"}.get(
                 token.value.lower(), "struct<a: bigint, b: string>"
             )
-            self._refuse(f"{token.value!r} of what? expected {of}, for example", token)
+            self._refuse(f"{token.value!r} needs a type; expected {of}, for example", token)
         self._take()
 
     def _close(self, mark: str, token: _Token) -> None:

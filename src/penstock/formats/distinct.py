@@ -1,12 +1,14 @@
-"""Which columns of Parquet are not worth a dictionary: numbers and times of which hardly one comes twice.
+"""Which columns of Parquet are not worth a dictionary: numbers and times that hardly ever repeat.
 
-Parquet's writer begins each column of a row group with a dictionary, and gives it up at a megabyte: 131,072 numbers of eight bytes were
-looked up by then for nothing. Of six columns (two numbers, a time, three texts) the encoding took 0.067 processor seconds in place of 0.090
-for 300,000 rows, and the file had 2 % more bytes; a column of random doubles took a sixth.
+Parquet's writer begins each column of a row group with a dictionary, and gives the dictionary up at a megabyte: by then
+it has looked up 131,072 numbers of eight bytes for nothing. For six columns (two numbers, a time, three texts) and
+300,000 rows, encoding without dictionaries took 0.067 processor seconds instead of 0.090, and the file had 2 % more
+bytes; a column of random doubles took a sixth of the time.
 
-So 16,384 values of the first row group are counted, in short runs all over it: values that come again nearby are seen in a run, those that
-come again anywhere in several. Where two of a hundred are repeated there is a dictionary. Fewer means some 400,000 values or more, had
-they no order, so one would be given up. Texts keep theirs: they fill a megabyte soon.
+So 16,384 values of the first row group are counted, in short runs spread over it. Values that repeat nearby show within
+a run, values that repeat anywhere show in several runs. If two of a hundred are repeated, there is a dictionary. If
+fewer are, there would be some 400,000 distinct values or more if they were in random order, so a dictionary would be
+given up. Texts keep their dictionary: they soon fill a megabyte.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ ROWS_MIN = 1 << 16
 _RUNS, _RUN_ROWS = 128, 128
 _VALUES_MIN = 4096
 _DISTINCT_MIN = 0.98
-# Where each run begins in its part of the group: by chance, since evenly spread runs would miss what comes again at such distances.
+# Where each run begins in its part of the group: at random, because evenly spaced runs would miss values that repeat at
+# such distances.
 _PLACES = np.random.default_rng(0).random(_RUNS)
 
 
 def worth_a_dictionary(table: pa.Table) -> bool | list[str]:
-    """Return the paths of the leaves that a dictionary is made for, as pyarrow's `use_dictionary` has them; `True` for all.
+    """Return the paths of the leaves that get a dictionary, in the form of pyarrow's `use_dictionary`; `True` for all.
 
-    `table` is the first row group of a file. Less than `ROWS_MIN` rows say nothing.
+    `table` is the first row group of a file. Fewer than `ROWS_MIN` rows prove nothing.
     """
     if table.num_rows < ROWS_MIN:
         return True
@@ -43,7 +46,7 @@ def worth_a_dictionary(table: pa.Table) -> bool | list[str]:
 
 def _is_distinct(column: pa.ChunkedArray) -> bool:
     kind = column.type
-    if not (types.is_timestamp(kind) or types.is_floating(kind) or (types.is_integer(kind) and kind.bit_width >= 32)):  # noqa: PLR2004 - of fewer bits there are few
+    if not (types.is_timestamp(kind) or types.is_floating(kind) or (types.is_integer(kind) and kind.bit_width >= 32)):  # noqa: PLR2004 - fewer bits, few values
         return False
     seen = _runs(column)
     values = len(seen) - seen.null_count
@@ -57,8 +60,8 @@ def _runs(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _leaves(schema: pa.Schema) -> Sequence[str]:
-    """Return the path of each leaf of the schema in a file: pyarrow tells them of files alone."""
-    import pyarrow.parquet as pq  # as long as a small process takes for all the rest
+    """Return the path of each leaf of the schema in a file: pyarrow tells these only for files."""
+    import pyarrow.parquet as pq  # importing it takes as long as everything else in a small process
 
     empty = io.BytesIO()
     pq.write_table(schema.empty_table(), empty)

@@ -1,19 +1,21 @@
 """Encrypted files: age (age-encryption.org/v1), by pyrage.
 
-A file is a header, which has the file's own key once for each recipient, and chunks of 64 KiB of cipher text, each with a tag, of
-which the last one says that it is the last. Recipients are public (`age1...`, or an SSH key); identities open what was encrypted to
-theirs. Whoever writes needs recipients alone.
+A file is a header, which has the file's own key once for each recipient, and chunks of 64 KiB of cipher text. Each
+chunk has a tag, and the last one is marked as the last. Recipients are public keys (`age1...`, or an SSH key); an
+identity opens what was encrypted to its recipient. A writer needs only recipients.
 
-What follows from the form, and what is done about it:
+What follows from this form, and how it is handled:
 
-- *Files do not concatenate.* So a part is encrypted once, when it is assembled, and each staged segment is a file of age by itself.
-- *Text comes out before damage is noticed.* A cut between two chunks, or a flipped bit in the last one, shows when all before it is
-  decrypted. So `decrypt` writes to what nobody reads before it returns.
-- *It cannot be read in the middle*, by pyrage. So an encrypted file is one range.
-- *A wrong key and a damaged line of the header look the same*: no line of the header opens. Both are `WrongKey`, which stops a query
-  and is never set aside: a good file would be given up for a key that somebody forgot.
+- *Files do not concatenate.* So a part is encrypted once, when it is assembled, and each staged segment is an age file
+  of its own.
+- *Text comes out before damage is noticed.* A cut between two chunks, or a flipped bit in the last one, shows only when
+  everything before it is decrypted. So `decrypt` writes to a file that nobody reads until it returns.
+- *It cannot be read from the middle*, by pyrage. So an encrypted file is one range.
+- *A wrong key and a damaged line of the header look the same*: no line of the header opens. Both are `WrongKey`, which
+  stops a query and is never set aside: otherwise a good file would be given up because somebody forgot a key.
 
-The library adds a line of chance to each header (grease), so the same text never has the same cipher text, nor the same length.
+The library adds a random line to each header (grease), so the same text never gives the same cipher text, nor the same
+length.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ if TYPE_CHECKING:
 EXTENSION = ".age"
 MAGIC = b"age-encryption.org/v1\n"
 _CHUNK_BYTES, _TAG_BYTES = 64 << 10, 16
-_HEADER_BYTES = len(MAGIC) + 48 + 16  # its first line, the one with its tag, and the nonce behind it
+_HEADER_BYTES = len(MAGIC) + 48 + 16  # its first line, the line with its tag, and the nonce after it
 _GREASE_BYTES_MAX = 256
-_STANZA_BYTES = 128  # of a recipient, beyond the length of its own text
+_STANZA_BYTES = 128  # per recipient, in addition to the length of its own text
 _READ_BYTES = 1 << 20
 _NO_MATCH = "No matching keys"
-_HEADER_BYTES_MAX = 64 << 10  # that messages look at
+_HEADER_BYTES_MAX = 64 << 10  # of a header that messages examine
 _OTHER_KINDS = (  # of recipients and keys that age knows and the library does not
     (
         re.compile(r"age1pq1|AGE-SECRET-KEY-PQ-1", re.IGNORECASE),
-        "it is post-quantum, which pyrage does not know: take one that age-keygen makes without -pq",
+        "it is post-quantum, which pyrage does not know: use one that age-keygen makes without -pq",
     ),
     (
         re.compile(r"age1[^1,\s]+1|AGE-PLUGIN-", re.IGNORECASE),
-        "it is of a plugin, which no process of a query can ask: take one of age itself",
+        "it is of a plugin, which no process of a query can ask: use one of age itself",
     ),
 )
 _STANZA = re.compile(rb"^-> (\S+)", re.MULTILINE)
@@ -57,24 +59,24 @@ _SECRET = re.compile(r"AGE-SECRET-KEY-1[A-Z0-9]+", re.IGNORECASE)
 
 
 def is_encrypted(name: str) -> bool:
-    """Tell whether a file of this name is encrypted."""
+    """Tell whether a file of this name is encrypted, by its extension."""
     return name.lower().endswith(EXTENSION)
 
 
 def inner_name(name: str) -> str:
-    """Return what a file is called inside: the name that says its format and compression."""
+    """Return the name of the file inside: it tells the format and the compression."""
     return name[: -len(EXTENSION)] if is_encrypted(name) else name
 
 
 def check_library(option: str) -> None:
-    """Raise `DependencyError` unless the library is installed that `option` needs."""
+    """Raise `DependencyError` unless the library that `option` needs is installed."""
     if importlib.util.find_spec("pyrage") is None:
         msg = f"{option} needs the library pyrage; install it, on every host: pip install 'penstock[age]'"
         raise DependencyError(msg)
 
 
 def check_recipients(recipients: Sequence[str], where: str) -> tuple[str, ...]:
-    """Return the recipients, once each is known to be one; `OptionError`, which shows none of them: one may be a secret."""
+    """Return the recipients if all are valid; otherwise `OptionError`, which shows none of them: one may be a secret."""
     check_library("encryptTo")
     for place, recipient in enumerate(recipients, 1):
         _check_recipient(recipient, f"{where}: entry {place} of {len(recipients)}")
@@ -86,14 +88,14 @@ def _check_recipient(recipient: str, where: str) -> None:
         _recipient(recipient)
     except _errors() as error:
         msg = (
-            f"{where} is no recipient ({_other_kind(recipient) or error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or "
+            f"{where} is not a recipient ({_other_kind(recipient) or error}); expected age1..., as age-keygen -y prints it, ssh-ed25519 or "
             "ssh-rsa"
         )
         raise OptionError(msg) from error
 
 
 def recipients_in(text: str, where: str) -> tuple[str, ...]:
-    """Return the recipients in a file, one a line; lines that begin with `#` are remarks. `OptionError` if there is none."""
+    """Return the recipients in a file, one per line; lines that begin with `#` are comments. `OptionError` if there is none."""
     recipients = _entries(text)
     if not recipients:
         msg = f"{where} names nobody: expected recipients of age, one a line, such as age1..."
@@ -102,14 +104,14 @@ def recipients_in(text: str, where: str) -> tuple[str, ...]:
 
 
 def room(size: int, recipients: Sequence[str]) -> int:
-    """Return how many bytes can be encrypted at least, so that no more than `size` come out: one at the least."""
+    """Return how many bytes can certainly be encrypted so that no more than `size` come out; at least one."""
     header = _HEADER_BYTES + _GREASE_BYTES_MAX + sum(len(recipient) + _STANZA_BYTES for recipient in recipients)
     chunks = size // (_CHUNK_BYTES + _TAG_BYTES) + 1
     return max(size - header - chunks * _TAG_BYTES, 1)
 
 
 def encrypt(chunks: Iterable[bytes | memoryview], recipients: Sequence[str], write: Write) -> None:
-    """Encrypt what the chunks hold one behind another to the recipients, and write it. What either end raises comes through."""
+    """Encrypt the concatenated chunks to the recipients, and write the result. Errors of `chunks` and `write` come through."""
     import pyrage
 
     source, target = _Pulled(iter(chunks)), _Pushed(write)
@@ -122,10 +124,11 @@ def encrypt(chunks: Iterable[bytes | memoryview], recipients: Sequence[str], wri
 
 
 class Encrypting:
-    """Text that is encrypted as it comes: `encrypt` for who has it piece by piece. Use `write`, then `end`, or `give_up`.
+    """Text that is encrypted as it comes: `encrypt` for a caller that has it piece by piece. Call `write`, then `end`, or `give_up`.
 
-    The library pulls, and here it is pushed. So it runs in a thread of its own, which works only while the caller waits: in turns, never
-    side by side. What `write_to` raises is raised by the call that it happened in.
+    The library pulls its input, and here the input is pushed. So it runs in its own thread, which works only while the
+    caller waits: they take turns, and never run at once. What `write_to` raises is raised by the call in which it
+    happened.
     """
 
     def __init__(self, recipients: Sequence[str], write_to: Write) -> None:
@@ -138,7 +141,7 @@ class Encrypting:
         self._thread = threading.Thread(target=encrypts, name="penstock-encrypting", daemon=True)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take all of `data`, which may change once it is back."""
+        """Take all of `data`; the caller may change it after the call."""
         if len(data):
             self._chunk = data
             self._take_turns()
@@ -150,7 +153,7 @@ class Encrypting:
         self._thread.join()
 
     def give_up(self) -> None:
-        """Let the thread end, in whatever state; what was written is no whole file."""
+        """Let the thread end, in any state; what was written is not a complete file."""
         self._given_up, self._chunk = True, None
         if self._thread.is_alive():
             self._theirs.release()
@@ -169,7 +172,7 @@ class Encrypting:
         self._theirs.acquire()
         try:
             encrypt(self._chunks(), recipients, write_to)
-        except BaseException as error:  # noqa: BLE001 - raised where the caller waits; also a simulated crash
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting caller; also a simulated crash
             self._error = error
         finally:
             self._ended = True
@@ -185,13 +188,13 @@ class Encrypting:
 
 
 class _GivenUp(Exception):
-    """An encryption that shall not be completed."""
+    """An encryption that will not be completed."""
 
 
 class Keys:
-    """The identities of a key file. `recipient` is the public half of the first one, `None` if it is an SSH key.
+    """The identities of a key file. `recipient` is the public half of the first one, `None` if that is an SSH key.
 
-    It cannot be pickled, and shows nothing of what it holds: tasks are told where a key is, and read it themselves.
+    It cannot be pickled, and never shows its content: tasks are told where a key is, and read it themselves.
     """
 
     def __init__(self, text: str, where: str) -> None:
@@ -213,7 +216,7 @@ class Keys:
         return f"Keys({self.where})"
 
     def decrypted(self, data: bytes) -> bytes:
-        """Return what is encrypted in `data`, all of it. `BadFile` if it is damaged, `WrongKey` if it is for others."""
+        """Return all of the decrypted `data`. `BadFile` if it is damaged, `WrongKey` if it is for other keys."""
         import pyrage
 
         try:
@@ -222,16 +225,16 @@ class Keys:
             raise self._refusal(error, data[:_HEADER_BYTES_MAX]) from error
 
     def decrypt(self, read: Read, size: int, write: Write) -> None:
-        """Write what is encrypted in a file of `size` bytes; raises as `decrypted`, with text written that must be dropped then.
+        """Write the decrypted content of a file of `size` bytes; raises as `decrypted`, and the text written until then must be dropped.
 
-        What either end raises comes through.
+        Errors of `read` and `write` come through.
         """
         import pyrage
 
         source, target = _Pulled(_chunks(read, size)), _Pushed(write)
         try:
             pyrage.decrypt_io(source, target, self._identities)
-        except (pyrage.DecryptError, OSError) as error:  # the second for chunks, which it reads as a file is read
+        except (pyrage.DecryptError, OSError) as error:  # OSError for chunks, which it reads like a file
             _raise_first(source, target)
             raise self._refusal(error, read(0, min(size, _HEADER_BYTES_MAX))) from error
         _raise_first(source, target)
@@ -246,7 +249,7 @@ class Keys:
 
 
 class _Pulled:
-    """Chunks of bytes as the file that pyrage reads from, 8 KiB at a time."""
+    """Chunks of bytes as a file that pyrage reads from, 8 KiB at a time."""
 
     def __init__(self, chunks: Iterator[bytes | memoryview]) -> None:
         self._chunks = chunks
@@ -260,7 +263,7 @@ class _Pulled:
                 if chunk is None:
                     return b""
                 self._rest, self._at = memoryview(chunk), 0
-        except BaseException as error:  # pyrage would keep but its text; also a simulated crash
+        except BaseException as error:  # pyrage would keep only its text; also a simulated crash
             self.error = error
             raise
         begin = self._at
@@ -269,7 +272,7 @@ class _Pulled:
 
 
 class _Pushed:
-    """A function that takes bytes as the file that pyrage writes to."""
+    """A function that takes bytes, as a file that pyrage writes to."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -278,17 +281,17 @@ class _Pushed:
     def write(self, data: bytes) -> int:
         try:
             self._write(data)
-        except BaseException as error:  # pyrage would keep but its text; also a simulated crash
+        except BaseException as error:  # pyrage would keep only its text; also a simulated crash
             self.error = error
             raise
         return len(data)
 
     def flush(self) -> None:
-        """Leave that to the owner of the file."""
+        """Do nothing: flushing is left to the owner of the file."""
 
 
 def _raise_first(source: _Pulled, target: _Pushed) -> None:
-    """Raise what an end has raised: pyrage makes a text of it, and of that of the last write, which it does at its own end, nothing."""
+    """Raise what reading or writing raised: pyrage turns it into text, and drops an error of the last write, made as it ends."""
     for error in (source.error, target.error):
         if error is not None:
             raise error
@@ -324,28 +327,28 @@ def _ssh_identity(text: str) -> Any:  # noqa: ANN401 - the library has no common
 
 
 def _other_kind(text: str) -> str:
-    """Return what is to be said of a recipient or a key that age knows and the library does not; "" for others."""
+    """Return what is wrong with a recipient or key that age knows and the library does not; "" for others."""
     return next((said for kind, said in _OTHER_KINDS if kind.match(text)), "")
 
 
 def _remedy(header: bytes) -> str:
-    """Return what can be done about a file that no key opens, by what its header says whom it is for."""
+    """Return what can be done about a file that no key opens, judging by the recipients in its header."""
     kinds = set(_STANZA.findall(header.partition(b"\n---")[0]))
     if b"scrypt" in kinds:
-        return "it takes a passphrase, and here keys alone are taken: encrypt it anew to a recipient"
+        return "it needs a passphrase, and only keys are accepted here: encrypt it again to a recipient"
     if b"mlkem768x25519" in kinds and not kinds & _OPENED:
-        return "it is for post-quantum keys, which pyrage does not know: encrypt it anew to a recipient that age-keygen makes without -pq"
+        return "it is for post-quantum keys, which pyrage does not know: encrypt it again to a recipient that age-keygen makes without -pq"
     return "add the key that opens it there, one a line"
 
 
 def _loaded(where: str, load: Callable[[], Any], other: str = "") -> Any:  # noqa: ANN401 - the library has no common type
-    """Return a key; `OptionError`, which shows nothing of it, if there is none. `other`: what is known of it."""
+    """Return a key; `OptionError`, which shows nothing of it, if it is invalid. `other`: what is known about it."""
     try:
         return load()
     except _errors() as error:
         msg = (
-            f"{where} is no key ({other or _SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen prints it, or an "
-            "SSH key without a passphrase"
+            f"{where} is not a valid key ({other or _SECRET.sub('...', str(error))}); expected AGE-SECRET-KEY-1..., as age-keygen "
+            "prints it, or an SSH key without a passphrase"
         )
         raise OptionError(msg) from None
 

@@ -1,4 +1,4 @@
-"""What a file's contents look like: the two descriptions users give, and what reads and writes by them."""
+"""Descriptions of a file's contents: the two that users give, and the decoders and encoders that follow them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
     Refuse: TypeAlias = Callable[[int, bytes, str], None]
 
-TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that have times as text
+TIME_OPTIONS = ("timestampFormat", "timestampNTZFormat", "dateFormat")  # of the formats that store times as text
 CSV_OPTIONS = ("header", "quote", "escape", "comment", "nullValue", "emptyValue")  # of source and sink
-FIELD_OPTIONS = ("unknownFields", "missingFields", "rescuedDataColumn")  # of formats whose records name their values
+FIELD_OPTIONS = ("unknownFields", "missingFields", "rescuedDataColumn")  # of formats whose records name their fields
 
 
 @dataclass(frozen=True)
 class Dialect:
-    r"""How CSV is spelt. The default is RFC 4180: a quote inside quotes is doubled. Raises `OptionError`.
+    r"""How CSV is written. The default is RFC 4180: a quote inside quotes is doubled. Raises `OptionError`.
 
-    `quote` `""`: nothing is quoted. `escape` `None`: the quote itself; another one stands, inside quotes, in front of a
-    quote or of itself. `comment`: records that begin with it are none. `null_value`: what stands for null without quotes,
-    beside an empty field. `empty_value`: what stands for the empty string (`None`: two quotes).
+    `quote` `""`: nothing is quoted. `escape` `None`: the quote itself; another character stands, inside quotes, before
+    a quote or before itself. `comment`: records that begin with it are skipped. `null_value`: a text that stands for
+    null without quotes, in addition to an empty field. `empty_value`: the text that stands for the empty string
+    (`None`: two quotes).
     """
 
     sep: str = ","
@@ -66,12 +67,12 @@ class Dialect:
 
     @property
     def escapes(self) -> str | None:
-        """The character that escapes quotes; `None` where they are doubled, or where there are none."""
+        """The character that escapes quotes; `None` if they are doubled, or if there are none."""
         return self.escape if self.quote and self.escape != self.quote else None
 
     @property
     def marks(self) -> bytes:
-        """The ASCII characters with a meaning, line breaks included."""
+        """The ASCII characters with a special meaning, including line breaks."""
         return "".join((self.sep, self.quote, self.escapes or "", self.comment or "", "\r\n")).encode()
 
 
@@ -79,23 +80,24 @@ class Dialect:
 class ReadFormat:
     r"""How files are read. Picklable: it travels from the driver to the tasks.
 
-    `name` is that of a format, `schema` the exact schema of every batch, `zone` that of times that name none. What the others are for,
-    and what `None` means:
+    `name` is that of a format, `schema` the exact schema of every batch, `zone` the time zone of times that name none.
+    The other fields, with what `None` means:
 
-    - text formats: `encoding`, and `errors`, what becomes of text that is not of it (fail, replace).
+    - text formats: `encoding`, and `errors`, which decides about text that is not in this encoding (fail, replace).
       `timestamp`, `timestamp_ntz` and `date` are the patterns of these types in json and csv (ISO 8601).
     - text and json: `line_sep`, in UTF-8 (`\n`, `\r\n` and a lone `\r`).
     - json: `multi_line`, a file is one document.
-    - csv: its dialect `csv`; `columns` is what the header of a file says, and columns are then taken by these names.
+    - csv: its dialect `csv`; `columns` are the names in a file's header, by which columns are then found.
     - binary: `block_size` (the whole file is one value).
-    - formats whose records name their values: `unknown`, what becomes of names that no column has (ignore, fail, rescue); `missing`, of
-      columns that a record does not name (None, null, fail); `rescued`, the column of the schema that gets what no other has or takes:
-      of decoders the members of a JSON object, without braces.
+    - formats whose records name their fields: `unknown` decides about names that no column has (ignore, fail, rescue);
+      `missing` about columns that a record does not name (None, null, fail); `rescued` is the column of the schema that
+      gets what no other column has or accepts. Decoders put the members of a JSON object there, without braces.
 
-    `refuse`, in a task, takes what cannot be cut into records, where that is set aside: offset, bytes, and what was expected.
+    `refuse`, in a task, gets what cannot be cut into records, if that is set aside: offset, bytes, and what was
+    expected.
 
-    Decoders get UTF-8 whatever the encoding; only for the binary values of text blocks are as the file has them, with
-    `line_sep` and `unit`, NumPy's type of a code unit, to match.
+    Decoders get UTF-8 whatever the encoding. The exception are the binary values of text: their blocks have the file's
+    own bytes, with matching `line_sep` and `unit`, NumPy's type of a code unit.
     """
 
     name: str
@@ -119,16 +121,16 @@ class ReadFormat:
 
     @property
     def is_strict(self) -> bool:
-        """Whether records are looked at beyond their columns."""
+        """Whether records are checked beyond their columns."""
         return self.unknown != "ignore" or self.missing == "fail" or self.rescued is not None
 
     @property
     def data_schema(self) -> pa.Schema:
-        """The columns that are taken from records: all but the one for what is rescued."""
+        """The columns that are read from records: all but the rescue column."""
         return pa.schema([field for field in self.schema if field.name != self.rescued])
 
     def with_rescued(self, columns: list[pa.Array], rescued: pa.Array | None, rows: int) -> pa.RecordBatch:
-        """Return a batch of the schema from columns of `data_schema` and what is rescued of each row; `None`: nothing."""
+        """Return a batch of the schema from columns of `data_schema` and the rescued text of each row; `None`: nothing was rescued."""
         left = iter(columns)
         nothing = pa.nulls(rows, pa.string()) if rescued is None else rescued
         arrays = [nothing if field.name == self.rescued else next(left) for field in self.schema]
@@ -136,7 +138,7 @@ class ReadFormat:
 
     @property
     def times(self) -> TimeForms:
-        """How times and dates are written in the text formats."""
+        """How the text formats write times and dates."""
         return TimeForms(self.zone, self.timestamp, self.timestamp_ntz, self.date)
 
 
@@ -144,7 +146,7 @@ class ReadFormat:
 class WriteFormat:
     """How files are written: `name` is that of a format, `compression` one of its codecs with its `level`, `csv` for csv.
 
-    For a table `compression` is the codec inside the file and leaves no mark on the name.
+    For a table `compression` is the codec inside the file, and the file's name does not show it.
     """
 
     name: str
@@ -155,22 +157,22 @@ class WriteFormat:
 
 
 class Decoder(Protocol):
-    """Turns bytes into rows. Made once per task by `decoder`; what a call returns depends on its arguments only."""
+    """Turns bytes into rows. Made once per task by `decoder`; what a call returns depends only on its arguments."""
 
     def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the records of `block`, all of them, in order, as exactly the schema of the format.
 
-        Called with blocks of whole records, as `lines.blocks` or `csv.cut.csv_blocks` cut them; only the last record of a
-        file may lack its separator. No block has the header of a csv file.
+        Called with blocks of whole records, as `lines.blocks` or `csv.cut.csv_blocks` cut them; only the last record of
+        a file may lack its separator. No block contains the header of a csv file.
 
         Guaranteed: no record is dropped, changed or made null because it does not fit. Raises `BadRecord` for the first
-        record that cannot be read; its `offset` is the byte in `block` at which the record begins.
+        record that cannot be read; its `offset` is the byte in `block` where the record begins.
         """
 
     def sift(self, block: bytes) -> Sifted:
-        """Return the rows of the records of `block` that can be read, in order, and what cannot be, all of it.
+        """Return the rows of the records of `block` that can be read, in order, and all records that cannot be read.
 
-        Each record is in one of the two; the rows are those that `decode` would return of the others alone.
+        Each record is in one of the two. The rows are those that `decode` would return for the readable records alone.
         """
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
@@ -188,4 +190,4 @@ class Encoder(Protocol):
         """
 
     def ends(self, batch: pa.RecordBatch, data: pa.Buffer | bytes) -> npt.NDArray[np.int64]:
-        """Return where each row of `batch` ends in `data`, which `encode` made of it: one offset a row, rising."""
+        """Return where each row of `batch` ends in `data`, the result of `encode` for it: one offset per row, ascending."""

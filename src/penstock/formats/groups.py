@@ -1,6 +1,6 @@
-"""What the writers of tables share: rows are gathered into groups, and the size of the file is known before it is closed.
+"""What the writers of tables share: they gather rows into groups, and estimate the size of the file before it is closed.
 
-Memory is bounded by one group. A group is what the format encodes at once: a row group, a stripe, a block.
+Memory is bounded by one group. A group is the unit that the format encodes at once: a row group, a stripe, a block.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.formats.families import WritableFile
 
 _ROWS_PER_GROUP_MAX = 1 << 20
-_SPARSE = 2  # a batch that pins more than this times its own bytes is copied before it is kept
+_SPARSE = 2  # a batch that keeps more than this times its own bytes in memory is copied
 
 
 class GroupWriter(ABC):
     """Writes batches of `schema` to one file in groups of about `group_bytes` of Arrow data.
 
-    `file` gets bytes appended and is neither flushed nor closed. `ratio` is what a byte of Arrow will take, as far as is known.
-    After an error the writer is done for, and so is the file.
+    Bytes are appended to `file`, which is neither flushed nor closed. `ratio` is the expected number of bytes in the
+    file per byte of Arrow, as far as it is known. After an error the writer and the file are unusable.
     """
 
     def __init__(self, file: WritableFile, schema: pa.Schema, group_bytes: int, *, ratio: float) -> None:
@@ -37,13 +37,13 @@ class GroupWriter(ABC):
         self._buffered_bytes = 0
         self._buffered_rows = 0
         self._encoded_of_bytes = 0
-        self._unwritten_bytes = 0  # of Arrow, which the library has and the file has not
+        self._unwritten_bytes = 0  # of Arrow, which the library holds and has not written to the file
         self._is_open = True
         self.rows = 0
 
     @property
     def bytes_estimate(self) -> int:
-        """The size the file would have if it were closed now: what is encoded, and the rest at this file's ratio."""
+        """The size of the file if it were closed now: what is encoded, and an estimate for the rest by this file's ratio."""
         written = self._file.written
         seen = written / self._encoded_of_bytes if self._encoded_of_bytes else self._ratio
         return written + int((self._unwritten_bytes + self._buffered_bytes) * seen)
@@ -62,7 +62,7 @@ class GroupWriter(ABC):
                 self._flush()
 
     def close(self) -> None:
-        """Write what is buffered, and what ends the file: it is complete. A second call does nothing."""
+        """Write what is buffered and the end of the file, which then is complete. A second call does nothing."""
         if self._is_open:
             self._flush()
             self._end()
@@ -76,14 +76,14 @@ class GroupWriter(ABC):
 
     @abstractmethod
     def _put(self, batches: list[pa.RecordBatch]) -> None:
-        """Encode one group. Called with batches of the schema, one of which at least has a row."""
+        """Encode one group. Called with batches of the schema, at least one of which has rows."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Write what is behind the last group. Called once."""
+        """Write the part of the file after the last group. Called once."""
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Cut the batch where groups end."""
+        """Cut the batch at the ends of groups."""
         begin = 0
         while begin < batch.num_rows:
             rest = batch.slice(begin)
@@ -107,10 +107,11 @@ class GroupWriter(ABC):
 
 
 class _Counted:
-    """The file object that a library writes to: counts, and keeps the file open.
+    """The file object that a library writes to: counts bytes, and keeps the file open.
 
-    It never raises into the library: an error there, while it ends an ORC file, ends the process. The first error is kept, what is
-    written behind it goes nowhere, and `check` raises it once the library has returned, as what it was.
+    It never raises into the library: an error there, while the library ends an ORC file, would end the process. The
+    first error is kept, and anything written after it is dropped. When the library has returned, `check` raises the
+    kept error.
     """
 
     closed = False
@@ -124,13 +125,13 @@ class _Counted:
         if self._error is None:
             try:
                 self._file.write(data)
-            except BaseException as error:  # noqa: BLE001 - also an interrupt: it is raised as soon as it can be
+            except BaseException as error:  # noqa: BLE001 - also an interrupt, which is raised as soon as possible
                 self._error = error
         self.written += len(data)
         return len(data)
 
     def check(self) -> None:
-        """Raise what has gone wrong in writing, if anything has."""
+        """Raise the first error of writing, if there was one."""
         if self._error is not None:
             raise self._error
 
@@ -138,14 +139,14 @@ class _Counted:
         return self.written
 
     def flush(self) -> None:
-        """Leave that to the owner of the file."""
+        """Do nothing: flushing is left to the owner of the file."""
 
     def close(self) -> None:
-        """Leave that to the owner of the file."""
+        """Do nothing: closing is left to the owner of the file."""
 
 
 def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return `batch` on buffers of its own if it is a small view of large ones, which it would keep in memory."""
+    """Return `batch` with its own buffers if it is a small view of large ones, which it would keep in memory."""
     if batch.get_total_buffer_size() <= _SPARSE * batch.nbytes:
         return batch
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema)

@@ -1,17 +1,17 @@
-r"""Where records begin in bytes, for formats whose records are lines.
+r"""Cutting bytes into records, for formats whose records are lines.
 
 A file is read in byte ranges by tasks that know nothing of each other, so one rule must give every record to exactly
-one of them: **a range [start, end) owns the records that begin in it.** A record begins at 0 (behind a byte order
-mark, which is not data, but still at 0 for this rule) or right behind a separator; nothing begins at the end of the
-file.
+one of them: **a range [start, end) owns the records that begin in it.** A record begins at 0 (a byte order mark there
+is not data, but for this rule the record still begins at 0) or right after a separator; nothing begins at the end of
+the file.
 
-Everything here follows from one function, `record_at`: the first place at or behind a position where a record begins.
-It depends on the bytes around the position only, not on who asks, so the range [start, end) is the bytes
-[record_at(start), record_at(end)), and for any cuts 0 < a < b < ... < size these pieces lie edge to edge: no record is
-lost, doubled or cut. Where a separator lies across a position, and which one counts, is told in `separators`.
+Everything here follows from one function, `record_at`: the first place at or after a position where a record begins. It
+depends only on the bytes around the position, not on the caller. So the range [start, end) is the bytes
+[record_at(start), record_at(end)), and for any cuts 0 < a < b < ... < size these pieces are adjacent: no record is
+lost, doubled or cut. `separators` describes what happens if a separator lies across a position, and which one counts.
 
-Searching is `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is one block,
-or one record if that is longer: records above `record_bytes_max` are refused, not attempted.
+The search uses `bytes.find` and `bytes.rfind` (one `memchr` over megabytes), not a loop over records. Memory is bounded
+by one block, or by one record if that is longer; records above `record_bytes_max` are refused.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 BOM = b"\xef\xbb\xbf"
 BLOCK_BYTES = 8 << 20
 RECORD_BYTES_MAX = 1 << 30
-NO_SEPARATOR = "; is lineSep (or a quote of csv) what the file has?"  # what is to be done about a record without an end
+NO_SEPARATOR = "; is lineSep (or a quote of csv) what the file has?"  # advice about a record without an end
 _PEEK_BYTES = 64 << 10
-_WHITE_STEPS = 16  # bytes at which a record is looked at one by one for something else than white space
+_WHITE_STEPS = 16  # how many bytes of a record are checked one by one for anything but white space
 
 
 def blocks(
@@ -52,14 +52,14 @@ def blocks(
     block_bytes: int = BLOCK_BYTES,
     record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (file offset, bytes of whole records) of the records that begin in [start, end), in order, edge to edge.
+    """Yield (file offset, bytes of whole records) of the records that begin in [start, end), in order, without gaps.
 
-    `read(offset, length)` returns that many bytes, fewer only at the end of the file; `size` is the planned size,
-    nothing behind it is read. `sep` is what ends a record in a file whose code units are of the type `unit`, and `bom` what
-    may stand in front. Blocks are of about `block_bytes`, larger for a longer record. Only the last block of a
-    file can lack its last separator.
+    `read(offset, length)` returns that many bytes, fewer only at the end of the file; `size` is the planned size, and
+    nothing after it is read. `sep` ends a record in a file whose code units are of the type `unit`, and `bom` may stand
+    at the beginning. Blocks have about `block_bytes`, more for a longer record. Only the last block of a file can lack
+    its last separator.
 
-    Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record above
+    Raises `FileChanged` when the file ends before `size`, `BadRecord` with the offset of a record that is longer than
     `record_bytes_max`.
     """
     if start == 0 and end >= size and size <= block_bytes:
@@ -81,10 +81,10 @@ def blocks(
 def _measured(
     read: Read, begin: int, stop: int, rule: SeparatorRule, block_bytes: int, record_bytes_max: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the blocks of [begin, stop), both at a record, each read by one call that ends where a record ends.
+    """Yield the blocks of [begin, stop), both the start of a record; each is read by one call that ends where a record ends.
 
-    So no byte is copied to be cut off or joined again. Where to end is seen in a small window, read before. That takes
-    a separator of which a window shows each one, wherever it begins.
+    So no byte is copied to be cut off or joined again. A small window, read before, shows where to end. That needs a
+    separator for which a window shows every occurrence, wherever the window begins.
     """
     wanted = block_bytes
     while begin < stop:
@@ -100,7 +100,7 @@ def _measured(
 
 
 def _last_begin(read: Read, begin: int, target: int, rule: SeparatorRule) -> int:
-    """Return where the last record begins that is seen to begin in (begin, target]; `begin` if there is none."""
+    """Return where the last record begins that is known to begin in (begin, target]; `begin` if there is none."""
     window = _PEEK_BYTES
     while True:
         start = max(target - window, begin)
@@ -117,9 +117,9 @@ def _all_of(read: Read, start: int, end: int) -> bytes:
 
 
 def ended(read: Read, begin: int, size: int, *, sep: bytes | None, unit: str = "u1") -> int:
-    """Return where the last record ends that surely ends in the first `size` bytes of a file that still grows.
+    """Return the end of the last record that surely ends within the first `size` bytes of a growing file.
 
-    `begin` is where a record begins, which is returned if none ends. Behind a CR at the very end an LF may follow.
+    `begin` is where a record begins; it is returned if no record ends. An LF may still follow a CR at the very end.
     """
     rule = rule_of(sep, unit)
     target = size - (size - begin) % rule.width
@@ -135,7 +135,7 @@ def ended(read: Read, begin: int, size: int, *, sep: bytes | None, unit: str = "
 
 
 def _at_once(read: Read, size: int, bom: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield all of a small file at the cost of one read."""
+    """Yield all of a small file with one read."""
     data = _all_of(read, 0, size)
     begin = len(bom) if data.startswith(bom) else 0
     if begin < size:
@@ -151,7 +151,7 @@ def stream_blocks(
     block_bytes: int = BLOCK_BYTES,
     record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks as `blocks` does, of a whole file that comes as a stream; offsets are in what the stream holds.
+    """Yield blocks as `blocks` does, of a whole file that comes as a stream; offsets are in the stream's content.
 
     Raises `BadRecord` for a record above `record_bytes_max`, and what `chunks` raises.
     """
@@ -165,7 +165,8 @@ def record_at(
 ) -> int | None:
     """Return the first offset in [position, limit) at which a record begins, or None.
 
-    Behind a byte order mark the record that begins at 0 is found behind it, for `position` 0 only and whatever the limit.
+    The record that begins at 0 is found after a byte order mark, if there is one; only for `position` 0, and whatever
+    the limit.
     """
     rule = rule_of(sep, unit)
     limit = min(limit, size)
@@ -193,7 +194,7 @@ def record_at(
 
 
 def record_starts(block: bytes, *, sep: bytes | None, unit: str = "u1") -> npt.NDArray[np.int64]:
-    """Return the offset in `block`, which begins a record, of each record in it."""
+    """Return the offset of each record in `block`, at whose start a record must begin."""
     if not block:
         return np.zeros(0, np.int64)
     starts = np.concatenate((np.zeros(1, np.int64), rule_of(sep, unit).ends(block)))
@@ -203,10 +204,10 @@ def record_starts(block: bytes, *, sep: bytes | None, unit: str = "u1") -> npt.N
 def value_ends(
     block: bytes, starts: npt.NDArray[np.int64], *, sep: bytes | None, unit: str = "u1"
 ) -> npt.NDArray[np.int64]:
-    """Return where each record ends without its separator; `starts` is where the records of `block` begin, all of them."""
+    """Return where each record ends without its separator; `starts` are the starts of all records of `block`."""
     ends = np.append(starts[1:], len(block))[: len(starts)]
     width = np.dtype(unit).itemsize
-    whole = len(block) % width == 0  # else the last record ends with a part of a unit
+    whole = len(block) % width == 0  # otherwise the last record ends with a part of a unit
     if sep is not None:
         ends[:-1] -= len(sep)
         ends[-1:] -= len(sep) * (whole & block.endswith(sep) & (ends[-1:] - starts[-1:] >= len(sep)))
@@ -214,21 +215,21 @@ def value_ends(
     codes = np.frombuffer(block, unit, len(block) // width)
     if not len(codes):
         return ends
-    begins, behind = starts // width, ends // width
-    before = np.where(behind - begins > 1, codes[behind - 2], 0)
-    widths = np.where(codes[behind - 1] == LF, 1 + (before == CR), codes[behind - 1] == CR)
+    begins, after = starts // width, ends // width
+    before = np.where(after - begins > 1, codes[after - 2], 0)
+    widths = np.where(codes[after - 1] == LF, 1 + (before == CR), codes[after - 1] == CR)
     widths[-1:] *= whole
     ends -= widths * width
     return ends
 
 
 def line_feeds(data: bytes | pa.Buffer) -> npt.NDArray[np.int64]:
-    """Return where line feeds stand."""
+    """Return the places of line feeds."""
     return places(data, b"\n")
 
 
 def with_line_feeds(block: bytes, sep: bytes | None) -> bytes:
-    """Return the block with a line feed for each of its separators."""
+    """Return the block with each of its separators replaced by a line feed."""
     if sep is None:
         return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
     return block if sep == b"\n" else block.replace(sep, b"\n")
@@ -237,16 +238,16 @@ def with_line_feeds(block: bytes, sep: bytes | None) -> bytes:
 def not_blank(
     block: bytes, starts: npt.NDArray[np.int64], white: bytes, ends: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[np.int64]:
-    """Return those `starts` of records whose record has a byte that is not in `white`.
+    """Return the `starts` of those records that contain a byte which is not in `white`.
 
-    `ends` is where the records end, if separators are not white themselves.
+    `ends` is where the records end, needed if separators are not white themselves.
     """
     codes = np.frombuffer(block, np.uint8)
     blank = np.isin(np.arange(256), np.frombuffer(white, np.uint8))
     closes = np.append(starts[1:], len(block))[: len(starts)] if ends is None else ends
     filled = np.zeros(len(starts), np.bool_)
     left, at = np.arange(len(starts)), starts
-    for _ in range(_WHITE_STEPS):  # nearly all begin with something, or with a little white space
+    for _ in range(_WHITE_STEPS):  # nearly all records begin with something else, or with little white space
         inside = at < closes[left]
         left, at = left[inside], at[inside]
         if not len(left):
@@ -276,7 +277,7 @@ def reads(read: Read, start: int, end: int, chunk_bytes: int) -> Iterator[bytes]
 
 
 def without_bom(chunks: Iterable[bytes], bom: bytes = BOM) -> tuple[int, Iterator[bytes]]:
-    """Return how many bytes a byte order mark takes at the start of a stream (0: there is none), and the stream behind it."""
+    """Return the length of a byte order mark at the start of a stream (0: there is none), and the stream after it."""
     head, rest = begun(chunks, len(bom))
     skipped = len(bom) if head.startswith(bom) else 0
     return skipped, _chained(head[skipped:], rest)
@@ -301,9 +302,8 @@ def assembled(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, whole records) blocks of at least `block_bytes` of a stream of records that begins at `offset`.
 
-    `last(data)`, with data that begins at a record, returns where the last record that is known to begin in it begins,
-    at most `len(data)`; 0 if no other than the first is known. What is behind the last separator of the stream is its
-    last record.
+    `data` begins with a record. `last(data)` returns where the last record that is known to begin in it begins, at most
+    `len(data)`; 0 if only the first is known. Whatever follows the last separator of the stream is its last record.
     """
     held: list[bytes] = []
     held_bytes, wanted_bytes = 0, block_bytes

@@ -1,9 +1,9 @@
-"""Finding the one record that cannot be read in a block that could not be decoded.
+"""Finding the records that cannot be read in a block that could not be decoded.
 
-Decoders work on whole blocks and say only that something in a block is wrong. Records do not depend on each other, so
-halving finds the first bad one with about as much work as two more passes over the block; only then is anything looked
-at one by one. Where bad records are set aside all of them are found (`sifted`): many at once, by what a format knows of
-them, and the rest by trying groups.
+Decoders work on whole blocks and report only that something in a block is wrong. Because records do not depend on each
+other, halving finds the first bad one with about as much work as two more passes over the block; only then are records
+read one by one. If bad records are set aside, all of them are found (`sifted`): many at once, by what a format knows
+about them, and the rest by trying groups.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Found: TypeAlias = tuple[npt.NDArray[np.int64], list[str]]  # which records are bad, and what was expected of each
-    Pass: TypeAlias = Callable[[bytes, npt.NDArray[np.int64]], Found]  # of a block and where its records begin
+    # Which records are bad, and what was expected instead of each.
+    Found: TypeAlias = tuple[npt.NDArray[np.int64], list[str]]
+    Pass: TypeAlias = Callable[[bytes, npt.NDArray[np.int64]], Found]  # arguments: a block, and where its records begin
 
 EXCERPT_CHARACTERS = 80
-_BLANK = b" \t\r\n"  # no more: other white space may be what is wrong
+_BLANK = b" \t\r\n"  # nothing else: other white space may be the fault
 
 
 class MalformedError(ValueError):
-    """Something in a block is not what the format or the schema says; the message is what was expected."""
+    """Something in a block does not fit the format or the schema; the message says what was expected."""
 
 
 def excerpt(data: bytes | str) -> str:
-    """Return the beginning of `data` for a message: one line of at most 80 characters, escaped where need be."""
+    """Return the beginning of `data` for a message: one line of at most 80 characters, escaped if necessary."""
     text = data[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data
     shown = text[: EXCERPT_CHARACTERS + 1]
     if not shown.isprintable():
@@ -58,7 +59,7 @@ def raise_bad_record(
 ) -> NoReturn:
     """Raise `BadRecord` for the first record of `block` that `decode` refuses; `starts` is where each record begins.
 
-    `error` is what `decode` said of the whole block.
+    `error` is the error of `decode` for the whole block.
     """
     bounds = [*starts.tolist(), len(block)]
     low, high = 0, len(starts)
@@ -81,7 +82,7 @@ def _refusal(decode: Callable[[bytes], pa.RecordBatch], records: bytes) -> Malfo
 
 
 class Sifted(NamedTuple):
-    """A block in two: the rows of the records that can be read, and where the others are, with what was expected of each."""
+    """A block in two parts: the rows of the readable records; and where the others are, with what was expected instead of each."""
 
     rows: pa.RecordBatch
     starts: npt.NDArray[np.int64]
@@ -90,7 +91,7 @@ class Sifted(NamedTuple):
 
 
 def nothing_bad(rows: pa.RecordBatch) -> Sifted:
-    """Return the rows of a block in which there is no bad record."""
+    """Return the rows of a block without bad records."""
     return Sifted(rows, np.zeros(0, np.int64), np.zeros(0, np.int64), [])
 
 
@@ -100,11 +101,11 @@ def sifted(
     decode: Callable[[bytes], pa.RecordBatch],
     rounds: Sequence[Sequence[Pass]] = (),
 ) -> Sifted:
-    """Return the rows that `decode` makes of `block` without the records it refuses, and these; `starts` is where each begins.
+    """Return the rows of `block` without the records that `decode` refuses, and these; `starts` is where each record begins.
 
-    Each pass of a round is given what those before it have left, and finds some of the bad ones at once. Rounds of cheap passes come
-    first, and once `decode` takes what one has left no other is asked. A pass may be wrong about none that it names; what all of them
-    have missed is shrunk by trying.
+    Each pass of a round gets what earlier passes have left, and finds some of the bad records at once. Rounds of cheap
+    passes come first; once `decode` accepts what a pass has left, no other pass runs. A pass must be right about each
+    record that it names; records that all passes have missed are found by trying groups.
     """
     left = _Left(block, starts)
     for passes in rounds:
@@ -116,7 +117,7 @@ def sifted(
 
 
 class _Left:
-    """What is left of a block, and what was taken out of it."""
+    """The rest of a block, and what was taken out of it."""
 
     def __init__(self, block: bytes, starts: npt.NDArray[np.int64]) -> None:
         self._block = block
@@ -137,7 +138,7 @@ class _Left:
         return len(bad) > 0
 
     def sifted(self, rows: pa.RecordBatch) -> Sifted:
-        """Return the rows of what is left with what was taken out."""
+        """Return the rows of the rest with what was taken out."""
         places = sorted(self._reasons)
         return Sifted(
             rows, self._starts[places], self._ends[places], [f"expected {self._reasons[place]}" for place in places]
@@ -145,10 +146,10 @@ class _Left:
 
 
 def misfitting(text: pa.Array, read: Callable[[pa.Array], object]) -> list[tuple[int, MalformedError]]:
-    """Return which values `read` refuses, in order, each with what it says of it.
+    """Return the values that `read` refuses, in order, each with its error.
 
-    Values that look alike, but for which digits and letters they have, are tried side by side: what is wrong with one of them
-    is likely to be wrong with all, and nothing with the others.
+    Values that differ only in their digits and letters are tried together: what is wrong with one of them is likely to
+    be wrong with all, and with no others.
     """
     if _refused(text, read) is None:
         return []
@@ -169,7 +170,7 @@ def _refused(text: pa.Array, read: Callable[[pa.Array], object]) -> MalformedErr
 
 
 def unreadable(block: bytes, starts: npt.NDArray[np.int64]) -> Found:
-    """Find the records that are no UTF-8."""
+    """Find the records that are not UTF-8."""
     if is_utf8(block):
         return np.zeros(0, np.int64), []
     bounds = [*starts.tolist(), len(block)]
@@ -194,10 +195,10 @@ def _by_trial(decode: Callable[[bytes], pa.RecordBatch], data: bytes, starts: np
 
 
 def of_records(block: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bytes:
-    """Return the records of `block` that begin and end there, in order."""
+    """Return the records of `block` with these beginnings and ends, in order."""
     if int((ends - starts).sum()) == len(block):
         return block
-    begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1  # of runs that lie edge to edge, but for the first
+    begins = np.flatnonzero(starts[1:] != ends[:-1]) + 1  # of runs of adjacent records, except the first
     bounds = zip(
         [*starts[:1].tolist(), *starts[begins].tolist()], [*ends[begins - 1].tolist(), *ends[-1:].tolist()], strict=True
     )

@@ -1,8 +1,8 @@
-r"""Values that do not fit their column, told from those that do, so that they can be rescued.
+r"""Separating values that do not fit their column from those that do, so that they can be rescued.
 
-Whether a value fits is asked of what reads the column. That says of many values only that one of them does not; trying groups finds
-the ones. Text that cannot be of the type by its looks is sorted out before, all at once: a column of strings where numbers are
-expected would else be tried value by value.
+The code that reads the column decides whether a value fits. For many values it reports only that one of them does not;
+trying groups finds which. Text that cannot be of the type, judging by its form, is separated before, all at once:
+otherwise a column of strings where numbers are expected would be tried value by value.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from penstock.formats.patterns import TimeForms
 
-_SECONDS = "^-?[0-9]+$"  # since 1970, as JSON may have times
+_SECONDS = "^-?[0-9]+$"  # seconds since 1970, which JSON may have as times
 _CLOCK = r"(?:[01]?[0-9]|2[0-3])(?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9:].*|:[0-5]?[0-9](?:[^0-9].*)?)?)?"
 _DAY = r"[0-9]{4}(?:-(?:0?[1-9]|1[0-2])(?:-(?:0?[1-9]|[12][0-9]|3[01])(?:[ T]REST)?)?)?"
 _DATE, _TIME = _DAY.replace("REST", ".*"), _DAY.replace("REST", f"(?:{_CLOCK})")
 _DIGITS = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-# What a value of a type may look like, in quotes or not; what has an escape in it may look like anything.
+# The forms that a value of a type may have, in quotes or not; a value with an escape may have any form.
 _LOOKS = (
     (types.is_integer, r"^[-+0-9]+$|\\"),
     (types.is_floating, rf'^"?\s*(?:{_DIGITS}|[-+]?[INFaifnty]+)\s*"?$|\\'),
@@ -41,13 +41,14 @@ _LOOKS = (
     (types.is_date, rf'(?s)^"?\s*{_DATE}\s*"?$|\\'),
     (types.is_temporal, rf'(?s)^"?\s*{_TIME}\s*"?$|{_SECONDS}|\\'),
 )
-# What else a time must look like: the form of all that is read, of which `_TIME` knows the ranges and not the end.
+# A second condition for times: the form of everything readable. `_TIME` checks ranges, but not the end of a value.
 _FORM = rf'^"?{TIME_FORM[1:-1]}"?$|{_SECONDS}|\\'
-_FEW = 5  # one value in so many
-PROBE_ROWS = 500  # where one value in a hundred is a misfit, there is one among so many nearly always
+_FEW = 5  # one value in this many
+PROBE_ROWS = 500  # if one value in a hundred is a misfit, this many nearly always include one
 
 
-# Values of a type as nearly all are, and right but for the rarest, such as a year 0, or more digits than a decimal has room for.
+# The usual forms of values of a type: matching values are right except for rare cases, such as a year 0, or too many
+# digits for a decimal.
 _NUMBER = "-?[0-9]{1,15}"
 _FRACTION = r"(?:\.[0-9]{0,15})?"
 _SURE = (
@@ -70,9 +71,9 @@ def fitting(
     *,
     likely: bool = False,
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return the column that `read` makes of the values that it takes, null for the others, and which these are.
+    """Return the column that `read` makes of the values that it accepts, null for the others, and which these others are.
 
-    `likely`: there are some, as there were before. It changes how fast this is.
+    `likely`: there are some, as there were before. It only changes the speed.
     """
     strange = strange_of(values, kind, times) if likely else np.zeros(0, np.int64)
     if not len(strange):
@@ -101,10 +102,10 @@ def misfits_of(
     read: Callable[[pa.Array], object],
     shown: Callable[[pa.Array], pa.Array],
 ) -> list[tuple[int, MalformedError]]:
-    """Return which values `read` refuses for a field, in order, each with what it says of it; see `malformed.misfitting`.
+    """Return which values `read` refuses for a field, in order, each with its error; see `malformed.misfitting`.
 
-    `shown` are values as messages have them. A trial for each of many that cannot be of the type by their looks would take longer
-    than reading all the others.
+    `shown` returns values in the form for messages. If many values cannot be of the type, judging by their form, trying
+    each of them would take longer than reading all the others.
     """
     strange = strange_of(values, field.type, times)
     if 0 < len(strange) < len(values) and not _is_refused(values, strange, read):
@@ -124,8 +125,9 @@ def without_refused(
 ) -> tuple[pa.Array, list[tuple[int, MalformedError]]]:
     """Return the column with null for the values that `read` refuses for a field, and these as `misfits_of` does.
 
-    Few are strange, and what is not is read once, without them; of these the right ones are put in their places then. As what a value
-    means depends on that value alone, this is the column that reading all right ones at once would give.
+    Few values look unusual. The usual ones are read once, without them; then the unusual ones that are right are put in
+    their places. Because the meaning of a value depends on it alone, this is the column that reading all right values
+    at once would give.
     """
     loose = field.with_nullable(nullable=True)
     strange = (
@@ -149,14 +151,14 @@ def without_refused(
 
 
 def nulled(values: pa.Array, places: npt.NDArray[np.int64] | list[int]) -> pa.Array:
-    """Return the values with null in these places; unlike with `if_else` nothing of what was there is left under it."""
+    """Return the values with null in these places; unlike with `if_else`, nothing of the old values stays below the nulls."""
     mask = np.zeros(len(values), np.bool_)
     mask[places] = True
     return _without(values, mask)
 
 
 def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[[pa.Array], object]) -> bool:
-    """Tell whether one of the values but for some others is refused."""
+    """Tell whether one of the values, except some others, is refused."""
     left = np.ones(len(values), np.bool_)
     left[others] = False
     try:
@@ -167,9 +169,9 @@ def _is_refused(values: pa.Array, others: npt.NDArray[np.int64], read: Callable[
 
 
 def strange_of(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDArray[np.int64]:
-    """Return which values are not as nearly all of the type are: what is refused is likely to be among them.
+    """Return which values do not have the usual form of the type: refused values are likely to be among them.
 
-    None where that is many, or not known. To look at them costs a small part of what reading them does.
+    None if they are many, or if this is not known. This check costs a small part of reading the values.
     """
     sure = next((sure for check, sure in _SURE if check(kind)), None)
     if sure is None or times.pattern_of(kind):
@@ -180,7 +182,7 @@ def strange_of(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDA
 
 
 def _without(values: pa.Array, bad: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the values with null for the bad ones, of which nothing stays, not under a null either."""
+    """Return the values with null for the bad ones; nothing of these is left, not even below a null."""
     return values.take(pa.array(np.arange(len(values)), mask=bad))
 
 
@@ -201,12 +203,12 @@ def _by_looks(values: pa.Array, kind: pa.DataType, times: TimeForms) -> npt.NDAr
 
 
 def fragments(pieces: list[pa.Array]) -> pa.Array | None:
-    """Return the members of JSON objects, by row, that are there in the pieces; null where there is none, `None` for none at all."""
+    """Return by row the members of JSON objects in the pieces; null for a row without one, `None` if no row has one."""
     if not pieces:
         return None
     led = [joined(",", piece.cast(pa.binary())) for piece in pieces]
     empty, nothing = pa.scalar(b"", pa.binary()), pa.scalar(None, pa.binary())
-    # Arrow's other way to join what may be null drops rows where all of it is.
+    # Arrow's other way to join nullable pieces drops rows in which all of them are null.
     text = pc.binary_join_element_wise(*led, empty, null_handling="replace", null_replacement=b"")
     return pc.utf8_slice_codeunits(pc.if_else(pc.equal(text, empty), nothing, text).cast(pa.string()), 1).cast(
         pa.binary()

@@ -1,4 +1,4 @@
-"""Numbers by field, such as day and hour, and the times that they mean together."""
+"""Times from their fields: numbers such as day and hour, and the times that they mean together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-ABSENT = -1  # of fields, none of which is negative
+ABSENT = -1  # marks a missing field; no field is negative
 NO_OFFSET = 1 << 40  # seconds
 _OFFSET_SECONDS_MAX = 18 * 3600  # Java's
-_CENTURY, _EPOCH_YEAR = 2000, 1970  # the one of a year of two digits
+_CENTURY, _EPOCH_YEAR = 2000, 1970  # the century of a year of two digits
 _SECOND_MICROS = 1_000_000
 _BOUNDS = {
     "year": (0, 9999),
@@ -35,7 +35,7 @@ _BOUNDS = {
 
 
 class Moments:
-    """Numbers by field, and what they mean together. Raises `MalformedError` for what is none, such as a 31st of February."""
+    """Numbers by field, and the times that they mean. Raises `MalformedError` for an impossible time, such as a 31st of February."""
 
     def __init__(self, numbers: Mapping[str, Numbers], count: int) -> None:
         self._numbers = numbers
@@ -50,7 +50,7 @@ class Moments:
                 raise MalformedError
 
     def enter(self, rows: Numbers, days: Numbers, micros: Numbers, offsets: Numbers) -> None:
-        """Put what the numbers mean into the columns, at these rows."""
+        """Enter the times that the numbers mean into the columns, at these rows."""
         days[rows], micros[rows] = self._days(), self._micros()
         shifts = self._numbers.get("offset")
         if shifts is not None:
@@ -108,7 +108,7 @@ class Moments:
         return hour
 
     def _of(self, of: str, default: int) -> Numbers:
-        """Return a field, the default where a value does not have it."""
+        """Return a field, with the default for values that lack it."""
         column = self._numbers.get(of)
         if column is None:
             return np.full(self._count, default, np.int64)

@@ -1,4 +1,4 @@
-"""Columns with others inside: their parts, the leaves at any depth, and a column of changed parts."""
+"""Nested columns: their parts, the leaves at any depth, and a column made from changed parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parts_of(column: pa.Array) -> list[pa.Array]:
-    """Return the members of structs, the elements of lists, the keys and items of maps, of all that is not null."""
+    """Return the members of structs, the elements of lists, or the keys and items of maps, of all values that are not null."""
     if types.is_struct(column.type):
         return list(column.flatten())
     elements = map_entries(column).flatten() if types.is_map(column.type) else column.flatten()
@@ -24,7 +24,7 @@ def parts_of(column: pa.Array) -> list[pa.Array]:
 
 
 def with_parts(column: pa.Array, parts: Sequence[pa.Array]) -> pa.Array:
-    """Return a column of the type, the nulls and the lengths of this one, with other parts: as many, and as long, as `parts_of` gave."""
+    """Return a column with the type, nulls and lengths of this one, and other parts: the same number and lengths as from `parts_of`."""
     kind, mask = column.type, column.is_null()
     if types.is_struct(kind):
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
@@ -36,7 +36,7 @@ def with_parts(column: pa.Array, parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def leaves(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the columns inside, at any depth, that have none inside themselves; this one if it has none."""
+    """Yield the columns inside, at any depth, that are not nested; the column itself if it is not nested."""
     if not types.is_nested(column.type):
         yield column
         return
@@ -45,7 +45,7 @@ def leaves(column: pa.Array) -> Iterator[pa.Array]:
 
 
 def with_leaves(column: pa.Array, changed: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return a column with each leaf as `changed` returns it, which keeps its type and its length."""
+    """Return a column with each leaf replaced by `changed(leaf)`, which must keep its type and its length."""
     if not types.is_nested(column.type):
         return changed(column)
     return with_parts(column, [with_leaves(part, changed) for part in parts_of(column)])

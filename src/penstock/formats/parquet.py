@@ -1,10 +1,11 @@
-"""Parquet: row groups by byte range, columns by name, and a writer that knows how large its file will be.
+"""The machinery of Parquet: row groups by byte range, columns by name, and a writer that knows how large its file will be.
 
-A range owns the row groups that begin in it. Where one begins is reckoned from the sizes of those before it, in proportion
-to the file: so each row group of any file belongs to exactly one of its ranges. The offsets in the footer are not asked: in a
-damaged file they lie anywhere, so that rows would be left out, and pyarrow ends the whole process over some.
+A range owns the row groups that begin in it. Where a row group begins is computed from the sizes of those before it, in
+proportion to the file. So each row group of any file belongs to exactly one of its ranges. The offsets in the footer
+are not used: in a damaged file they may be anything, so rows would be left out, and some make pyarrow end the whole
+process.
 
-Memory is bounded by a batch and the pages it comes from when reading, and by one row group when writing.
+Memory is bounded by a batch and the pages that it comes from when reading, and by one row group when writing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ __all__ = [
     "spark_schema",
 ]
 
-_ENCRYPTED = re.compile("decrypt", re.IGNORECASE)  # what Arrow says of a file that Parquet's own modules encrypt
+# A part of Arrow's message about a file with Parquet's modular encryption.
+_ENCRYPTED = re.compile("decrypt", re.IGNORECASE)
 
 
 def parquet_footer(file: Any) -> tuple[pa.Schema, Any]:  # noqa: ANN401 - a seekable binary file object, and pyarrow's
@@ -51,7 +53,7 @@ def parquet_footer(file: Any) -> tuple[pa.Schema, Any]:  # noqa: ANN401 - a seek
 
 
 def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
-    """Return the schema of the rows that a `ParquetWriter` was given; of another file the Arrow schema. Raises `BadFile`."""
+    """Return the schema of the rows that a `ParquetWriter` was given; for any other file the Arrow schema. Raises `BadFile`."""
     opened = _opened(file)
     stored = _columns(opened)
     told = schema_of(opened.metadata.metadata)
@@ -59,9 +61,9 @@ def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
 
 
 def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary file object, or pyarrow's
-    """Return the columns as Spark reads them: as its own footer says, else as Parquet has them. Raises `BadFile`.
+    """Return the columns as Spark reads them: by Spark's key in the footer, or else by Parquet's types. Raises `BadFile`.
 
-    INT96 are instants, and what Parquet calls ENUM is text, at any depth.
+    INT96 values are instants, and Parquet's ENUM is text, at any depth.
     """
     opened = _opened(file)
     written = schema_of(opened.metadata.metadata)
@@ -74,7 +76,7 @@ def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary fi
 
 
 def _as_spark(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
-    """Return a type as Spark names it; `leaves` are the columns of the file, in their order, from the first of this type on."""
+    """Return a type as Spark names it; `leaves` are the columns of the file, in their order, beginning with the first one of this type."""
     if types.is_struct(kind):
         return pa.struct([member.with_type(_as_spark(member.type, leaves)) for member in kind])
     if types.is_map(kind):
@@ -98,14 +100,14 @@ def parquet_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the row groups that begin in [start, end), in order, as exactly `schema`.
 
-    Columns of the file that are not in `schema` are entered into the account.
+    Columns of the file that are not in `schema` are counted in the account.
 
-    Columns are found by name, exactly or else by case, as Spark does; a column the file lacks is null. Numbers may be
-    narrower in the file, times of another unit, a time without zone is UTC; bytes may be text, and numbers intervals, which
-    Spark stores without saying so.
+    Columns are found by name, exactly or else ignoring case, as Spark does; a missing column is null. Numbers may be
+    narrower in the file, times may have another unit, and a time without zone is UTC. Bytes may stand for text, and
+    numbers for intervals, which Spark stores without marking them.
 
-    Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit. What
-    the file object raises comes through unchanged.
+    Raises `BadFile` when the file is corrupt, has a column of another type, or a value or null that does not fit.
+    Errors of the file object come through unchanged.
     """
     opened = _opened(file)
     stored = _columns(opened)
@@ -120,7 +122,7 @@ def parquet_batches(
 
 
 def row_count(file: Any) -> int:  # noqa: ANN401 - whatever Arrow reads
-    """Return how many rows the footer of a file says that it has. Raises `BadFile`."""
+    """Return the row count in the footer of a file. Raises `BadFile`."""
     return int(_opened(file).metadata.num_rows)
 
 
@@ -150,8 +152,8 @@ class ParquetWriter(GroupWriter):
         self._writer.close()
 
     def _begun(self, dictionaries: bool | list[str]) -> pq.ParquetWriter:  # noqa: FBT001 - as pyarrow has it
-        """Write what files begin with. `dictionaries` are the leaves that have one, `True`: all."""
-        import pyarrow.parquet as pq  # as long as a small process takes for all the rest
+        """Write the beginning of the file. `dictionaries` are the leaves that have one, `True`: all."""
+        import pyarrow.parquet as pq  # importing it takes as long as everything else in a small process
 
         writer = pq.ParquetWriter(
             self.arrow_file(),
@@ -171,9 +173,9 @@ def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary fi
     import pyarrow.parquet as pq
 
     try:
-        # Extensions are what Arrow makes of texts (JSON) and bytes (UUID), which are as such in the file, and to Spark.
+        # Arrow's extension types wrap texts (JSON) and bytes (UUID), which are plain in the file, and to Spark.
         return pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last if a column's name is not UTF-8
         if not _is_arrows(error):
             raise
         msg = f"not a readable Parquet file: {error}{_hint(error)}"
@@ -185,21 +187,21 @@ def _columns(opened: pq.ParquetFile) -> pa.Schema:
 
 
 def _hint(error: Exception) -> str:
-    """Return what to do with a file that Arrow cannot read though it is whole, "" for any other."""
+    """Return advice about a file that Arrow cannot read though it is intact, "" for any other."""
     if _ENCRYPTED.search(str(error)):
-        return "; it is encrypted by Parquet's own modules, which is not read here: write it anew in clear, or as a file of age"
+        return "; it is encrypted by Parquet's own modules, which is not read here: write it again without encryption, or as a file of age"
     if "keys must be annotated as required" in str(error):
-        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it anew"
+        return "; keys of a map may be null in it, which Arrow does not read: have Spark read it, and write it again"
     return ""
 
 
 def _is_arrows(error: Exception) -> bool:
-    """Tell whether an error is Arrow's own; one of the file object has an error number, or another class."""
+    """Tell whether an error is Arrow's own; an error of the file object has an error number, or another class."""
     return isinstance(error, pa.ArrowException | UnicodeDecodeError) or (type(error) is OSError and error.errno is None)
 
 
 def _begins(metadata: Any, size: int) -> list[int]:  # noqa: ANN401 - pyarrow's FileMetaData
-    """Return where in a file of `size` bytes each row group counts as beginning: in order, from 0, in front of `size`."""
+    """Return where each row group counts as beginning in a file of `size` bytes: in order, from 0, before `size`."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     _check_rows("the file", sum(group.num_rows for group in groups), metadata.num_rows)
     ends = list(accumulate((max(group.total_byte_size, 0) + 1 for group in groups), initial=0))
@@ -223,7 +225,7 @@ def _group(opened: pq.ParquetFile, index: int, names: dict[str, str], batch_rows
 
 
 def _check_rows(what: str, found: int, expected: int) -> None:
-    """Raise `BadFile` where rows are missing: Arrow ends a damaged row group early, without a word."""
+    """Raise `BadFile` if rows are missing: Arrow silently ends a damaged row group early."""
     if found != expected:
         msg = f"{what} has {found} rows, the footer says {expected}"
         raise BadFile(msg)

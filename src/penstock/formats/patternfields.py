@@ -1,6 +1,6 @@
-"""What a pattern of times says: its fields, the text between them, and the parts in brackets that need not be there.
+"""The elements of a pattern of times: its fields, the text between them, and the optional parts in brackets.
 
-The tables are those of Spark's patterns, as far as they are read here; see `patterns`, which reads columns by them.
+The tables follow Spark's patterns, as far as they are supported here; `patterns` reads columns by them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MONTHS = (
-    "january february march april may june july august september october november december".split()  # noqa: SIM905 - shorter so
+    "january february march april may june july august september october november december".split()  # noqa: SIM905 - it is shorter
 )
 _HALVES = ("am", "pm")
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
@@ -23,9 +23,9 @@ _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
 
 @dataclass(frozen=True)
 class PatternField:
-    """A field of a pattern: `of` is what it says, `form` what its text looks like, `width` its length if that is fixed.
+    """A field of a pattern: `of` says which, `form` is the form of its text, `width` its length if that is fixed.
 
-    `number`: it is digits.
+    `number`: its text is digits.
     """
 
     of: str
@@ -40,7 +40,7 @@ class PatternField:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The lengths that a layout can have for it, the one that is tried first first."""
+        """The lengths that it may have in a layout; the first is tried first."""
         if self.of == "offset":
             return tuple(size for size in (1, 5, 6) if re.fullmatch(self.form, {1: "Z", 5: "+0100", 6: "+01:00"}[size]))
         if not self.number:
@@ -51,14 +51,14 @@ class PatternField:
 
 @dataclass(frozen=True)
 class PatternText:
-    """Text of the pattern itself."""
+    """Literal text of the pattern."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class PatternBracket:
-    """The beginning or the end of a part that need not be there."""
+    """The beginning or the end of an optional part."""
 
     sign: str
 
@@ -117,7 +117,7 @@ _NOT_READ = {
     "O": "offsets are read by X, x and Z",
 }
 _PARSED = ", ".join(letter * count for letter, counts in _FIELDS.items() for count in (min(counts), max(counts)))
-# What says the same thing twice, in ways that would have to be compared.
+# Fields that say the same thing in different ways, and would have to be compared.
 _EXCLUSIVE = (
     ("year", "short year"),
     ("month", "short month", "long month", "day of year"),
@@ -127,7 +127,7 @@ _EXCLUSIVE = (
 
 
 def elements_of(pattern: str, name: str) -> tuple[Element, ...]:
-    """Return what a pattern consists of; `name` is the option it was given by. `OptionError` for a pattern that is not read here."""
+    """Return the elements of a pattern; `name` is the option that gave it. `OptionError` for a pattern that is not supported."""
     elements = tuple(_elements(pattern, name))
     depth = 0
     touching: PatternField | None = None
@@ -170,7 +170,7 @@ def _check_said_once(fields: list[str], pattern: str, name: str) -> None:
 
 
 def _elements(pattern: str, name: str) -> Iterator[Element]:
-    """Yield what a pattern consists of. Raises `OptionError` for what is not read here."""
+    """Yield the elements of a pattern. Raises `OptionError` for what is not supported."""
     at = 0
     while at < len(pattern):
         match = _TOKEN.match(pattern, at)

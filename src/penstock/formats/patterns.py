@@ -1,20 +1,21 @@
-r"""Times and dates in a form that the user gives, by Spark's patterns: `dd/MMM/yyyy:HH:mm:ss Z`.
+r"""Times and dates in a form that the user chooses, with Spark's patterns: `dd/MMM/yyyy:HH:mm:ss Z`.
 
-Spark hands such a pattern to Java, whose language is large. Here is the part of it that logs and exports use; every other
-letter is refused by name when the query starts. A pattern is a sequence of fields and text, with optional parts in brackets
-(`patternfields`). What a value means depends on that value alone:
+Spark passes such a pattern to Java, whose pattern language is large. This module supports the part that logs and
+exports use; every other letter is refused by name when the query starts. A pattern is a sequence of fields and text,
+with optional parts in brackets (`patternfields`). The meaning of a value depends on it alone:
 
-*By columns.* A pattern has a few layouts: where its fields lie in bytes, with each optional part there or not, and each number with
-one digit or two. Values of the length of one layout are a table of bytes, and a field is a few columns of it. Every other value is
-matched by a regular expression made of the pattern, at a twentieth of the speed. Both ways give numbers by field, and `Moments`
-makes times of these, so the quick way reads what the slow one would.
+*By columns.* A pattern has a few layouts: the byte positions of its fields, with each optional part present or not, and
+each number with one digit or two. Values with the length of a layout are a table of bytes, and a field is a few columns
+of it. Every other value is matched by a regular expression made from the pattern, at a twentieth of the speed. Both
+ways yield numbers by field, and `Moments` turns these into times, so both read the same.
 
-*Like Java's strict resolver.* There is no 31st of February, and 24 o'clock only with `k`. A fraction has at least one digit, and at most as
-many as the pattern has `S`. Names of months are English. The case of these names, and of other text of the pattern, does not
-matter. What the pattern leaves out is taken from 1970-01-01 00:00:00, in the zone of times that have none.
+*Like Java's strict resolver.* There is no 31st of February, and 24 o'clock only with `k`. A fraction has at least one
+digit, and at most as many as the pattern has `S`. Names of months are English. Case does not matter in these names, or
+in literal text of the pattern. Fields that the pattern leaves out are taken from 1970-01-01 00:00:00, in the zone of
+times that name none.
 
-*Where numbers touch* (`yyyyMMdd`), all but the first must be of a fixed length; otherwise nobody could tell where one ends. Java
-accepts such patterns and then refuses every value. Here the pattern is refused.
+*Adjacent numbers* (`yyyyMMdd`): all but the first must have a fixed length; otherwise it would be ambiguous where one
+ends. Java accepts such patterns and then refuses every value. Here the pattern is refused.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ _MICROS, _DAY_MICROS = 1_000_000, 86_400_000_000
 _NO_SUCH_OFFSET = 1 << 30
 _OFFSET_LENGTH = len("+01:00")
 _DIGITS_32 = 9
-# Expressions of days and times as nearly everybody writes them: what matches is one. 29 February, which not every year has, does not match.
+# Expressions for days and times in the most common form: whatever matches is valid. 29 February does not match, because
+# not every year has it.
 USUAL_DAY = "[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
 USUAL_TIME = rf"{USUAL_DAY}(?:[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])?)?"
-_LAYOUTS_MAX = 64  # ways to lie in bytes that are looked at; others are left to the regular expression
+_LAYOUTS_MAX = 64  # layouts that are tried; others are left to the regular expression
 
 
 @dataclass(frozen=True)
 class TimeForms:
-    """How times are written: the zone of those that say none, and the patterns of each type, `None` for ISO 8601."""
+    """How times are written: the zone of times that name none, and the pattern for each type, `None` for ISO 8601."""
 
     zone: str = UTC
     timestamp: str | None = None
@@ -72,17 +74,18 @@ class TimeForms:
 
 
 class TimePattern:
-    """A pattern, ready to read columns by. Made by `compiled`."""
+    """A compiled pattern, which can read columns. Made by `compiled`."""
 
     def __init__(self, elements: tuple[Element, ...]) -> None:
         self._fields = [element for element in elements if isinstance(element, PatternField)]
         form = "".join(_expressions(elements))
         self._form = f"(?is)^{form}$"
-        self.looks = rf'(?is)^"?(?:{form})"?$|\\'  # what may be such a time, in quotes or not, or has an escape
+        # Text that may be such a time, in quotes or not, or that has an escape.
+        self.looks = rf'(?is)^"?(?:{form})"?$|\\'
         self._layouts = list(islice(_layouts(elements), _LAYOUTS_MAX))
 
     def parse(self, text: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
-        """Return what the strings (or nulls) of `text` stand for; `zone` is that of times without one. `MalformedError`."""
+        """Return the values of the strings (or nulls) of `text`; `zone` applies to times without one. `MalformedError`."""
         present = text.drop_null() if text.null_count else text
         days, micros, offsets = self._read(present)
         if types.is_date32(kind):
@@ -100,7 +103,7 @@ class TimePattern:
         return _placed(np.where(here, times, local - offsets * _MICROS), text, np.int64).view(kind)
 
     def _read(self, text: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
-        """Return of each value the days since 1970, the microseconds of the day, and the offset in seconds."""
+        """Return for each value the days since 1970, the microseconds of the day, and the offset in seconds."""
         days, micros = np.zeros(len(text), np.int64), np.zeros(len(text), np.int64)
         offsets = np.full(len(text), NO_OFFSET)
         left = np.ones(len(text), np.bool_)
@@ -124,7 +127,7 @@ class TimePattern:
         return days, micros, offsets
 
     def _matched(self, text: pa.Array) -> dict[str, Numbers]:
-        """Return the numbers by the regular expression, `ABSENT` where a value does not have the field."""
+        """Return the numbers that the regular expression finds, `ABSENT` for a field that a value lacks."""
         groups = pc.extract_regex(text, self._form)
         if groups.null_count:
             raise MalformedError
@@ -140,7 +143,7 @@ class TimePattern:
 
 @dataclass(frozen=True)
 class _Layout:
-    """One way that values of a pattern lie in bytes: fields of these sizes, and text of the pattern."""
+    """One layout of a pattern's values in bytes: fields with these sizes, and literal text."""
 
     parts: tuple[tuple[PatternField | PatternText, int], ...]
 
@@ -149,7 +152,7 @@ class _Layout:
         return sum(size for _, size in self.parts)
 
     def read(self, starts: Numbers, data: npt.NDArray[np.uint8]) -> tuple[Flags, dict[str, Numbers]]:
-        """Return which of the values lie so, and the numbers of all; those of the others are of no meaning."""
+        """Return which of the values have this layout, and the numbers of all; those of other values have no meaning."""
         count, width = len(starts), self.width
         if starts[-1] - starts[0] == width * (count - 1):
             table = data[starts[0] : starts[0] + width * count].reshape(count, width)
@@ -164,20 +167,20 @@ class _Layout:
             at += size
             if isinstance(part, PatternText):
                 for column, code in zip(columns, part.text.encode(), strict=True):
-                    fold = np.uint8(32 * bytes([code]).isalpha())  # of either case, as the regular expression has it
+                    fold = np.uint8(32 * bytes([code]).isalpha())  # in either case, like the regular expression
                     fits &= column | fold == code | fold
             else:
                 value = _READERS.get(part.of, _digits)(columns, fits, part)
-                # A second one says the same, or it is another layout.
+                # A second field of this kind says the same, or the value has another layout.
                 fits &= numbers.setdefault(part.of, value) == value
         return fits, numbers
 
 
 def _digits(columns: npt.NDArray[np.uint8], fits: Flags, field: PatternField) -> Numbers:
-    """Return the number that digits are, microseconds for a fraction; take out of `fits` what has others."""
+    """Return the number that digits stand for, microseconds for a fraction; clear `fits` for values with other characters."""
     value = np.zeros(columns.shape[1], np.int32 if len(columns) <= _DIGITS_32 else np.int64)
     for column in columns:
-        digit = column - ord("0")  # what is less wraps around
+        digit = column - ord("0")  # smaller codes wrap around
         fits &= digit <= 9  # noqa: PLR2004 - a digit
         value *= 10
         value += digit
@@ -186,7 +189,7 @@ def _digits(columns: npt.NDArray[np.uint8], fits: Flags, field: PatternField) ->
 
 
 def _word(columns: npt.NDArray[np.uint8], fits: Flags, field: PatternField) -> Numbers:
-    """Return the number of a name, all of which are of one length."""
+    """Return the number of a name; all names have the same length."""
     names = field.form.split("|")
     folded = _coded(columns | np.uint8(32))
     known = np.array([_coded(np.frombuffer(name.encode(), np.uint8)[:, None])[0] for name in names])
@@ -205,7 +208,7 @@ def _coded(columns: npt.NDArray[np.uint8]) -> Numbers:
 
 
 def _shifts(columns: npt.NDArray[np.uint8], fits: Flags, field: PatternField) -> Numbers:
-    """Return the seconds of offsets: hours and minutes, with a colon or without one, or Z."""
+    """Return the seconds of offsets: hours and minutes, with or without a colon, or Z."""
     if len(columns) == 1:
         fits &= columns[0] | 32 == ord("z")
         return np.zeros(columns.shape[1], np.int64)
@@ -215,7 +218,7 @@ def _shifts(columns: npt.NDArray[np.uint8], fits: Flags, field: PatternField) ->
     fits &= (columns[0] == ord("+")) | (columns[0] == ord("-"))
     hours, minutes = _digits(columns[1:3], fits, field), _digits(columns[3 + colon :], fits, field)
     seconds = hours * 3600 + minutes * 60
-    seconds = np.where(minutes > 59, _NO_SUCH_OFFSET, seconds)  # noqa: PLR2004 - of an hour
+    seconds = np.where(minutes > 59, _NO_SUCH_OFFSET, seconds)  # noqa: PLR2004 - minutes of an hour
     return np.where(columns[0] == ord("-"), -seconds, seconds)
 
 
@@ -223,9 +226,9 @@ _READERS = {"short month": _word, "half": _word, "offset": _shifts}
 
 
 def _layouts(elements: tuple[Element, ...]) -> Iterator[_Layout]:
-    """Yield how values of a pattern may lie, in the order in which the regular expression would try them.
+    """Yield the layouts of a pattern, in the order in which the regular expression would try them.
 
-    What lies otherwise, such as long names of months, is left to that.
+    Values with other layouts, such as long names of months, are left to the regular expression.
     """
     for parts in product(*(_ways(group) for group in _groups(elements))):
         yield _Layout(tuple(chain(*parts)))
@@ -235,7 +238,7 @@ _Parts = tuple[tuple["PatternField | PatternText", int], ...]
 
 
 def _groups(elements: tuple[Element, ...]) -> Iterator[tuple[Element, ...]]:
-    """Yield the elements that are outside of brackets, each by itself, and what is inside of a pair with that pair."""
+    """Yield each element outside of brackets alone, and the elements inside a pair of brackets together with that pair."""
     depth, begin = 0, 0
     for place, element in enumerate(elements):
         if isinstance(element, PatternBracket):
@@ -248,7 +251,7 @@ def _groups(elements: tuple[Element, ...]) -> Iterator[tuple[Element, ...]]:
 
 
 def _ways(group: tuple[Element, ...]) -> Iterator[_Parts]:
-    """Yield the ways in which one group may lie."""
+    """Yield the layouts of one group."""
     first = group[0]
     if isinstance(first, PatternBracket):
         yield from (layout.parts for layout in _layouts(group[1:-1]))
@@ -260,7 +263,7 @@ def _ways(group: tuple[Element, ...]) -> Iterator[_Parts]:
 
 
 def _expressions(elements: tuple[Element, ...]) -> Iterator[str]:
-    """Yield the regular expression of each element, the fields as groups of their own."""
+    """Yield the regular expression of each element; each field is a named group."""
     count = 0
     for element in elements:
         if isinstance(element, PatternText):
@@ -273,7 +276,7 @@ def _expressions(elements: tuple[Element, ...]) -> Iterator[str]:
 
 
 def _enter(numbers: dict[str, Numbers], of: str, value: Numbers) -> None:
-    """Enter the column of a field; a second one of the same field must say the same. Raises `MalformedError`."""
+    """Enter the column of a field; if there is one already, both must agree. Raises `MalformedError`."""
     before = numbers.get(of)
     if before is not None:
         none = NO_OFFSET if of == "offset" else ABSENT
@@ -289,11 +292,11 @@ def _in_micros(value: Numbers, digits: Numbers | np.int64) -> Numbers:
 
 
 def _numbers_of(field: PatternField, column: pa.Array) -> Numbers:
-    """Return the numbers that matched text stands for: an empty one is of a part that is not there."""
+    """Return the numbers that matched text stands for; empty text belongs to an absent part."""
     if field.number:
         numbers: Numbers = pc.if_else(pc.equal(column, ""), str(ABSENT), column).cast(pa.int64()).to_numpy()
         return numbers
-    # Few different ones: each is looked at once.
+    # There are few distinct texts, and each is converted once.
     encoded = pc.ascii_lower(column).dictionary_encode()
     values = np.array([_number_of(field, text) for text in encoded.dictionary.to_pylist()], np.int64)
     taken: Numbers = values[encoded.indices.to_numpy()] if len(values) else np.zeros(0, np.int64)
@@ -307,19 +310,19 @@ def _number_of(field: PatternField, text: str) -> int:
 
 
 def _offset_seconds(text: str) -> int:
-    """Return the seconds that an offset means."""
+    """Return the seconds of an offset."""
     if text in {"", "z"}:
         return 0 if text else NO_OFFSET
     digits = text[1:].replace(":", "").ljust(6, "0")
     hours, minutes, seconds = (int(digits[place : place + 2]) for place in (0, 2, 4))
     total = hours * 3600 + minutes * 60 + seconds
-    if max(minutes, seconds) >= 60:  # noqa: PLR2004 - of an hour, of a minute
+    if max(minutes, seconds) >= 60:  # noqa: PLR2004 - minutes of an hour, seconds of a minute
         return _NO_SUCH_OFFSET
     return -total if text[0] == "-" else total
 
 
 def _placed(values: Numbers, text: pa.Array, kind: type[np.int32 | np.int64]) -> pa.Array:
-    """Return the values of what is not null in `text`, in their places."""
+    """Return the values for the rows of `text` that are not null, in their places."""
     if not text.null_count:
         return pa.array(values.astype(kind))
     known = text.is_valid().to_numpy(zero_copy_only=False)
@@ -330,5 +333,5 @@ def _placed(values: Numbers, text: pa.Array, kind: type[np.int32 | np.int64]) ->
 
 @lru_cache(maxsize=64)
 def compiled(pattern: str, name: str = "the pattern") -> TimePattern:
-    """Return what reads by a pattern of Spark's; `name` is the option it was given by. `OptionError` for one not read here."""
+    """Return a reader for a Spark pattern; `name` is the option that gave it. `OptionError` for a pattern that is not supported."""
     return TimePattern(elements_of(pattern, name))

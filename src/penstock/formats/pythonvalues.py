@@ -94,7 +94,7 @@ def _are_usual(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _may_lose(kind: pa.DataType) -> bool:
-    """Tell whether Arrow would cut something off of values that become this type."""
+    """Tell whether Arrow would truncate values that become this type."""
     if types.is_map(kind):
         return _may_lose(kind.key_type) or _may_lose(kind.item_type)
     return bool(types.is_integer(kind) or types.is_temporal(kind) or types.is_float32(kind) or types.is_nested(kind))
@@ -134,7 +134,7 @@ def _overflows(value: Any) -> bool:  # noqa: ANN401 - the user's
 
 def _lost_of_list(value: Any, kind: pa.ListType) -> str | None:  # noqa: ANN401 - the user's
     if isinstance(value, (str, bytes, bytearray, memoryview)):
-        return f"a {type(value).__name__}, which is no list"  # Arrow would take its characters, or bytes
+        return f"a {type(value).__name__}, which is not a list"  # Arrow would iterate over its characters, or bytes
     return _lost_inside(_elements_of(value, kind)) if _may_lose(kind.value_type) else None
 
 
@@ -143,7 +143,7 @@ def _lost_inside(inner: Iterable[tuple[Any, pa.DataType]]) -> str | None:
 
 
 def _odd_fields(value: Any, kind: pa.StructType) -> str | None:  # noqa: ANN401 - the user's
-    """Return what is wrong with the names of a value's fields, if anything is that Arrow would not say."""
+    """Return what is wrong with the names of a value's fields, if Arrow would not report it."""
     expected = [field.name for field in kind]
     if isinstance(value, Mapping):
         unknown = value.keys() - set(expected)
@@ -155,24 +155,24 @@ def _odd_fields(value: Any, kind: pa.StructType) -> str | None:  # noqa: ANN401 
 
 
 def _members_of(value: Any, kind: pa.StructType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
-    """Return the values of a struct's fields with their types; none of what is no struct, which Arrow says."""
+    """Return the values of a struct's fields with their types; none if it is not a struct, which Arrow reports."""
     if isinstance(value, Mapping):
         return ((value.get(field.name), field.type) for field in kind)
     return zip(value if isinstance(value, tuple) else (), (field.type for field in kind), strict=False)
 
 
 def _entries_of(value: Any, kind: pa.MapType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
-    """Return the keys and items of a map with their types; none of what is no map, which Arrow says."""
+    """Return the keys and items of a map with their types; none if it is not a map, which Arrow reports."""
     pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return (part for key, item in pairs for part in ((key, kind.key_type), (item, kind.item_type)))
 
 
 def _elements_of(value: Any, kind: pa.ListType) -> Iterator[tuple[Any, pa.DataType]]:  # noqa: ANN401 - the user's
-    """Return the elements of a list with their type; none of what is no list, which Arrow says."""
+    """Return the elements of a list with their type; none if it is not a list, which Arrow reports."""
     return ((item, kind.value_type) for item in (value if isinstance(value, Iterable) else ()))
 
 
 def names_of(value: tuple[Any, ...]) -> list[str]:
-    """Return the names that a tuple's values have, if it is a Spark Row or a named tuple."""
+    """Return the names of a tuple's values, if it is a Spark Row or a named tuple."""
     names: Any = getattr(value, "__fields__", None) or getattr(value, "_fields", ())
     return list(names)

@@ -1,7 +1,8 @@
-"""From the name of a format to its object.
+"""The registry: it finds the object of a format by its name.
 
-The names are `options.formats.FORMATS`, and the object of each is `FORMAT` in the module of its name in `formats.known`. It is
-imported when it is asked for: a process needs one or two of them, and each may bring a library.
+The names are `options.formats.FORMATS`, and the object of each is `FORMAT` in the module of its name in
+`formats.known`. The module is imported on demand, because a process needs one or two of them, and each may import a
+library.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @lru_cache
 def format_named(name: str) -> Format:
-    """Return the format of this name; `OptionError` if there is none, `MissingLibrary` if what it needs is not installed."""
+    """Return the format of this name; `OptionError` if there is none. Its `prepare` tells whether a library that it needs is missing."""
     if name not in READ:
         msg = f"format={name!r} is not known: expected one of {', '.join(READ)}"
         raise OptionError(msg)
@@ -31,7 +32,7 @@ def format_named(name: str) -> Format:
 
 
 def record_format(name: str, done: str = "kept") -> RecordFormat:
-    """Return the format of this name if its files are records one behind the other; `OptionError` if not."""
+    """Return the format of this name if its files are sequences of records; `OptionError` if not."""
     form = format_named(name)
     if isinstance(form, RecordFormat):
         return form
@@ -46,24 +47,24 @@ def table_format(name: str) -> TableFormat:
     if isinstance(form, TableFormat):
         return form
     tables = names(lambda other: isinstance(other, TableFormat))
-    msg = f"format={name!r} is no table: expected {enumerated(tables)}"
+    msg = f"format={name!r} is not a table: expected {enumerated(tables)}"
     raise OptionError(msg)
 
 
 def names(having: Callable[[Format], bool], of: tuple[str, ...] = READ) -> tuple[str, ...]:
-    """Return the names of the formats of which that holds, in the order of the registry. Loads them all: for messages."""
+    """Return the names of the formats for which `having` holds, in the order of the registry. Loads all of them: for messages."""
     return tuple(name for name in of if having(format_named(name)))
 
 
 def format_of(path: str) -> Format | None:
-    """Return the format that a file's name says, compressed or not; `None` if it says none that is written here. Loads them all."""
+    """Return the format that a file's name indicates, compressed or not; `None` if that is no format written here. Loads all formats."""
     name = path.rpartition("/")[2]
     plain = name.rpartition(".")[0] if codec_of(name) else name
     return next((form for form in map(format_named, WRITTEN) if plain.endswith(form.extension)), None)
 
 
 def growing() -> tuple[str, ...]:
-    """Return the names of the formats whose files can grow under their readers."""
+    """Return the names of the formats whose files can grow while they are read."""
     return names(lambda form: isinstance(form, RecordFormat), WRITTEN)
 
 
@@ -71,7 +72,7 @@ _ENDS = ", whose records end by themselves: those of csv with \\n, \\r\\n or \\r
 
 
 def check_options(options: Options, table: tuple[Option, ...], own: Callable[[Format], frozenset[str]]) -> None:
-    """Raise `OptionError` for an option of other formats; `own` tells which of the `table` are a format's."""
+    """Raise `OptionError` for an option that belongs to other formats; `own` returns which of the `table` belong to a format."""
     form = format_named(options["format"])
     for option in table:
         if option.special and option.name in options.given and option.name not in own(form):

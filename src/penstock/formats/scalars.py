@@ -1,10 +1,10 @@
-"""Single values and their text, a column at a time: what json and csv share.
+"""Single values and their text, a column at a time: the code that json and csv share.
 
-`parse` accepts what Spark's readers accept of a type, less what changes a value or depends on the day of the reading,
-and refuses everything else: nothing becomes null because it does not fit. What a text means, or that it means nothing,
-depends on that text alone: where a quick way is taken for a whole column, it takes only forms that the slow way reads
-alike, and leaves others to it one by one. `render` writes what Spark's writers write, but for times, which keep their
-microseconds. `parse(render(column)) == column` for every column that can be rendered, but for intervals, which nothing
+`parse` accepts what Spark's readers accept for a type, except what changes a value or depends on the day of the
+reading, and refuses everything else: nothing becomes null because it does not fit. The meaning of a text depends on
+that text alone. A fast path for a whole column accepts only forms that the slow path reads alike, and leaves other
+texts to the slow path, one by one. `render` writes what Spark's writers write, except times, which keep their
+microseconds. `parse(render(column)) == column` for every column that can be rendered, except intervals, which nothing
 here reads.
 """
 
@@ -43,19 +43,19 @@ _DATE_FORM = rf"^\s*{_DATE}(?:[ T].*)?)?)?\s*$"
 TIME_FORM = rf"^\s*{_DATE}(?:[ T]{_TIME})?)?)?\s*$"
 _NUMBER_FORM = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DECIMAL_DIGITS = 38
-_SMALL_POWER_OF_TEN = 9  # its digits, of the largest one of 32 bits
-_OFFSET_HOURS_MAX = 23  # as Arrow has it; Java's zones have 18
+_SMALL_POWER_OF_TEN = 9  # the zeros of the largest power of ten of 32 bits
+_OFFSET_HOURS_MAX = 23  # Arrow's limit; Java's zones have 18
 _DAY_LENGTH, _TIME_LENGTH = len("2024-01-31"), len("2024-01-31T12:00:00")
 _OFFSET_LENGTH = len("+01:00")
 _NOT_A_NUMBER_FORM = r"^(?:NaN|[+-]?Inf(?:inity)?)$"
 
-# Years 0000 to 9999, which is what the text forms have room for.
+# Years 0000 to 9999, for which the text forms have room.
 _DAYS_MIN, _DAYS_MAX = -719_528, 2_932_896
 _MICROS_MIN, _MICROS_MAX = _DAYS_MIN * 86_400_000_000, (_DAYS_MAX + 1) * 86_400_000_000 - 1
 
 
 def is_scalar(kind: pa.DataType) -> bool:
-    """Tell whether values of this type have a text form here that is written and read; intervals are only written."""
+    """Tell whether values of this type have a text form that is written and read here; intervals are only written."""
     checks = (
         types.is_string,
         types.is_binary,
@@ -77,9 +77,9 @@ ISO_8601 = TimeForms()
 
 
 def parse(text: pa.Array, kind: pa.DataType, name: str, times: TimeForms = ISO_8601) -> pa.Array:
-    """Return the values of type `kind` that the strings (or nulls) of `text` stand for; `times` says how times are written.
+    """Return the values of type `kind` for the strings (or nulls) of `text`; `times` says how times are written.
 
-    Raises `MalformedError`, which names the column as `name`, when any of them stands for none.
+    Raises `MalformedError`, which names the column as `name`, if any of them is not a value of the type.
     """
     try:
         return _parsed(text, kind, times)
@@ -88,7 +88,7 @@ def parse(text: pa.Array, kind: pa.DataType, name: str, times: TimeForms = ISO_8
 
 
 def misfit(text: pa.Array, kind: pa.DataType, name: str) -> MalformedError:
-    """Return the error that says that `text` has a value which is not of type `kind`."""
+    """Return the error that `text` has a value which is not of type `kind`."""
     value = text[0].as_py() if len(text) == 1 else None
     shown = "" if value is None else f", not '{excerpt(value)}'"
     return MalformedError(f"{spark_name(kind)} in column {name!r}{shown}")
@@ -114,7 +114,7 @@ def render(column: pa.Array, name: str) -> pa.Array:
 
 
 def digits(column: pa.Array) -> pa.Array:
-    """Return the text of decimals without an exponent, which `render` has, as Java does, where six zeros are behind the point."""
+    """Return the text of decimals without an exponent; like Java, `render` writes one if six zeros follow the point."""
     kind = column.type
     text = column.cast(pa.large_string())
     if not np.any(codes(text) == ord("E")):
@@ -135,13 +135,13 @@ def digits(column: pa.Array) -> pa.Array:
 
 
 def seconds(numbers: pa.Array) -> pa.Array:
-    """Return the times that whole seconds since 1970 stand for; `pa.ArrowInvalid` for a time Arrow cannot hold."""
+    """Return the times of whole seconds since 1970; `pa.ArrowInvalid` for a time that Arrow cannot hold."""
     return pc.multiply_checked(numbers.cast(pa.int64()), _MICROS_PER_SECOND).view(UTC_MICROS)
 
 
 def parse_base64(text: pa.Array) -> pa.Array:
     """Return the bytes that padded Base64 stands for; white space in it is skipped. Raises `MalformedError`."""
-    import polars as pl  # takes a tenth of a second to load, and few schemas have binary columns
+    import polars as pl  # importing takes a tenth of a second, and few schemas have binary columns
 
     squeezed = pc.replace_substring_regex(text, r"[\x00-\x20]", "")
     try:
@@ -184,7 +184,7 @@ def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return text.cast(kind)
     except pa.ArrowInvalid:
-        return pc.ascii_trim_whitespace(text).cast(kind)  # Java does so for these types, and for no others
+        return pc.ascii_trim_whitespace(text).cast(kind)  # Java trims for these types only
 
 
 def _booleans(text: pa.Array) -> pa.Array:
@@ -205,7 +205,7 @@ def _decimals(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _overflowing(text: pa.Array, scale: int) -> npt.NDArray[np.bool_]:
-    """Tell which numbers may have more than 38 digits, as they stand or at that scale: Arrow wraps them without a word."""
+    """Tell which numbers may have more than 38 digits, as they are or at that scale: Arrow silently wraps them."""
     length = pc.binary_length(text).fill_null(0).to_numpy()
     point = pc.find_substring(text, ".").fill_null(-1).to_numpy()
     whole = np.where(point < 0, length, point)
@@ -233,17 +233,17 @@ def _quantized(text: pa.Array, scale: int) -> list[str]:
 
 
 def _rounded(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return decimals of numbers with more digits than the type has: a half is rounded away from zero, as in Spark."""
+    """Return decimals for numbers with more digits than the type has: a half is rounded away from zero, as in Spark."""
     tiny = pc.less(pc.abs(text.cast(pa.float64())), 10.0 ** -(kind.scale + 1))
     text = pc.if_else(tiny, "0", text)
     return rounded(text.cast(pa.decimal256(76, max(kind.scale + 1, _DECIMAL_DIGITS))), kind.scale).cast(kind)
 
 
 def rounded(values: pa.Array, scale: int) -> pa.Array:
-    """Return decimals with at most so many digits behind the point: a half is rounded away from zero, as in Spark.
+    """Return decimals with at most `scale` digits after the point: a half is rounded away from zero, as in Spark.
 
-    What is cut off before the first of those digits that are dropped does not matter then. It is cut in steps: by a power of ten of
-    more than 32 bits Arrow (26) divides some numbers wrongly, such as 9223372036854775807 with 38 digits behind the point.
+    Digits after the first dropped one do not matter then. They are cut off in steps: for a power of ten of more than 32
+    bits Arrow (26) divides some numbers wrongly, such as 9223372036854775807 with 38 digits after the point.
     """
     wide = pa.decimal128 if types.is_decimal128(values.type) else pa.decimal256
     precision = values.type.precision
@@ -293,16 +293,16 @@ def _clock_times(text: pa.Array) -> pa.Array:
 
 
 def _plain_times(text: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Tell which values have a form that Arrow reads as we do where it reads it at all, and which of those have a zone.
+    """Tell which values have a form that Arrow reads as we do, if it reads it at all, and which of those have a zone.
 
-    These are days, and days with a time of hour, minute and second, a fraction of up to six digits or none, and Z, an
-    offset like +01:00, or no zone. Nulls are plain, and count as of either kind.
+    These forms are days, and days with hour, minute and second, an optional fraction of up to six digits, and Z, an
+    offset like +01:00, or no zone. Nulls are plain, and count as either kind.
     """
     starts, lengths, data = extents(text)
     ends = starts + lengths
 
     def byte(at: npt.NDArray[np.int64], character: str) -> npt.NDArray[np.bool_]:
-        """Tell where a character stands at these places, anything for a place in front of the values or behind them."""
+        """Tell where a character stands at these places; any result for a place before or after the values."""
         same: npt.NDArray[np.bool_] = data.take(at, mode="clip") == ord(character)
         return same
 
@@ -329,7 +329,7 @@ def _either(
     yes: Callable[[pa.Array], pa.Array],
     no: Callable[[pa.Array], pa.Array],
 ) -> pa.Array:
-    """Return what `yes` makes of the values under `mask` and `no` of the others, in their places."""
+    """Return the results of `yes` for the values under `mask` and of `no` for the others, in their places."""
     places = np.empty(len(mask), np.int64)
     places[np.concatenate((np.flatnonzero(mask), np.flatnonzero(~mask)))] = np.arange(len(mask))
     parts = [yes(text.filter(pa.array(mask))), no(text.filter(pa.array(~mask)))]
@@ -345,7 +345,7 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.Data
 
 
 def _any_time(text: pa.Array, zone: str) -> pa.Array:
-    """Return the times of text of any form, by bringing each into the one form that Arrow reads, and its zone besides."""
+    """Return the times of text of any form, by converting each to the one form that Arrow reads, with its zone apart."""
     groups = _groups(text, TIME_FORM)
     local = _clock_text(groups).cast(LOCAL_MICROS)
     number = {part: pc.if_else(pc.equal(groups[part], ""), "0", groups[part]) for part in ("zone_hour", "zone_minute")}
@@ -377,7 +377,7 @@ def _two_digits(number: pa.Array, default: str) -> pa.Array:
 
 
 def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
-    """Return what the groups of the regular expression match, "" for one that is not there; all text must match."""
+    """Return what the groups of the regular expression match, "" for an absent group; all text must match."""
     matches = pc.extract_regex(text, form)
     if matches.null_count > text.null_count:
         msg = "an ISO 8601 date or time"
@@ -386,7 +386,7 @@ def _groups(text: pa.Array, form: str) -> dict[str, pa.Array]:
 
 
 def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str) -> pa.Array:
-    """Return the pieces of each row one behind the other, null where one of them is null.
+    """Return the concatenated pieces of each row, null if one of them is null.
 
     A `str` is the same in every row. The arrays are strings of one type, and one of the first two pieces is an array.
     """
@@ -396,13 +396,13 @@ def joined(first: pa.Array | str, second: pa.Array | str, *more: pa.Array | str)
 
 
 def joined_filled(pieces: list[pa.Array | str]) -> pa.Array:
-    """Return the pieces of each row, large strings or the same `str` in every row, one behind the other; null is ""."""
+    """Return the concatenated pieces of each row, large strings or the same `str` in every row; null counts as ""."""
     scalars = [pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in (*pieces, "")]
     return pc.binary_join_element_wise(*scalars, null_handling="replace", null_replacement="")
 
 
 def contents(text: pa.Array) -> pa.Buffer:
-    """Return the bytes of a string or binary array, plain or large, one value behind the other, without a copy."""
+    """Return the concatenated bytes of a string or binary array, plain or large, without a copy."""
     large = types.is_large_string(text.type) or types.is_large_binary(text.type)
     offsets, data = text.buffers()[1:]
     if not len(text) or data is None:
@@ -412,12 +412,12 @@ def contents(text: pa.Array) -> pa.Buffer:
 
 
 def bytes_of(characters: bytes) -> npt.NDArray[np.bool_]:
-    """Return which of all bytes are among these."""
+    """Return a table of all byte values that is true for these."""
     return np.isin(np.arange(256), np.frombuffer(characters, np.uint8))
 
 
 def places_with_others(text: pa.Array, usual: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return which strings have a byte that is none of the usual ones."""
+    """Return which strings contain a byte that is not a usual one."""
     if not len(text):
         return np.zeros(0, np.int64)
     _, offsets, data = text.buffers()
@@ -436,7 +436,7 @@ def codes(text: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _float_text(column: pa.Array) -> pa.Array:
-    """Shortest digits that read back as the same number; whole numbers keep a fraction (`3.0`), as in Java."""
+    """Return the shortest digits that read back as the same number; whole numbers keep a fraction (`3.0`), as in Java."""
     text = column.cast(pa.large_string())
     values = column.fill_null(0.5).to_numpy(zero_copy_only=False)
     text = _replaced(text, np.isnan(values), lambda _: "NaN")
@@ -450,7 +450,7 @@ def _with_fraction(whole: pa.Array) -> pa.Array:
 
 
 def _time_text(column: pa.Array, name: str) -> pa.Array:
-    """`2024-01-31T12:00:00.000Z`; six digits of a second where three do not hold it, no Z without a zone."""
+    """Return `2024-01-31T12:00:00.000Z`; six digits for the fraction if three are not enough, no Z without a zone."""
     micros = column.view(pa.int64())
     _check_years(micros, _MICROS_MIN, _MICROS_MAX, name)
     local = micros.view(LOCAL_MICROS)
@@ -462,10 +462,10 @@ def _time_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def _interval_text(column: pa.Array) -> pa.Array:
-    """`INTERVAL '1 02:03:04.5' DAY TO SECOND`, with the sign in front of the days."""
+    """Return `INTERVAL '1 02:03:04.5' DAY TO SECOND`, with the sign before the days."""
     micros = column.cast(pa.duration("us")).view(pa.int64())
     numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
-    # The least number has no opposite.
+    # The lowest number has no opposite.
     days, rest = np.divmod(np.abs(numbers).view(np.uint64), np.uint64(_MICROS_PER_DAY))
     clock = pa.array(rest.astype(np.int64)).view(pa.time64("us")).cast(pa.large_string())
     clock = pc.replace_substring_regex(clock, r"\.?0*$", "")

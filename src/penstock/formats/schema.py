@@ -1,10 +1,10 @@
 """Schemas: Spark's JSON form, and the Arrow schema that Spark demands of a Python data source.
 
-The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), written down here because this layer knows no
+The mapping is PySpark's own (`pyspark.sql.pandas.types`, version 4.3), repeated here because this layer does not know
 Spark. A test compares the two for every type. `conforming` makes batches fit a schema.
 
-Some types say more in Spark than Arrow can: how long a `char` is, which parts an interval has, how many digits a `time`, how
-text is collated. A field carries that beside its metadata, for whoever writes for Spark.
+Some of Spark's types say more than Arrow's can: the length of a `char`, the parts of an interval, the digits of a
+`time`, the collation of text. A field carries this in its metadata, for code that writes for Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 _METADATA = b"SPARK::metadata::json"
 _EXACT = b"penstock.spark"  # Spark's type of a field whose Arrow type says less, as JSON
-_COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also carries its collations
+_COLLATIONS = "__COLLATIONS"  # in Spark's JSON the metadata of a field also has its collations
 _DECIMAL_DIGITS_MAX = 38
 
 _BY_NAME = {
@@ -56,7 +56,7 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 def to_arrow(spark_json: str) -> pa.Schema:
     """Return the Arrow schema that Spark demands of data with the schema `spark_json` (`StructType.json()`).
 
-    Raises `OptionError` that names the column for a type which has no Arrow form or none that files can hold: variant,
+    Raises `OptionError`, which names the column, for a type that has no Arrow form or that files cannot hold: variant,
     geometry, geography, calendar and year-month intervals.
     """
     return pa.schema([_to_field(field, ()) for field in json.loads(spark_json)["fields"]])
@@ -65,21 +65,20 @@ def to_arrow(spark_json: str) -> pa.Schema:
 def to_spark(schema: pa.Schema) -> str:
     """Return Spark's JSON of `schema`, as `StructType.json()` writes it.
 
-    Wider and other encodings of the same values are named by what Spark has for them: large and view types,
-    dictionaries, unsigned integers (one size up), any time unit. Raises `OptionError` that names the column where Spark
-    has nothing.
+    Other encodings of the same values get Spark's name for these values: large and view types, dictionaries, unsigned
+    integers (one size up), any time unit. Raises `OptionError`, which names the column, if Spark has no such type.
     """
     fields = [_from_field(field, (field.name,)) for field in schema]
     return json.dumps({"fields": fields, "type": "struct"}, separators=(",", ":"), sort_keys=True)
 
 
-def spark_type(field: pa.Field) -> Any:  # noqa: ANN401 - JSON: a name, or what a nested type is made of
+def spark_type(field: pa.Field) -> Any:  # noqa: ANN401 - JSON: a name, or the description of a nested type
     """Return the type of one field as Spark's JSON has it. Raises `OptionError`."""
     return _from_field(field, (field.name,))["type"]
 
 
 def check_distinct(fields: Iterable[pa.Field], path: str = "") -> None:
-    """Raise `OptionError` if a name is there twice among columns, or members of a struct, at any depth: readers take one."""
+    """Raise `OptionError` if columns, or members of a struct, have the same name, at any depth: readers see only one of them."""
     seen: set[str] = set()
     for field in fields:
         name = f"{path}{field.name}"
@@ -92,7 +91,7 @@ def check_distinct(fields: Iterable[pa.Field], path: str = "") -> None:
 
 
 def _structs(kind: pa.DataType) -> Iterator[pa.StructType]:
-    """Yield the structs that values of this type consist of, not those inside of these."""
+    """Yield the structs that values of this type consist of, but not those inside these structs."""
     if types.is_struct(kind):
         yield kind
     elif types.is_map(kind):
@@ -102,9 +101,9 @@ def _structs(kind: pa.DataType) -> Iterator[pa.StructType]:
         yield from _structs(kind.value_type)
 
 
-@lru_cache(maxsize=256)  # a message about each of many values names the type of one column
+@lru_cache(maxsize=256)  # messages about many values name the type of the same column
 def spark_name(kind: pa.DataType) -> str:
-    """Return what users call a type: Spark's name for it (`bigint`, `array<string>`), Arrow's where Spark has none."""
+    """Return the name of a type for users: Spark's (`bigint`, `array<string>`), or Arrow's if Spark has none."""
     if types.is_struct(kind):
         return f"struct<{', '.join(f'{member.name}: {spark_name(member.type)}' for member in kind)}>"
     if types.is_map(kind):
@@ -128,7 +127,7 @@ def _to_field(field: dict[str, Any], path: tuple[str, ...]) -> pa.Field:
 
 def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nullable: bool) -> pa.Field:
     """Return the field of this type; `path` says where it is, for messages."""
-    if kind == "void" and not nullable:  # what Spark makes of `array()` and `map()`
+    if kind == "void" and not nullable:  # the type that Spark gives `array()` and `map()`
         msg = (
             f"column {'.'.join(path)!r} is of type void NOT NULL, or holds it, which has no values: cast it to one that has, "
             "such as array<string> or map<string, string>"
@@ -138,7 +137,7 @@ def _member(name: str, kind: str | dict[str, Any], path: tuple[str, ...], *, nul
 
 
 def _plain(kind: Any) -> Any:  # noqa: ANN401 - Spark's JSON of a type
-    """Return a type without user-defined ones: what they are stored as. Those name classes, which whoever reads would load."""
+    """Return a type with user-defined types replaced by their storage types: a reader would load the classes that they name."""
     if not isinstance(kind, dict):
         return "decimal(10,0)" if kind == "decimal" else kind
     if kind["type"] == "udt":
@@ -197,7 +196,7 @@ def _from_field(field: pa.Field, path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def check_intervals(schema: pa.Schema, form: str) -> None:
-    """Raise `OptionError` for intervals, at any depth, that are none of days to seconds: `form` has no text of theirs."""
+    """Raise `OptionError` for intervals, at any depth, that are not day-time intervals: `form` has no text for them."""
     for field in schema:
         exact = _exact(field)
         if exact is not None and (part := _SHORT_INTERVAL.search(json.dumps(exact["type"]))):
@@ -209,7 +208,7 @@ def check_intervals(schema: pa.Schema, form: str) -> None:
 
 
 def _exact(field: pa.Field) -> dict[str, Any] | None:
-    """Return what a field carries of its type in Spark; `None` if nothing, or if it was made another field since."""
+    """Return what a field carries about its type in Spark; `None` if nothing, or if its type was changed since."""
     carried = (field.metadata or {}).get(_EXACT)
     if carried is None:
         return None
@@ -238,7 +237,7 @@ def _from_type(kind: pa.DataType, path: tuple[str, ...]) -> str | dict[str, Any]
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tell whether it is a list in one of Arrow's forms."""
+    """Tell whether it is one of Arrow's list types."""
     checks = (
         types.is_list,
         types.is_large_list,
@@ -250,12 +249,12 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether it is text in one of Arrow's forms."""
+    """Tell whether it is one of Arrow's text types."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Tell whether it is binary in one of Arrow's forms."""
+    """Tell whether it is one of Arrow's binary types."""
     checks = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
     return any(check(kind) for check in checks)
 
@@ -291,7 +290,7 @@ def _leaf_name(kind: pa.DataType) -> str | None:
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
-    """Return a type in which all that may be null at all, at any depth, may be."""
+    """Return a type in which every part that can be nullable is nullable, at any depth."""
     if types.is_struct(kind):
         return pa.struct([member.with_type(nullable(member.type)).with_nullable(True) for member in kind])  # noqa: FBT003 - Arrow's signature
     if types.is_map(kind):

@@ -1,12 +1,13 @@
-"""What was seen of the values of columns, and the types that hold all of them, as Spark infers them.
+"""The kinds of values that were seen in columns, and the types that hold all of them, as Spark infers them.
 
-Whoever looks at values (`json.kinds`, `csv.kinds`, the footers of tables) enters the kinds that are there, each with one example.
-What comes of that depends on which kinds there were and on nothing else: not on how often, not on the order of the files, not on
-where a sample was cut. Spark's own answer for CSV does depend on the order in places (`2024` in front of a date is a
-number, behind one a date); ours is then a string.
+The code that examines values (`json.kinds`, `csv.kinds`, the footers of tables) enters the kinds that it finds, each
+with one example. The resulting type depends only on which kinds there are: not on how often they occur, on the order of
+the files, or on where a sample was cut. In some cases Spark's own answer for CSV depends on the order (`2024` before a
+date is a number, after one a date); ours is then a string.
 
-A kind is a type as DDL has it, or `struct`, `array` and `map`, whose parts are below. Null, and what may stand for it (the empty
-string), is no type: a column of nothing else is a string. Where an empty string of JSON stands among other values that is told.
+A kind is a type in DDL, or `struct`, `array` and `map`, whose parts are in `Seen` as well. Null, and the empty string,
+which may stand for it, are not types: a column with nothing else is a string. If JSON has an empty string among other
+values, that is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 NAMES_MAX = 20_000  # of columns and members together
 DEPTH_MAX = 100
-EMPTY = "empty string"  # of JSON, which says no type, and is a value of no other than string
+EMPTY = "empty string"  # in JSON; it indicates no type, and only a string column can hold it
 _DIGITS_MAX = 38
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -43,14 +44,14 @@ class ValueExample(NamedTuple):
 
 @dataclass(frozen=True)
 class Conflict:
-    """A column, by its path (`user.zip`, `items[].n`), whose values are of several kinds, and the type that it has therefore."""
+    """A column, by its path (`user.zip`, `items[].n`), whose values are of several kinds, and the type that it gets."""
 
     column: str
     type: str
     kinds: dict[str, ValueExample]
 
     def told(self) -> str:
-        """Return what is to be said of it, on one line."""
+        """Return a description on one line."""
         kinds = ", ".join(
             f"{kind} ({excerpt(example.text)!r} in {excerpt(example.path)!r})" for kind, example in self.kinds.items()
         )
@@ -66,7 +67,7 @@ class Seen:
     elements: Seen | None = None
 
     def add(self, kind: str, example: Callable[[], ValueExample]) -> None:
-        """Note that there is a value of a kind; the example is asked for if it is the first one."""
+        """Note that there is a value of a kind; `example` is called for the first one."""
         if kind not in self.kinds:
             self.kinds[kind] = example()
 
@@ -87,12 +88,12 @@ class Seen:
 
 @dataclass
 class Room:
-    """How many names there may be: keys that are data (`{"user-17": ...}`) would make a schema without end."""
+    """A limit for the number of names: keys that are data (`{"user-17": ...}`) would make a schema without end."""
 
     left: int = NAMES_MAX
 
     def take(self, name: str) -> None:
-        """Take the room of one name. Raises `OptionError`."""
+        """Count one name. Raises `OptionError` if there are too many."""
         self.left -= 1
         if self.left < 0:
             msg = (
@@ -103,7 +104,7 @@ class Room:
 
 
 def check_depth(depth: int) -> None:
-    """Raise `OptionError` for values that are nested too deep for a schema."""
+    """Raise `OptionError` for values that are nested too deeply for a schema."""
     if depth > DEPTH_MAX:
         msg = f"found values in more than {DEPTH_MAX} levels; give the schema yourself, with a string where they become too deep"
         raise OptionError(msg)
@@ -111,9 +112,9 @@ def check_depth(depth: int) -> None:
 
 @dataclass
 class Types:
-    """Makes types of what was seen. `partition`: by Spark's rules for the names of directories, which widen less.
+    """Derives types from the kinds that were seen. `partition`: by Spark's rules for names of directories, which widen less.
 
-    `mixes_dates`: dates are read as times, which they are not where a pattern says how either is written.
+    `mixes_dates`: dates among times are read as times; not if a pattern says how either is written.
     """
 
     conflicts: list[Conflict] = field(default_factory=list)
@@ -122,9 +123,9 @@ class Types:
     mixes_dates: bool = True
 
     def fields(self, seen: Seen, *, ordered: bool, path: str = "") -> list[dict[str, Any]]:
-        """Return the members as fields of Spark's JSON: `ordered` by name, else as they were first seen.
+        """Return the members as fields of Spark's JSON: `ordered` by name, otherwise in the order in which they were first seen.
 
-        Without those that cannot be written down: objects that never had a member, and members without a name.
+        Members that cannot be written down are left out: objects that never had a member, and members without a name.
         """
         names = (
             sorted(seen.members, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
@@ -170,7 +171,7 @@ class Types:
         return {"keyType": key, "type": "map", "valueContainsNull": True, "valueType": value}
 
     def _together(self, kinds: list[str]) -> str | None:
-        """Return the type that holds values of all these kinds; `None` where only text does."""
+        """Return the type that holds values of all these kinds; `None` if only text does."""
         if len(kinds) == 1:
             return kinds[0]
         if set(kinds) == {"date", "timestamp"}:
@@ -185,7 +186,7 @@ class Types:
 
 
 def _is_rounded(together: str, kinds: list[str]) -> bool:
-    """Tell whether values became floats that were none."""
+    """Tell whether some values would become floats that were not floats."""
     return together in _FLOATS and together not in kinds
 
 
@@ -200,13 +201,13 @@ def _exact(kinds: list[str]) -> str:
 
 
 def _digits(kind: str) -> tuple[int, int]:
-    """Return how many digits a type has, and how many of them behind the point."""
+    """Return how many digits a type has, and how many of them after the point."""
     match = _DECIMAL.fullmatch(kind)
     return (int(match[1]), int(match[2])) if match else (_WHOLE_DIGITS[kind], 0)
 
 
 def entered(seen: Seen, fields: list[dict[str, Any]], path: str, room: Room) -> None:
-    """Enter the columns of a table's file, as Spark's JSON has them; `path` is the file."""
+    """Enter the columns of a table file, given in Spark's JSON; `path` is the file."""
     for form in fields:
         _enter_type(seen.member(form["name"], room), form["type"], ValueExample(path, form["name"]), room, 1)
 

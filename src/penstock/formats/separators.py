@@ -1,17 +1,17 @@
-r"""What ends a record, and where to look for it: the rule that `lines` follows at every position.
+r"""Separators: what ends a record, and how it is found. `lines` follows this rule at every position.
 
-- Separators are looked for in bytes, never in characters: a cut inside a UTF-8 sequence is a cut inside a record like
+- Separators are searched for in bytes, never in characters: a cut inside a UTF-8 sequence is a cut inside a record like
   any other.
-- With `sep=None` (Spark's default) `\n`, `\r\n` and a lone `\r` each end a record. One byte to the left and one to the
-  right of a position decide it: behind `\r` a record begins, unless `\n` follows, which then belongs to the same
-  separator.
-- With a separator of several bytes, those that begin before the position and end at or behind it are found by looking
-  `len(sep) - 1` bytes to the left. If the separator can overlap itself (`\n\n` in `\n\n\n`), which occurrences count
-  depends on what is further left; then we go left to an occurrence that none overlaps, which counts surely, and from
-  there to the right.
+- With `sep=None` (Spark's default) `\n`, `\r\n` and a lone `\r` each end a record. One byte before and one byte after a
+  position decide: a record begins after `\r`, unless `\n` follows, which then belongs to the same separator.
+- With a separator of several bytes, those that begin before the position and end at or after it are found by reading
+  `len(sep) - 1` bytes before it. If the separator can overlap itself (`\n\n` in `\n\n\n`), it depends on earlier bytes
+  which occurrences count. Then the search goes back to an occurrence that no other overlaps, which surely counts, and
+  forward from there.
 
-Text whose code units have two or four bytes (`unit`, the NumPy type of one) follows the same rules, unit by unit: each unit
-becomes a byte first, so that there is nothing else to be got right. See `charsets` for which encodings can be searched so.
+Text whose code units have two or four bytes (`unit`, their NumPy type) follows the same rules, unit by unit: each unit
+is first reduced to a byte, so no second implementation is needed. `charsets` says which encodings can be searched like
+this.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], bytes]
 
 LF, CR = 10, 13
-_SEEN_BYTES = 64 << 10  # of a block, which show how dense the byte is in it
-_BYTE_OF_BIT = np.uint64(0x01020304050607)  # times 2 ** (8 * n) it has n in its highest byte
+_SEEN_BYTES = 64 << 10  # of a block; they show how frequent the byte is
+_BYTE_OF_BIT = np.uint64(0x01020304050607)  # multiplied by 2 ** (8 * n) it has n in its highest byte
 
 
 def places(data: bytes | pa.Buffer, byte: bytes) -> npt.NDArray[np.int64]:
-    """Return the places at which a byte stands. Where it never stands twice in eight bytes, that takes two thirds of the time."""
+    """Return the places of a byte. If no eight bytes contain it twice, that takes two thirds of the time."""
     hits = np.frombuffer(data, np.uint8) == byte[0]
-    if 24 * np.count_nonzero(hits[:_SEEN_BYTES]) > min(
-        len(hits), _SEEN_BYTES
-    ):  # so many that some eight bytes have two
+    # If it is more frequent than this, some eight bytes contain it twice.
+    if 24 * np.count_nonzero(hits[:_SEEN_BYTES]) > min(len(hits), _SEEN_BYTES):
         return np.flatnonzero(hits)
     even = len(hits) - len(hits) % 8
-    words = hits[:even].view("<u8")  # each of the eight bytes is 1 for a hit, else 0
+    words = hits[:even].view("<u8")  # each of the eight bytes is 1 for a hit, otherwise 0
     hit_words = np.flatnonzero(words != 0)
     marked = words[hit_words]
     if (marked & (marked - np.uint64(1))).any():
@@ -52,26 +51,26 @@ def places(data: bytes | pa.Buffer, byte: bytes) -> npt.NDArray[np.int64]:
 
 
 class SeparatorRule(Protocol):
-    """Where records end. Positions and data begin at whole code units, and data that is searched at an anchor or a record."""
+    """The rule for where records end. Positions and data begin at whole code units; searched data begins at an anchor or a record."""
 
     width: int
     """Bytes of a code unit."""
     kept: int
-    """Bytes at the end of what was searched in vain that the next search needs."""
+    """How many bytes from the end of an unsuccessful search the next search needs."""
     single: bool
-    """Whether any piece of a file shows each separator in it, wherever the piece begins."""
+    """Whether any piece of a file shows each separator inside it, wherever the piece begins."""
 
     def anchor(self, read: Read, position: int, /) -> int:
-        """Return where to begin a search for the first record at or behind `position`."""
+        """Return where to begin a search for the first record at or after `position`."""
 
     def find(self, data: bytes, position: int, *, final: bool) -> int:
         """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
 
     def last(self, data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
+        """Return where the last record begins that surely begins in `data` after its first one, or 0."""
 
     def ends(self, block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
+        """Return the offset after each separator of `block`."""
 
 
 class _Newlines:
@@ -82,7 +81,7 @@ class _Newlines:
 
     @staticmethod
     def anchor(_read: Read, position: int) -> int:
-        """Return where to begin a search for the first record at or behind `position`."""
+        """Return where to begin a search for the first record at or after `position`."""
         return position - 1
 
     @staticmethod
@@ -97,14 +96,14 @@ class _Newlines:
 
     @staticmethod
     def last(data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
+        """Return where the last record begins that surely begins in `data` after its first one, or 0."""
         lone = data.rfind(b"\r", 0, len(data) - 1)
         feed = data.rfind(b"\n", max(lone, 0))
         return max(lone, feed) + 1
 
     @staticmethod
     def ends(block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
+        """Return the offset after each separator of `block`."""
         codes = np.frombuffer(block, np.uint8)
         hit = codes == LF
         if b"\r" in block:
@@ -115,7 +114,7 @@ class _Newlines:
 
 
 class _Separator:
-    """The rule of a fixed separator: its occurrences from left to right, none overlapping one that counts."""
+    """The rule of a fixed separator: its occurrences from left to right, except those that overlap one that counts."""
 
     width = 1
 
@@ -126,7 +125,7 @@ class _Separator:
         self._overlaps = any(sep.startswith(sep[length:]) for length in range(1, len(sep)))
 
     def anchor(self, read: Read, position: int) -> int:
-        """Return a place, far enough in front of `position`, in which no separator lies across."""
+        """Return a place, far enough before `position`, that is not inside a separator."""
         back = len(self.sep)
         while self._overlaps and back < position:
             back = min(64 * back, position)
@@ -136,7 +135,7 @@ class _Separator:
                 return position - back + sure
         return max(position - back, 0)
 
-    def find(self, data: bytes, position: int, *, final: bool) -> int:  # noqa: ARG002 - nothing behind decides
+    def find(self, data: bytes, position: int, *, final: bool) -> int:  # noqa: ARG002 - later bytes do not matter
         """Return where in `data`, which begins at an anchor, the first record from `position` on begins, or -1."""
         size = len(self.sep)
         place = data.find(self.sep)
@@ -145,7 +144,7 @@ class _Separator:
         return place + size if place >= 0 else -1
 
     def last(self, data: bytes) -> int:
-        """Return where the last record begins that surely begins in `data` behind its first one, or 0."""
+        """Return where the last record begins that surely begins in `data` after its first one, or 0."""
         place = data.rfind(self.sep)
         if place < 0:
             return 0
@@ -154,14 +153,14 @@ class _Separator:
         return place + len(self.sep)
 
     def ends(self, block: bytes) -> npt.NDArray[np.int64]:
-        """Return the offset behind each separator of `block`."""
+        """Return the offset after each separator of `block`."""
         if self.single:
             return places(block, self.sep) + 1
         lengths = np.fromiter(map(len, block.split(self.sep)), np.int64)
         return np.cumsum(lengths[:-1] + len(self.sep))
 
     def _uncrossed(self, data: bytes, at: int) -> int:
-        """Return the last place up to `at` that no separator lies across; below `kept`, bytes to the left decide."""
+        """Return the last place up to `at` that is not inside a separator; below `kept`, earlier bytes would decide."""
         while at > 0:
             crossing = data.find(self.sep, max(at - self.kept, 0), at + self.kept)
             if crossing < 0:
@@ -177,7 +176,7 @@ class _Separator:
 
 
 class _Units:
-    """The rule of wider code units: another rule on one byte for each, which is 0 for a unit that no separator has."""
+    """The rule of wider code units: another rule applied to one byte for each unit, which is 0 for a unit that no separator has."""
 
     def __init__(self, sep: bytes | None, unit: str) -> None:
         self._type = np.dtype(unit)
@@ -220,7 +219,7 @@ class _Units:
 
 @lru_cache(maxsize=8)
 def rule_of(sep: bytes | None, unit: str = "u1") -> SeparatorRule:
-    """Return the rule of a separator, `None` for line breaks of any kind, in a file whose code units are of the type `unit`."""
+    """Return the rule of a separator, `None` for any kind of line break, in a file whose code units have the type `unit`."""
     if unit != "u1":
         return _Units(sep, unit)
     return _Newlines() if sep is None else _Separator(sep)

@@ -1,4 +1,4 @@
-"""Where each value of a column of strings lies in the bytes of all."""
+"""The extents of a string column's values in its bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def extents(text: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return where each value of a string array begins in the bytes that are returned, too, and how long it is."""
+    """Return where each value of a string array begins, how long it is, and the bytes that contain all values."""
     large = types.is_large_string(text.type) or types.is_large_binary(text.type)
     offsets, data = text.buffers()[1:]
     if not len(text) or not data:

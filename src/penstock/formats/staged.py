@@ -1,12 +1,13 @@
-"""The form in which rows wait to be written.
+"""The staged form, in which rows wait to be written.
 
 ::
 
-    Arrow IPC stream, bodies compressed with LZ4, its end marker (FF FF FF FF 00 00 00 00) included
-    8 bytes: XXH3 (64 bits, big endian) of all bytes before
+    Arrow IPC stream, bodies compressed with LZ4, including its end marker (FF FF FF FF 00 00 00 00) 8 bytes: XXH3 (64
+    bits, big endian) of all bytes before
 
-The stream alone would not do: Arrow reads one that was cut between two batches as a shorter one, and most flipped bits
-in a compressed body as other values. Any Arrow reader can read it, as readers stop at the end marker.
+The stream alone would not be enough: Arrow reads a stream that was cut between two batches as a shorter one, and most
+flipped bits in a compressed body as other values. Any Arrow reader can read the file, because readers stop at the end
+marker.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _ReadAtOnce(Protocol):
 
 
 def arrow_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    """Return `batches`, all of `schema`, in the staged form. Slices take only their own bytes."""
+    """Return `batches`, all with `schema`, in the staged form. Slices take only the space of their own bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         for batch in batches:

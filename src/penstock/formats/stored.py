@@ -1,12 +1,12 @@
-"""What of a schema a Parquet file has: the types it stores, and what it tells Spark.
+"""How a Parquet file stores a schema: its types, and what its footer tells Spark.
 
-Spark reads more out of a file than its columns if the footer has the key that its own writer puts there: intervals, which are
-stored as numbers, comments and other metadata, the length of a `char`, collations. And two things are stored otherwise than
-Arrow has them:
+If the footer has the key that Spark's own writer puts there, Spark reads more from a file than its columns: intervals,
+which are stored as numbers, comments and other metadata, the length of a `char`, collations. Two things are stored
+differently than in Arrow:
 
-- *Times* of at most six digits, as all but `time(7)` to `time(9)` are, in microseconds, as Spark stores them; other engines
-  do not know others. Arrow has them in nanoseconds, for so Spark hands them over.
-- *Members of a struct that may be null* may be null themselves, though the schema says they may not. A null struct has no
+- *Times of day* with at most six digits (all but `time(7)` to `time(9)`) are stored in microseconds, as Spark stores
+  them; other engines do not know other units. In Arrow they are in nanoseconds, because Spark passes them like that.
+- *Members of a nullable struct* are stored as nullable, even if the schema says that they are not. A null struct has no
   members, but Arrow's writer takes their places for nulls, and refuses them.
 """
 
@@ -30,7 +30,7 @@ _TIME = re.compile(r"time\(([0-6])\)")
 
 @dataclass(frozen=True)
 class Stored:
-    """How rows of `schema` are stored: as `file`, with `spark` in the footer, `None` where Spark has no such types."""
+    """How rows of `schema` are stored: with the schema `file`, and `spark` in the footer, `None` if Spark has no such types."""
 
     schema: pa.Schema
     file: pa.Schema
@@ -42,7 +42,7 @@ class Stored:
         return _stored_as(schema.serialize().to_pybytes())
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of the schema as they are stored. `OptionError` for a time with more digits than its type has."""
+        """Return rows of the schema in their stored form. `OptionError` for a time with more digits than its type has."""
         if self.file.equals(self.schema):
             return batch
         loose = pa.schema([_loose(field, stored) for field, stored in zip(self.schema, self.file, strict=True)])
@@ -57,7 +57,7 @@ class Stored:
 
 @lru_cache(maxsize=16)
 def _stored_as(serialized: bytes) -> Stored:
-    """Return how rows of a schema are stored. Each part of a task asks; two schemas are equal to Arrow whatever Spark says of them."""
+    """Return how rows of a schema are stored. Each part of a task asks; schemas that differ only in Spark's metadata are equal to Arrow."""
     schema = pa.ipc.read_schema(pa.py_buffer(serialized))
     try:
         spark = to_spark(schema)
@@ -69,13 +69,13 @@ def _stored_as(serialized: bytes) -> Stored:
 
 
 def schema_of(metadata: dict[bytes, bytes] | None) -> pa.Schema | None:
-    """Return the schema that the footer of a file of ours tells Spark, as Arrow has it; `None` if it tells none."""
+    """Return the schema that the footer of one of our files has for Spark, as an Arrow schema; `None` if it has none."""
     told = (metadata or {}).get(SPARK_KEY)
     return None if told is None else to_arrow(told.decode())
 
 
 def _stored(kind: pa.DataType, spark: Any, *, held: bool) -> pa.DataType:  # noqa: ANN401 - Spark's JSON of the type
-    """Return the type that a value is stored as; `held`: it, or a struct that it is a member of, may be null."""
+    """Return the type as which a value is stored; `held`: it, or a struct that it is a member of, may be null."""
     if types.is_struct(kind):
         members = zip(kind, spark["fields"], strict=True)
         return pa.struct([_member(member, told["type"], held=held) for member, told in members])
@@ -98,7 +98,7 @@ def _member(field: pa.Field, spark: Any, *, held: bool) -> pa.Field:  # noqa: AN
 
 
 def _loose(field: pa.Field, stored: pa.Field) -> pa.Field:
-    """Return the field with its own types, in which may be null what may be null in the stored one."""
+    """Return the field with its own types, and with the nullability of the stored field."""
     return field.with_type(_loose_type(field.type, stored.type)).with_nullable(stored.nullable)
 
 

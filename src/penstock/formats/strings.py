@@ -1,9 +1,9 @@
 r"""Strings that are not UTF-8, in columns of Arrow.
 
-An Arrow string is UTF-8 by definition, and nobody looks: Spark's strings are any bytes (its text reader takes lines as they
-are), Parquet files hold what was put into them. What is made of such a string is a file that others refuse whole, or, in
-libraries that rely on it, anything. So they are looked for where strings come in, column by column, at some gigabytes a
-second.
+An Arrow string is UTF-8 by definition, but nothing checks it: Spark's strings are any bytes (its text reader takes
+lines unchanged), and Parquet files contain what was put into them. From such a string comes a file that other readers
+refuse completely or, in libraries that rely on UTF-8, anything at all. So strings are checked where they come in,
+column by column, at several gigabytes a second.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.formats.nested import parts_of, with_parts
 from penstock.formats.scalars import contents
 
 _ADVICE = (
-    "set encodingErrors=replace to have U+FFFD in the place of what is no text, or make it a column of type binary"
+    "set encodingErrors=replace to have U+FFFD in the place of what is not text, or make it a column of type binary"
 )
 
 
 def checked(batch: pa.RecordBatch, errors: str) -> pa.RecordBatch:
-    """Return `batch` with nothing but UTF-8 in its strings, at any depth.
+    """Return `batch` with only UTF-8 in its strings, at any depth.
 
-    `errors="replace"` puts U+FFFD for each piece of bytes that is none, `fail` raises `OptionError` that names the column.
+    `errors="replace"` puts U+FFFD for each invalid piece of bytes, `fail` raises `OptionError` that names the column.
     """
     wrong = [index for index, column in enumerate(batch.columns) if not _is_valid(column)]
     if not wrong:
@@ -49,7 +49,7 @@ def _is_valid(column: pa.Array) -> bool:
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise
-        # What lies below a null is no value.
+        # Bytes below a null are not a value.
         return types.is_nested(column.type) and all(map(_is_valid, parts_of(column)))
     return True
 
@@ -61,7 +61,7 @@ def _has_strings(kind: pa.DataType) -> bool:
 
 
 def _shown(column: pa.Array) -> str:
-    """Return the first wrong string of a column, or of the first row of a nested one that has one, for a message."""
+    """Return the first invalid string of a column, or for a nested column the first row that contains one, for a message."""
     first = next(one for row in range(len(column)) if not _is_valid(one := column.slice(row, 1)))
     while types.is_nested(first.type):
         first = next(part for part in parts_of(first) if not _is_valid(part))
@@ -77,7 +77,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _replaced(column: pa.Array) -> pa.Array:
-    """Return a column with U+FFFD for what is no text in its strings."""
+    """Return a column with U+FFFD for invalid bytes in its strings."""
     kind = column.type
     if not _has_strings(kind):
         return column
@@ -87,11 +87,11 @@ def _replaced(column: pa.Array) -> pa.Array:
 
 
 def _replaced_text(text: pa.Array) -> pa.Array:
-    """Return the strings, decoded all at once: each is ended by a line feed, which no wrong byte can swallow, nor bring."""
+    """Return the strings, decoded all at once: each ends with a line feed, which invalid bytes can neither swallow nor produce."""
     raw = contents(_ended(text.cast(pa.binary()).fill_null(b"")))
     sound = bytes(raw).decode("utf-8", "replace").encode()
     ends = np.cumsum(pc.binary_length(text).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) + 1) - 1
-    which = np.searchsorted(line_feeds(raw), ends)  # of the line feeds, some of which are in the strings
+    which = np.searchsorted(line_feeds(raw), ends)  # which of the line feeds end a string; others are inside strings
     ends = line_feeds(sound)[which]
     data = np.delete(np.frombuffer(sound, np.uint8), ends)
     offsets = np.concatenate((np.zeros(1, np.int64), ends - np.arange(len(ends))))

@@ -1,4 +1,4 @@
-"""Text: a record is a line, a row its one string (or binary) column."""
+"""The decoder and encoder of text: a record is a line, and a row is its one string (or binary) column."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.formats.format import ReadFormat, WriteFormat
 
-_JOINED_BYTES_MAX = 1 << 31  # what offsets of 32 bits reach; a longer batch is joined row by row
+_JOINED_BYTES_MAX = 1 << 31  # the limit of 32-bit offsets; a longer batch is joined row by row
 
 
 class TextDecoder:
-    """Lines to rows: blank lines are rows, separators are not data. Only a binary column may hold what is not UTF-8.
+    """Turns lines into rows: blank lines are rows, separators are not data. Only a binary column may hold bytes that are not UTF-8.
 
-    The values of a binary column are the bytes of the lines as they are, whatever their encoding; `fmt` then has separator
-    and code units of the file.
+    The values of a binary column are the unchanged bytes of the lines, whatever their encoding; `fmt` then has the
+    file's own separator and code units.
     """
 
-    def __init__(self, fmt: ReadFormat, account: Account) -> None:  # noqa: ARG002 - a line has nothing else
+    def __init__(self, fmt: ReadFormat, account: Account) -> None:  # noqa: ARG002 - a line has no other keys
         self._schema = fmt.schema
         self._sep = fmt.line_sep
         self._unit = fmt.unit
@@ -59,7 +59,7 @@ class TextDecoder:
         return record_starts(block, sep=self._sep, unit=self._unit)
 
     def _cut(self, block: bytes) -> pa.Array:
-        """Return the lines of text in wide code units as they are."""
+        """Return the lines of text in wide code units unchanged."""
         starts = self.starts(block)
         ends = value_ends(block, starts, sep=self._sep, unit=self._unit)
         steps = np.zeros(len(block) + 1, np.int8)
@@ -74,12 +74,12 @@ class TextDecoder:
         starts = record_starts(block, sep=self._sep)
         at = _invalid_utf8(block)
         begin = int(starts[np.searchsorted(starts, at, side="right") - 1])
-        msg = f"found '{excerpt(block[at : at + 4])}' behind '{excerpt(block[begin:at])}', expected UTF-8"
+        msg = f"found '{excerpt(block[at : at + 4])}' after '{excerpt(block[begin:at])}', expected UTF-8"
         return BadRecord(msg, offset=begin)
 
 
 class TextEncoder:
-    """Rows to lines, as Spark writes them: a null is an empty line, a value with a newline in it makes two lines."""
+    """Turns rows into lines, as Spark writes them: a null is an empty line, a value that contains a newline makes two lines."""
 
     def __init__(self, fmt: WriteFormat) -> None:
         _one_column(fmt.schema)
@@ -103,7 +103,7 @@ class TextEncoder:
 
 
 def _as_one_list(column: pa.Array) -> pa.Array:
-    """Return values, and an empty one behind them, as the one list of an array: joined, each is ended. Only offsets are copied."""
+    """Return values, and an empty one after them, as the one list of an array: when joined, each is ended. Only offsets are copied."""
     _, offsets, data = column.buffers()
     own = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     ended = pa.py_buffer(np.append(own, own[-1:]))
@@ -116,14 +116,14 @@ def _one_column(schema: pa.Schema) -> pa.Field:
         return schema.field(0)
     columns = ", ".join(f"{field.name} {spark_name(field.type)}" for field in schema) or "no column"
     msg = (
-        f"text needs one string column, found {columns}; join the columns into one, for example with to_json(struct(*)), or take a "
+        f"text needs one string column, found {columns}; join the columns into one, for example with to_json(struct(*)), or use a "
         "format that has columns"
     )
     raise OptionError(msg)
 
 
 def _split(data: bytes, sep: bytes) -> pa.Array:
-    """Return the records of `data`, which are ended (not only separated) by `sep`."""
+    """Return the records of `data`, each of which must be ended (not only separated) by `sep`."""
     bounds = pa.py_buffer(np.array([0, len(data)], np.int64))
     whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)])
     pieces = pc.split_pattern(whole, sep).flatten()

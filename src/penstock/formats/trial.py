@@ -1,11 +1,11 @@
-"""A schema is tried before rows come: an empty file of it is staged, written and read again.
+"""A trial of a schema before rows come: an empty file with it is staged, written and read again.
 
-Rows wait as Arrow, which holds more than Parquet does (a struct without members, a decimal whose scale is negative). So a
-query would run, batch by batch, until a file is due, and could neither write it nor go on. Which types these are Arrow knows
-better than a list here would; the trial takes the ways that a part takes.
+Rows wait as Arrow, which can hold more than Parquet (a struct without members, a decimal with a negative scale). So a
+query would run, batch by batch, until a file is due, and could then neither write it nor go on. Arrow knows better than
+any list here which types these are, so the trial takes the same steps as a part.
 
-What an earlier version has staged of such a schema is written all the same when somebody asks for it: the columns that
-the format cannot hold as their text in JSON, which loses no value.
+Rows with such a schema that an earlier version has staged can still be written if a user asks for it: the columns that
+the format cannot hold become their JSON text, which loses no value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REFUSALS = (pa.ArrowException, OSError, ValueError, PenstockError)
 def check_table(form: TableFormat, schema: pa.Schema, codec: str) -> None:
     """Raise `OptionError`, which names the column, unless rows of this schema can be staged and written in the format."""
     check_distinct(schema)
-    if not schema.names:  # Parquet would hold no rows, and Arrow's writer of ORC ends the process
+    if not schema.names:  # Parquet would hold no rows, and Arrow's ORC writer would end the process
         msg = f"{form.name} needs at least one column, found none; select one"
         raise OptionError(msg)
     reason = _refusal(form, schema, codec)
@@ -52,7 +52,7 @@ def check_table(form: TableFormat, schema: pa.Schema, codec: str) -> None:
 
 @lru_cache(maxsize=16)
 def refused(form: TableFormat, schema: pa.Schema, codec: str) -> tuple[str, ...]:
-    """Return the columns that the format cannot hold, each by itself."""
+    """Return the columns that the format cannot hold, each tried alone."""
     if _refusal(form, schema, codec) is None:
         return ()
     return tuple(name for name in schema.names if _refusal(form, _alone(schema, name), codec))
@@ -62,7 +62,7 @@ def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
     """Return the rows with these columns as their JSON. `OptionError` if one has a type that JSON cannot hold either."""
     if not columns:
         return batch
-    from penstock.formats.json.lines import json_text  # few need it, and all that write load this module
+    from penstock.formats.json.lines import json_text  # few need it, but every writer loads this module
 
     arrays = [
         json_text(column, name) if name in columns else column
@@ -72,7 +72,7 @@ def as_text(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
 
 
 def text_schema(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
-    """Return the schema of what `as_text` makes of such rows."""
+    """Return the schema of the result of `as_text` for such rows."""
     return pa.schema([pa.field(f.name, pa.string(), nullable=f.nullable) if f.name in columns else f for f in schema])
 
 
@@ -81,7 +81,7 @@ def _alone(schema: pa.Schema, name: str) -> pa.Schema:
 
 
 class _InMemory:
-    """The bytes of a file, as a table is read from it."""
+    """The bytes of a file, with the interface from which a table is read."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -93,7 +93,7 @@ class _InMemory:
 def _refusal(form: TableFormat, schema: pa.Schema, codec: str) -> str | None:
     """Return why rows of this schema cannot become a file, `None` if they can.
 
-    A table of a thousand numbers and strings is not tried at each batch: those are the format's own types.
+    A table of a thousand numbers and strings is not tried at each batch: the format has these types itself.
     """
     if all(form.is_plain(field) for field in schema):
         return None

@@ -1,8 +1,8 @@
-"""Finding all that is refused among many, by trying groups of them.
+"""Finding all refused items among many, by trying groups of them.
 
-A trial tells of a group whether anything in it is refused, and costs about the same for one as for hundreds. So a group is
-as large as it can be while nothing in it is likely to be refused; where something is, halving finds the first. If one in a hundred is
-refused, each of the others costs about a tenth of a trial; if all are, each is tried once.
+A trial tells whether anything in a group is refused, and costs about the same for one item as for hundreds. So a group
+is as large as it can be while nothing in it is likely to be refused; if something is, halving finds the first. If one
+item in a hundred is refused, each of the others costs about a tenth of a trial; if all are refused, each is tried once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 def refused(count: int, trial: Callable[[int, int], ErrorT | None]) -> list[tuple[int, ErrorT]]:
-    """Return which of `count` things are refused, in order, each with what is said of it alone.
+    """Return which of `count` items are refused, in order, each with its own error.
 
-    `trial(low, high)` returns what is said of those of them that are in front of `high`, from `low` on; `None`: all are right.
-    What is right alone must be right in a group of others that are.
+    `trial(low, high)` returns the error of the items from `low` up to, but not including, `high`; `None`: all are
+    right. An item that is right alone must be right in a group of right items.
     """
     refusals: list[tuple[int, ErrorT]] = []
     at, size = 0, count
@@ -39,7 +39,7 @@ def refused(count: int, trial: Callable[[int, int], ErrorT | None]) -> list[tupl
 
 
 def _first(low: int, high: int, trial: Callable[[int, int], ErrorT | None]) -> int:
-    """Return the first that is refused of those in [low, high), of which one is."""
+    """Return the first refused item in [low, high), which contains at least one."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if trial(low, middle) is None else (low, middle)

@@ -1,16 +1,17 @@
 """Wall-clock times of a zone to instants and back, a column at a time, as Java resolves them, and so Spark.
 
-A clock that is put forward skips an hour, one that is put back shows an hour twice. Java takes the time that is shown
-twice for the earlier instant, and one that is skipped for as much later as the clock was put forward. Both mean: the
-offset from before the change holds until the clock shows what no clock with that offset still to come could show. Python's
-`zoneinfo` says the same of a `datetime` with `fold=0`. So the offset of a zone is a step function of the wall clock, and
-a column needs the steps of the years it has times in, and one binary search.
+A clock that is put forward skips an hour, and a clock that is put back shows an hour twice. Java takes a time that is
+shown twice for the earlier instant, and moves a skipped time forward by as much as the clock was put forward. Both
+follow from one rule: the clock reads one time just before a change and another just after it, and the offset from
+before the change applies to all times before the later of the two. Python's `zoneinfo` does the same for a `datetime`
+with `fold=0`. So the offset of a zone is a step function of the wall clock. A column needs the steps of the years of
+its times, and one binary search.
 
 Not Arrow's `assume_timezone`: it knows no rule behind 2037, only what is listed, and has other answers for what is skipped. What a
 clock shows at an instant its `local_timestamp` tells where all is listed; where it is not, the rules do.
 
-The rules are those of the machine's tz database, or of the package `tzdata`; those of coming years change when a state
-changes its mind.
+The rules are those of the machine's tz database, or of the package `tzdata`; the rules of future years change when a
+state changes its mind.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _CYCLE = 146_097 * _DAY  # of the calendar: 400 years
 
 
 def zone_name(name: str, said_by: str) -> str:
-    """Return the name of a zone, `UTC` for all that mean it: an IANA name (`Europe/Berlin`) or an offset (`+05:30`, `UTC-3`).
+    """Return the name of a zone, `UTC` for all names of UTC: an IANA name (`Europe/Berlin`) or an offset (`+05:30`, `UTC-3`).
 
     Raises `OptionError`, which names `said_by` as where the name was given, for anything else.
     """
@@ -60,9 +61,9 @@ def zone_name(name: str, said_by: str) -> str:
 
 
 def unsaid(session: str) -> str:
-    """Return what stands for a zone that nobody has said, while that of the session is `session`, which is not UTC.
+    """Return a placeholder for a zone that was not given, while the session's zone is `session`, which is not UTC.
 
-    `instants` raises an `OptionError` that says what to do for the first time that it would need the zone for.
+    For the first time for which it would need the zone, `instants` raises an `OptionError` that says what to do.
     """
     return _UNSAID + session
 
@@ -127,23 +128,23 @@ def _offsets(shown: Seconds, zone: str) -> Seconds:
 
 @lru_cache(maxsize=64)
 def rules(name: str) -> tzinfo:
-    """Return the rules of a zone, an IANA name or an offset. Raises `KeyError`, `ValueError` or `OSError` for anything else."""
+    """Return the rules of a zone, given as an IANA name or an offset. Raises `KeyError`, `ValueError` or `OSError` for anything else."""
     ahead = parse_offset(name)
     if ahead is not None:
         return timezone(timedelta(minutes=ahead))
-    if not name or name == "localtime":  # the machine's, which another machine has not
+    if not name or name == "localtime":  # the machine's own zone, which another machine does not have
         raise ValueError(name)
     return ZoneInfo(name)
 
 
 @lru_cache(maxsize=_YEARS_CACHED)
 def _steps(name: str, year: int) -> tuple[Seconds, Seconds]:
-    """Return the steps of a year: wall-clock times since which an offset holds, from the year's beginning on, and these.
+    """Return the steps of a year: wall-clock times from which on an offset applies, beginning with the year, and the offsets.
 
-    Between two midnights the offset changes once or not at all. There is no year 0 in Python; no clock changed in it.
+    Between two midnights the offset changes at most once. Python has no year 0; no clock changed in it.
     """
     zone = rules(name)
-    first = datetime(max(year, MINYEAR), 1, 1)  # noqa: DTZ001 - a wall clock's
+    first = datetime(max(year, MINYEAR), 1, 1)  # noqa: DTZ001 - a wall-clock time
     start = int(np.datetime64(f"{year:04d}", "s").astype(np.int64))
     since, offsets = [0], [_offset(zone, first)]
     days = 0 if year < MINYEAR else 366 if isleap(year) else 365

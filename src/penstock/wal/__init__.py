@@ -1,12 +1,12 @@
-"""A write-ahead log: what was acknowledged is there after a crash, and what is read back is a prefix of what was appended.
+"""A write-ahead log: what was acknowledged survives a crash, and what is read back is a prefix of what was appended.
 
-*What lives here.* `form` is the format, byte by byte. `writer` (with `end`), `reader` (with `walk` and `salvage`) and `log` say what each
-of them guarantees; below them are `segment` and `order`. `manager` is the log of an operator that is restored from checkpoints, and
-`runs` is a log as a stream.
+*What lives here.* `form` is the format, byte by byte. `writer` (with `end`), `reader` (with `walk` and `salvage`) and
+`log` state their guarantees; below them are `segment` and `order`. `manager` is the log of an operator that is restored
+from checkpoints, and `runs` presents a log as a stream.
 
 *What may be touched.* One directory of segments, through `storage`. A segment is never cut and never written over.
 
-*What it may know.* Storage and what is below it. Records are bytes, and nothing looks into them.
+*What it may know.* Storage and what is below it. Records are bytes; no code here interprets them.
 """
 
 from __future__ import annotations

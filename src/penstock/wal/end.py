@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PendingGroup(NamedTuple):
-    """Records that are to be one group, and in which segment."""
+    """Records that will be one group, and the segment they go into."""
 
     segment: int
     sequence: int
@@ -32,7 +32,7 @@ class PendingGroup(NamedTuple):
 
 @dataclass
 class _Tail:
-    """The last segment: its number, its length so far, its last checksum, up to where it is durable, and what its groups are mixed with."""
+    """The last segment: its number, its length so far, its last checksum, up to where it is durable, and the salt of its groups."""
 
     number: int = 0
     at: int = 0
@@ -44,7 +44,8 @@ class _Tail:
 class LogEnd:
     """Where the log in `directory` ends, after `recover`. For one thread at a time.
 
-    With `whole` a segment is closed with each `write`. An error of `write` leaves it unknown: the log has to be opened again.
+    With `whole`, each `write` closes a segment. After an error of `write` the end is unknown: the log has to be opened
+    again.
     """
 
     def __init__(self, storage: Storage, directory: str, *, whole: bool) -> None:
@@ -60,7 +61,7 @@ class LogEnd:
         return Position(tail.number, tail.at + form.GROUP_HEAD_BYTES) if tail.number else Position(1, form.FIRST_ENTRY)
 
     def recover(self, *, locked: bool) -> tuple[int, int]:
-        """Find out where the log ends, and who we are; return the sequence number of the next record, and its segment."""
+        """Find out where the log ends, its id and our epoch; return the sequence number of the next record, and its segment."""
         listed = numbers(self._storage, self._directory)
         self._check_gaps(listed)
         sequence = 0
@@ -76,13 +77,13 @@ class LogEnd:
         return sequence, max([*listed, *copies(self._storage, self._directory)], default=0) + 1
 
     def _fence(self, segment: LogSegment) -> None:
-        """Take the file from whoever has it open; where it is locked, or whole when it is seen, nobody has."""
+        """Take the file from any writer that has it open; if it is locked, or only visible when whole, no writer has."""
         with suppress(NotSupported):
             self._storage.extend(segment.path, 0).close()
             segment.refresh()
 
     def _check_gaps(self, listed: list[int]) -> None:
-        """Make sure that a number is left out only where no segment has it: behind one that is missing no reader would get."""
+        """Make sure that a missing number belongs to no segment of the log: readers could not get past a missing segment."""
         for index in range(1, len(listed)):
             if listed[index] > listed[index - 1] + 1:
                 with LogSegment(self._storage, self._directory, listed[index]) as segment:
@@ -90,26 +91,26 @@ class LogEnd:
                         self._check_chain(segment.path, segment.header, listed[:index])
 
     def _check_chain(self, path: str, header: Header, before: list[int]) -> None:
-        """Make sure that a segment was written behind what is there: it may be of another log, and no reader gets to it."""
+        """Make sure that a segment was written after what is there: it may belong to another log, and no reader would reach it."""
         for number in reversed(before):
             with suppress(NotThere), LogSegment(self._storage, self._directory, number) as segment:
                 if segment.header is None or (header.previous in before and number != header.previous):
                     continue
                 if not segment.ends_at(header):
                     msg = (
-                        f"{path!r} was not written behind {segment.path!r} as it is: found another end in its header; one of them "
+                        f"{path!r} was not written after {segment.path!r} as it is: found another end in its header; one of them "
                         "was put here, or cut, or one between is missing; restore the log from a copy, or repair it"
                     )
                     raise DamagedState(msg)
                 break
 
     def _go_on_behind(self, segment: LogSegment, header: Header) -> int:
-        """Make what the segment ends with durable; return the sequence number behind it."""
+        """Make the last groups of the segment durable; return the sequence number after them."""
         end = segment.end()
         if segment.size > end.at and not segment.is_torn(end.at, end.sequence):
             msg = (
                 f"{segment.path!r} is damaged at byte {end.at}: found bytes that do not fit their checksum, expected record "
-                f"{end.sequence}; restore it from a copy, or repair the log, which drops what is behind"
+                f"{end.sequence}; restore it from a copy, or repair the log, which drops what comes after"
             )
             raise DamagedState(msg)
         with suppress(NotSupported):  # see failure 8
@@ -148,7 +149,7 @@ class LogEnd:
             self._check_alone(self._tail.number)
 
     def _roll(self, group: PendingGroup) -> WriteHandle:
-        """Begin the segment of the group: its header decides where the one before it ends. Return its file."""
+        """Begin the group's segment: its header decides where the segment before it ends. Return its file."""
         before = self._tail
         if self._file is not None:
             file, self._file = self._file, None
@@ -174,7 +175,7 @@ class LogEnd:
         return self._file
 
     def _check_alone(self, number: int) -> None:
-        """Make sure that no other writer was here while this one stood still (failure 6)."""
+        """Make sure that no other writer took over while this one was stalled (failure 6)."""
         later = [other for other in numbers(self._storage, self._directory) if other > number]
         if later:
             if not self._is_gone_on_behind(number, later):
@@ -182,7 +183,7 @@ class LogEnd:
             self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
 
     def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
-        """Tell whether one of the later segments names this one. If none has a header yet, it will: whoever makes it has seen this one."""
+        """Tell whether a later segment names this one. If none has a header yet, one will: its writer has seen this segment."""
         named = []
         for other in later:
             with suppress(NotThere), LogSegment(self._storage, self._directory, other) as segment:

@@ -13,38 +13,41 @@ A log is a directory of segments, `<number, 12 digits>.wal`. A segment is a head
     48  8  sequence number of the first record
     56  8  number of the segment before it, 0 if there is none
     64  8  length of that segment: where it ended
-    72  8  the checksum that ended it
+    72  8  the checksum at that end
     80  8  checksum of bytes 0 to 80, with bytes 72 to 80 as the seed
 
-*Group*, the records of one append or of one group commit; a multiple of 8 bytes::
+*Group*, the records of one append or of one group commit; its length is a multiple of 8 bytes::
 
-     0  4  length of the group, with everything
+     0  4  length of the group, all of it included
      4  1  type: 1, records
-     5  1  flags: 1, whoever does not know the type may pass it over
+     5  1  flags: 1, a reader that does not know the type may skip the group
      6  2  zero
      8  8  sequence number of its first record
-    16  8  durable: up to where this segment was synced when the group was written
+    16  8  durable: up to which byte this segment had been synced when the group was written
     24  4  number of records, n
-    28  4  bytes of all records
+    28  4  length of all records, in bytes
     32 8n  the entry of each record: its index in the group (4), its length (4)
      .     the records, one after the other, and zeros to a multiple of 8
     -8  8  checksum of all before it
 
-A checksum is XXH3, 64 bits. The seed of a group's is the 8 bytes in front of the group (the checksum of the group before it,
-or the header's), exclusive-or the XXH3 of log id and segment number (bytes 16 to 40 of the header). So a group is right only
-behind the one that it was written behind, in this segment of this log, and *any* place can be looked at alone.
+A checksum is XXH3, 64 bits. The seed of a group's checksum is the 8 bytes before the group (the checksum of the
+previous group, or the header's), exclusive-or the XXH3 of log id and segment number (bytes 16 to 40 of the header). So
+a group is valid only after the group that it was written after, in this segment of this log, and *any* place can be
+checked alone.
 
 A *position* is (segment, offset of the record's entry), `3:1024` as text. The entry holds its index, so the group of a
-position begins at offset - 32 - 8 * index: a seek reads one group, whatever the log's size. The position of the end is where
-the next entry will be: 32 behind the last group.
+position begins at offset - 32 - 8 * index: a seek reads one group, whatever the log's size. The position of the end is
+where the next entry will be: 32 bytes after the last group.
 
-Where a segment ends is decided by the header of the next one, and nowhere else: what lies behind that length does not count.
-So nothing is ever cut to go on, and whatever a dead or stalled writer left is out of the way at once (see `writer`).
-Of several segments that name the same one before them, the last counts; one without a whole header holds nothing.
+The header of the next segment, and nothing else, decides where a segment ends: bytes after that length do not count. So
+a writer never has to cut anything to go on, and whatever a dead or stalled writer left is out of the way at once (see
+`writer`). If several segments name the same previous segment, the last one counts. A segment without a complete header
+holds nothing.
 
-*Torn or damaged.* In the last segment, a group that is not right is the torn end of a write that nobody acknowledged; unless
-a group behind it says that this place was `durable`, or the group is all there, and no sector of it is zeros, as one that was
-never written would be. Then it is damage. It is damage in every other segment.
+*Torn or damaged.* In the last segment, an invalid group is the torn end of a write that was never acknowledged, with
+two exceptions, which are damage: a group after it says that this place was `durable`; or the group is complete, and
+none of its sectors is zeros, as a sector that was never written would be. In every other segment an invalid group is
+damage.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ _POSITION = re.compile(r"([0-9]{1,12}):([0-9]{1,15})")
 
 
 class Position(NamedTuple):
-    """Where a record is: a value, ordered as the log is."""
+    """Where a record is: a value, in the order of the log."""
 
     segment: int
     offset: int
@@ -94,7 +97,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> Position:
-        """Return the position that `str` gave; `OptionError` for another text."""
+        """Return the position whose `str` is `text`; `OptionError` for any other text."""
         match = _POSITION.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             msg = f"{text!r} is not a position: expected SEGMENT:OFFSET, such as 3:1024"
@@ -103,15 +106,15 @@ class Position(NamedTuple):
 
 
 def checked_position(value: object) -> Position:
-    """Return a position that a caller gave; `OptionError` for what is none, such as its text."""
+    """Return a position that a caller passed; `OptionError` for anything else, such as a position's text."""
     if not isinstance(value, Position) or {type(number) for number in value} != {int}:
-        msg = f"{value!r} is no wal.Position: give one that the log gave; wal.Position.parse makes one of its text, such as '3:1024'"
+        msg = f"{value!r} is not a wal.Position: give one that the log gave; wal.Position.parse makes one from its text, such as '3:1024'"
         raise OptionError(msg)
     return value
 
 
 class Header(NamedTuple):
-    """What the header of a segment says; `check` is its checksum, `salt` what all of its groups are mixed with."""
+    """The content of a segment's header; `check` is its checksum, `salt` is mixed into the checksums of all its groups."""
 
     log: bytes
     number: int
@@ -125,13 +128,13 @@ class Header(NamedTuple):
 
 
 def encode_header(log: bytes, number: int, epoch: int, sequence: int, previous: tuple[int, int, int]) -> bytes:
-    """Return the header of a segment behind `previous`: its number, its length and its last checksum."""
+    """Return the header of a segment after `previous`: its number, its length and its last checksum."""
     body = _HEADER.pack(MAGIC, VERSION, HEADER_BYTES, log, number, epoch, sequence, *previous)
     return body + _U64.pack(xxhash.xxh3_64_intdigest(body, seed=previous[2]))
 
 
 def decode_header(data: bytes, path: str) -> Header | None:
-    """Return the header, `None` if it is not right. `DamagedState` if it is of another version."""
+    """Return the header, `None` if it is invalid. `DamagedState` if it has another version."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return None
     _, version, _, log, number, epoch, sequence, *previous = _HEADER.unpack_from(data)
@@ -146,7 +149,7 @@ def decode_header(data: bytes, path: str) -> Header | None:
 
 
 def is_newer(data: bytes) -> bool:
-    """Tell whether this is the header of a later version; not if all but the version is right, as a bit that flipped leaves it."""
+    """Tell whether this is the header of a later version; not if only the version is wrong, as after a flipped bit."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return False
     version = _U32.unpack_from(data, len(MAGIC))[0]
@@ -155,19 +158,19 @@ def is_newer(data: bytes) -> bool:
 
 
 def checksum(data: bytes | bytearray | memoryview, seed: int) -> int:
-    """Return the checksum that a group has behind this seed."""
+    """Return the checksum of a group with this seed."""
     return xxhash.xxh3_64_intdigest(data, seed=seed)
 
 
 def group_bytes(records: int, size: int) -> int:
-    """Return the length of a group of so many records of together `size` bytes."""
+    """Return the length of a group of `records` records with `size` bytes in all."""
     return GROUP_BYTES_MIN + ENTRY_BYTES * records + size + -size % 8
 
 
 def encode_group(
     records: Sequence[bytes], sizes: Sequence[int], sequence: int, durable: int, seed: int
 ) -> tuple[bytearray, int]:
-    """Return a group and its checksum; `sizes` are the records' lengths. Nothing of it is Python's for each record."""
+    """Return a group and its checksum; `sizes` are the records' lengths. No Python statement runs per record."""
     size, count = sum(sizes), len(sizes)
     head = _GROUP.pack(group_bytes(count, size), RECORDS, 0, 0, sequence, durable, count, size)
     entries = array("I", _indexes(1 << count.bit_length())[: ENTRY_BYTES * count])
@@ -180,13 +183,13 @@ def encode_group(
 
 @cache
 def _indexes(count: int) -> bytes:
-    """Return the entries of so many records that are empty."""
+    """Return `count` entries of empty records."""
     return struct.pack(f"<{count}Q", *range(count))
 
 
 @dataclass(slots=True)
 class LogBatch:
-    """A group as it was read: `count` records from `sequence` on, in the segment from byte `at` to `end`."""
+    """A group that was read: `count` records from `sequence` on, in the segment from byte `at` to `end`."""
 
     segment: int
     at: int
@@ -209,7 +212,7 @@ class LogBatch:
 
     @property
     def _all(self) -> int:
-        """Return the number of records of the group, with those before `first`."""
+        """Return the number of records of the group, including those before `first`."""
         return self.first + self.count
 
     def records(self) -> list[bytes]:
@@ -220,7 +223,7 @@ class LogBatch:
         return [buffer[start:end] for start, end in islice(pairwise(bounds), self.first, None)]
 
     def array(self) -> pa.LargeBinaryArray:
-        """Return the records as an Arrow array, which copies none of them."""
+        """Return the records as an Arrow array, without a copy."""
         import numpy as np
         import pyarrow as pa
 
@@ -236,15 +239,15 @@ class LogBatch:
 
 
 def group_length(buffer: bytes, start: int) -> int:
-    """Return the length that the group at `start` says it has, 0 if no group can have it."""
+    """Return the length that the group at `start` claims, 0 if no group can have that length."""
     (length,) = struct.unpack_from("<I", buffer, start)
     return length if length >= GROUP_BYTES_MIN and not length % 8 else 0
 
 
 def decode_group(header: Header, at: int, buffer: bytes, start: int, length: int) -> LogBatch | None:
-    """Return the group of this length at `start` of the buffer (`at` in the segment), `None` if it is not right.
+    """Return the group of this length at `start` of the buffer (`at` in the segment), `None` if it is invalid.
 
-    The 8 bytes in front of it are in the buffer, too.
+    The buffer must include the 8 bytes before it.
     """
     end = start + length
     (before,) = _U64.unpack_from(buffer, start - CHECK_BYTES)

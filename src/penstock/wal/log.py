@@ -1,23 +1,25 @@
-"""A log as a whole: what is in it, whether it is whole, mending it, and forgetting its beginning.
+"""A log as a whole: what is in it, whether it is intact, repairing it, and dropping its beginning.
 
-*Purge.* Whole segments, the oldest first, each removal durable before the next: a power cut leaves no hole. The last segment
-that has a header stays, and so does one that a reader holds, with all behind it.
+*Purge.* Whole segments are deleted, the oldest first. Each removal is durable before the next, so a power cut leaves no
+hole. The last segment that has a header stays. So does a segment that a reader holds, and all segments after it.
 
-*Repair* cuts a log behind its last record that is right, from the first one on. Nothing is lost by it: all that is cut is kept
-beside the log, whole segments as `<segment>.broken`. In steps, each of which may be the last one before a crash:
+*Repair* cuts a log after its last valid record, counted from the first record on. Nothing is lost by it: everything
+that is cut is kept beside the log, whole segments as `<segment>.broken`. The steps, each of which may be the last
+before a crash:
 
-1. Every segment behind the damaged one, the last first: its copy is put, then it is deleted. Whatever the crash leaves is the
-   same log with the same damage and less behind it.
-2. The copy of the damaged one is put.
-3. It is deleted.
-4. What is right of it is put under its name.
+1. Every segment after the damaged one, the last first: its copy is put, then it is deleted. Whatever the crash leaves
+   is the same log with the same damage and fewer segments after it.
+2. The copy of the damaged segment is put.
+3. The damaged segment is deleted.
+4. Its valid part is put under its name.
 
-A crash on the way leaves a copy that was written behind the last segment there is. So every reader and writer refuses
-(`order.numbers`), and to repair again puts back what is right of each such copy, in order: all that was moved, or, behind
-3, the damaged one cut. Once that is there no copy fits any more, because it ends with another checksum than they name.
+A crash on the way leaves a copy of a segment that follows the last remaining segment. So every reader and writer
+refuses the log (`order.numbers`), and another repair puts back the valid part of each such copy, in order: all segments
+that were moved or, after step 3, the damaged one, cut. Once that one is there, no other copy fits any more, because it
+ends with another checksum than they name.
 
-A full disk stops it like a crash: to repair again, with space, completes it. A log that a later version has gone on with is left
-as it is.
+A full disk stops a repair like a crash: another repair, with space, completes it. A log that a later version has
+written to is left unchanged.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Info:
-    """What a log has: records [first, end) by sequence number, from position to position; bytes of the files.
+    """The content of a log: records [first, end) by sequence number, from position to position; bytes of the files.
 
-    `torn` is what lies behind the end in the last segment: the rest of a write that nobody acknowledged. `broken` are the
-    segments of which a repair has kept a copy.
+    `torn` is the number of bytes after the end in the last segment: the rest of a write that was never acknowledged.
+    `broken` are the segments of which a repair has kept a copy.
     """
 
     segments: tuple[int, ...]
@@ -69,7 +71,7 @@ class Info:
 
 @dataclass(frozen=True)
 class _Damage:
-    """The segment in which a log ends though something is behind it, and whether a part of that segment is right."""
+    """The segment in which a log ends though something comes after it, and whether a part of that segment is valid."""
 
     number: int
     partly: bool
@@ -77,16 +79,17 @@ class _Damage:
 
 @named
 class Log:
-    """The log in `directory`. Reading it needs no lock, so it may be looked at beside a writer.
+    """The log in `directory`. Reading it needs no lock, so it may be inspected while a writer works.
 
-    Every call: `NotThere` if there is no directory, `UsageError` if it has something else in it; a new one is an empty log.
+    Every call: `NotThere` if there is no directory, `UsageError` if it contains something other than a log; a new one
+    is an empty log.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, storage: Storage | None = None) -> None:
         self._storage, self._directory = locate(directory, storage=storage)
 
     def info(self) -> Info:
-        """Return what is there; reads the headers of the first segment and the last one, and all of the last one."""
+        """Return what the log contains; reads the headers of the first segment and the last one, and all of the last one."""
         check_directory(self._storage, self._directory)
         listed = numbers(self._storage, self._directory)
         kept = tuple(copies(self._storage, self._directory))
@@ -97,14 +100,14 @@ class Log:
             nowhere = Position(listed[0] if listed else 1, form.FIRST_ENTRY)
             return Info(tuple(listed), nowhere, nowhere, 0, 0, 0, size, 0, kept)
         with last:
-            behind = last.end()
-            torn = last.size - behind.at
+            last_end = last.end()
+            torn = last.size - last_end.at
         start = Position(first.number, form.FIRST_ENTRY)
-        end = Position(last.number, behind.at + form.GROUP_HEAD_BYTES)
-        return Info(tuple(listed), start, end, first.sequence, behind.sequence, last.header.epoch, size, torn, kept)
+        end = Position(last.number, last_end.at + form.GROUP_HEAD_BYTES)
+        return Info(tuple(listed), start, end, first.sequence, last_end.sequence, last.header.epoch, size, torn, kept)
 
     def _size(self, listed: list[int]) -> int:
-        """Return the bytes of the files of these segments."""
+        """Return the size of the files of these segments."""
         sizes = {entry.name: entry.size for entry in self._storage.list(self._directory)}
         return sum(sizes.get(path_of("", number)[1:], 0) for number in listed)
 
@@ -126,14 +129,14 @@ class Log:
         return None
 
     def verify(self) -> Info:
-        """Read everything; return what is there. `DamagedState` at the first damage. A torn end is none."""
+        """Read everything; return what the log contains. `DamagedState` at the first damage. A torn end is not damage."""
         with Reader(self._directory, storage=self._storage) as reader:
             for _ in reader.batches():
                 pass
         return self.info()
 
     def purge(self, before: Position) -> list[int]:
-        """Delete the segments that end before this position; return their numbers. Fewer if a reader is not that far."""
+        """Delete the segments that end before this position; return their numbers. Fewer if a reader has not got that far."""
         before, gone = checked_position(before), list[int]()
         listed = [number for number in numbers(self._storage, self._directory) if number <= before.segment]
         last = self._first_with_header(listed[::-1])
@@ -143,7 +146,7 @@ class Log:
                 self._delete(number)
             except Locked:
                 break
-            except NotThere:  # somebody else purges, too
+            except NotThere:  # another process purges, too
                 continue
             gone.append(number)
         return gone
@@ -156,9 +159,9 @@ class Log:
             self._storage.persist(self._directory, [])
 
     def repair(self) -> list[str]:
-        """Cut the log behind the last record that is right; return the copies of what was cut, none if nothing had to be.
+        """Cut the log after the last valid record; return the paths of the copies of what was cut, none if nothing had to be cut.
 
-        `Locked` while somebody writes to it. A torn end is cut, too, though nobody needs that.
+        `Locked` while a writer has the log open. A torn end is cut, too, though no reader needs that.
         """
         check_directory(self._storage, self._directory)
         with locked(self._storage, self._directory):
@@ -187,16 +190,16 @@ class Log:
         return sorted(kept)
 
     def _refuse_newer(self) -> None:
-        """Raise `DamagedState` if there is a segment of a later version: it is right, and not for us to cut."""
+        """Raise `DamagedState` if there is a segment of a later version: it is valid, and this version must not cut it."""
         for number in numbers(self._storage, self._directory):
             path = path_of(self._directory, number)
             with self._storage.open(path) as file:
                 data = file.read(0, form.HEADER_BYTES)
             if form.is_newer(data):
-                form.decode_header(data, path)  # says so
+                form.decode_header(data, path)  # raises the error
 
     def _put_back(self, number: int, data: bytes) -> None:
-        """Put what is right of a segment under its name; nothing if that is not even its header."""
+        """Put the valid part of a segment under its name; nothing if not even its header is valid."""
         path = path_of(self._directory, number)
         if form.decode_header(data, path) is None:
             self._storage.persist(self._directory, [])
@@ -205,7 +208,7 @@ class Log:
             self._storage.put_if_absent(path, data[: segment.end().at])
 
     def _copy(self, number: int) -> str:
-        """Keep a copy of a segment, and return its path. One that holds the same is there already: from a repair that stopped."""
+        """Keep a copy of a segment, and return its path. An identical copy may be there already, from an interrupted repair."""
         path = path_of(self._directory, number)
         data = self._storage.read(path)
         for name in chain([f"{path}.broken"], (f"{path}.broken.{n}" for n in range(2, 1000))):
@@ -220,7 +223,7 @@ class Log:
         raise StorageError(msg)
 
     def _first_damage(self) -> _Damage | None:
-        """Return where the log ends though something is behind, or `None`."""
+        """Return where the log ends though something comes after it, or `None`."""
         listed = numbers(self._storage, self._directory)
         for number in listed:
             try:
@@ -235,7 +238,7 @@ class Log:
         return None
 
     def _damage_from(self, number: int, listed: list[int]) -> _Damage | None:
-        """Follow the log from this segment on to its end; return the first damage on the way."""
+        """Follow the log from this segment to its end; return the first damage on the way."""
         while True:
             with LogSegment(self._storage, self._directory, number) as segment:
                 end = segment.end()
@@ -252,7 +255,7 @@ class Log:
             number = header.number
 
     def _header_behind(self, number: int) -> Header | None:
-        """Return the header of the segment that counts as the one behind this; `None` if there is none yet."""
+        """Return the header of the segment that counts as the next one; `None` if there is none yet."""
         following = follower(self._storage, self._directory, number)
         if following is None:
             return None
@@ -260,6 +263,6 @@ class Log:
             return following.header
 
     def _header(self, number: int) -> Header | None:
-        """Return the header of a segment, `None` if it has none."""
+        """Return the header of a segment, `None` if it has no valid header."""
         with LogSegment(self._storage, self._directory, number) as segment:
             return segment.header

@@ -1,32 +1,37 @@
-"""The log of a recoverable operator: what it applied in each window, handed back after a crash.
+"""The log of a recoverable operator: the records that it applied in each window, handed back after a crash.
 
-An operator applies records, window by window (a window is what the engine counts: a batch, a checkpoint interval). Now and
-then its state is saved elsewhere: it is *checkpointed* up to a window. When everybody has a window behind them it is *committed*.
-The log holds what came after the checkpoint:
+An operator applies records, window by window (a window is what the engine counts: a batch, a checkpoint interval). Now
+and then its state is saved elsewhere: it is *checkpointed* up to a window. When
+every part of the engine has passed a window, it is *committed*. The log holds what came after the checkpoint:
 
-1. `append` each record that is applied; 2. `end_window(w)`: all of it is durable; 3. the state may be checkpointed at `w`;
-4. `committed(w)`: what is needed no more goes, by whole segments.
+1. `append` each record that is applied; 2. `end_window(w)`: all of it is durable; 3. the state may be checkpointed at
+   `w`; 4. `committed(w)`: what is no longer needed is deleted, by whole segments.
 
-After a crash two numbers decide: what the state was last checkpointed at, `c`, and what was last flushed here, `f`.
+After a crash two numbers decide: `c`, the window of the last checkpoint of the state, and `f`, the window that was
+flushed here last.
 
-- `c < f`: `restore(c)` hands back the windows behind `c`, in order, up to `f`. The operator goes on with the one behind `f`.
+- `c < f`: `restore(c)` hands back the windows after `c`, in order, up to `f`. The operator continues with the window
+  after `f`.
 - `c == f`: there is nothing to hand back.
 - `c > f`: the log has lost what it acknowledged, or belongs to another state: `DamagedState`.
 
-That is the replay to the last *window*. Where the engine takes the operator back to its checkpoint and brings what came after it
-again, it is to the last *checkpoint* (`to="checkpoint"`): what the operator's own state lacks up to `c` comes back, and what was
-flushed behind `c` is dropped, so that its windows end anew. Where the state was saved is said by a position, `set_start`.
+That is a replay to the last *window*. Some engines take the operator back to its checkpoint and repeat what came after
+it. For them the replay is to the last *checkpoint* (`to="checkpoint"`): what the operator's own state lacks up to `c`
+is handed back, and what was flushed after `c` is dropped, so that its windows can end again. `set_start` tells, by a
+position, where the state was saved.
 
-*Form.* A record of the log is a byte that says what it is, and then: 0, a record of the operator; or 1, the end of a window: its
-number (8 bytes, little-endian), how many of the records before it are its own (8), and the window before it (8, signed as the
-first); or 2, a drop, of the same form: the window that the log was taken back to, 0, and the one that was flushed last. That
-count is what makes a window whole or nothing: records of a window whose end was not written are followed by those of the window
-that was done anew, which does not count them in. The window before it tells a gap from a purge: what is committed is gone, and a
-state that was checkpointed before that cannot be restored. A drop is a record like others: nothing is cut, and a crash before
-it is durable leaves the windows, to be dropped by the next restart.
+*Form.* The first byte of a record of the log says what it is. 0: a record of the operator. 1: the end of a window: its
+number (8 bytes, little-endian), how many of the records before it belong to the window (8), and the number of the
+previous window (8, signed like the first). 2: a drop, in the same form: the window that the log was taken back to, 0,
+and the window that was flushed last. The count makes a window all or nothing: if the end of a window was not written,
+its records are followed by those of the repeated window, whose count does not include them. The number of the previous
+window distinguishes a gap from a purge: committed windows are gone, and a state that was checkpointed before them
+cannot be restored. A drop is a record like any other: nothing is cut, and after a crash before it is durable, the
+windows are still there, to be dropped by the next restart.
 
-*Memory.* Opening reads the log once and keeps of each window where it is; `restore` reads what it hands back. A `recover` that takes
-a record gets one at a time, whatever the size of the window; one that takes a window and its records gets them as a list.
+*Memory.* Opening reads the log once and keeps only the place of each window; `restore` reads what it hands back. A
+`recover` that takes a record gets one at a time, whatever the size of the window; one that takes a window and its
+records gets them as a list.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ _NUMBERS_END = 1 << 63
 
 
 class Serializer(Protocol):
-    """What makes bytes of a record and a record of bytes: a module such as `json` or `pickle`, or an object with both functions."""
+    """Converts a record to bytes and back: a module such as `json` or `pickle`, or an object with both functions."""
 
     def dumps(self, record: Any, /) -> bytes | str:  # noqa: ANN401 - whatever its user appends
         """Return the record as bytes, or as text, which is kept as UTF-8."""
@@ -69,10 +74,10 @@ class Serializer(Protocol):
 
 
 class _Window(NamedTuple):
-    """A window that has ended: how many records are its own, where its end is, and the window before it.
+    """A window that has ended: how many records belong to it, where its end is, and the window before it.
 
-    In front of its own are `skipped` records of windows that never ended, behind the mark at `behind` (`None`: from the begin of the
-    log). They are less than none if a purge took some of its own.
+    Before its own records are `skipped` records of windows that never ended, after the mark at `behind` (`None`: from
+    the beginning of the log). `skipped` is negative if a purge removed some of its own records.
     """
 
     number: int
@@ -87,8 +92,9 @@ class _Window(NamedTuple):
 class Manager:
     """The log in `directory`, for an operator that `restore` hands records back to. Not shared between threads.
 
-    `recover(record)` is called for each record, one at a time, or `recover(window, records)` for each window: which of the two, its
-    parameters tell. Records are bytes, or what `serializer` makes bytes of. Temporaries that a crash has left are removed.
+    `recover(record)` is called for each record, one at a time, or `recover(window, records)` for each window; its
+    parameters decide which. Records are bytes, or what `serializer` converts to bytes. Temporaries that a crash has
+    left are removed.
     """
 
     def __init__(
@@ -112,31 +118,32 @@ class Manager:
 
     def _open(self) -> None:
         self._writer = Writer(self._directory, segment_size=self._segment_size, storage=self._storage)
-        self._begin = self._writer.sequence  # of the window that is open
+        self._begin = self._writer.sequence  # of the open window
         self._start: _Window | None = None
         self.flushed = NO_WINDOW
         try:
-            # Those that are not committed, the last mark, and how many records of a window that never ended are behind it.
+            # The windows that are not committed, the last mark, and how many records of unfinished windows come after
+            # it.
             self._windows, self._behind, self._left = self._ended()
             self.flushed = max(self._windows, default=self.flushed)
-        except BaseException:  # whatever it is, the lock must not outlive it
+        except BaseException:  # whatever is raised, the lock must not outlive it
             self._writer.close()
             raise
 
     def setup(self) -> None:
-        """Open the log anew, as a restart does: a window that is open is nothing. The constructor has opened it."""
+        """Open the log again, as a restart does: an open window is discarded. The constructor has opened it already."""
         self.close()
         self._open()
 
     @property
     def position(self) -> Position:
-        """Where the next record will be: behind `end_window`, what a state that is saved now has behind it; see `set_start`."""
+        """The position of the next record. After `end_window`, a state that is saved now includes everything before it; see `set_start`."""
         return self._writer.position
 
     def set_start(self, position: Position) -> None:
-        """Have `restore` begin with the window at this position, which `end_window` or `position` gave when the state was saved.
+        """Have `restore` begin with the window at this position, which `end_window` or `position` returned when the state was saved.
 
-        `PositionError` if it lies inside a window, or the log does not have it any more. Called before `restore`.
+        `PositionError` if it lies inside a window, or is no longer in the log. Call it before `restore`.
         """
         with Reader(self._directory, start=checked_position(position), storage=self._storage) as reader:
             for ahead, record in enumerate(reader):
@@ -148,7 +155,7 @@ class Manager:
                     break
                 if ahead < mark.own:
                     msg = (
-                        f"{position} lies inside window {mark.number} of {self._directory!r}, behind {mark.own - ahead} of its records; "
+                        f"{position} lies inside window {mark.number} of {self._directory!r}, after {mark.own - ahead} of its records; "
                         "expected a position that end_window gave"
                     )
                     raise PositionError(msg)
@@ -158,12 +165,12 @@ class Manager:
         self._start = min(later, key=lambda window: window.end) if later else _nothing(position)
 
     def restore(self, checkpointed: int = NO_WINDOW, *, to: str = "window") -> int:
-        """Call `recover` for what the state lacks; return the window that the operator goes on behind.
+        """Call `recover` for what the state lacks; return the window after which the operator continues.
 
-        `to="window"`: for each window behind the one that the state was checkpointed at, to the last one flushed. `to="checkpoint"`:
-        for each window up to that one; what was flushed behind it is dropped, durably, and ends anew. `set_start` says which is the
-        first, if it is another than that, or than the first there ever was. Called once, before the first `append`, also when nothing
-        was ever written; and again behind `setup`. `DamagedState` if the log lacks a window, `UsageError` behind an `append`.
+        `to="window"`: for each window after the one that the state was checkpointed at, up to the last flushed one.
+        `to="checkpoint"`: for each window up to that one; what was flushed after it is dropped, durably, and ends
+        again. The first window may be set by `set_start`. Called once, before the first `append`, even if nothing was
+        ever written; and again after `setup`. `DamagedState` if the log lacks a window, `UsageError` after an `append`.
         """
         checkpointed = whole(checkpointed, name="window", example=7)
         if to not in MODES:
@@ -189,7 +196,7 @@ class Manager:
         return self.flushed
 
     def append(self, record: Any) -> Position:  # noqa: ANN401 - bytes, or what the serializer takes
-        """Append a record of the window that is open; it is durable when the window has ended. Return where it will be then."""
+        """Append a record to the open window; it is durable when the window has ended. Return its position, valid from then on."""
         data = record
         if self._serializer is not None:
             data = _encoded(self._serializer.dumps(record))
@@ -200,13 +207,13 @@ class Manager:
         return self._writer.append(marked)
 
     def end_window(self, window: int) -> Position:
-        """Make the window durable; on return it is. Return the position behind it, which `set_start` takes.
+        """Make the window durable; on return it is. Return the position after it, which `set_start` accepts.
 
-        `UsageError` if its number is not higher than the last one's, or has 64 bits.
+        `UsageError` if its number is not higher than the last one's, or needs 64 bits.
         """
         window = whole(window, name="window", example=self.flushed + 1)
         if window <= self.flushed:
-            msg = f"window {window} of {self._directory!r} has ended before: expected one behind {self.flushed}"
+            msg = f"window {window} of {self._directory!r} has ended before: expected one after {self.flushed}"
             raise UsageError(msg)
         if window >= _NUMBERS_END:
             msg = f"window {window} cannot be ended: expected a number below 2^63, which is what a record has room for"
@@ -220,14 +227,14 @@ class Manager:
         return self._writer.position
 
     def committed(self, window: int) -> list[int]:
-        """Forget what is needed no more now that this window is committed; return the segments that went."""
+        """Drop what is no longer needed now that this window is committed; return the deleted segments."""
         window = whole(window, name="window", example=7)
-        behind = [ended.end for number, ended in self._windows.items() if number <= window]
+        ends = [ended.end for number, ended in self._windows.items() if number <= window]
         self._windows = {number: ended for number, ended in self._windows.items() if number > window}
-        return Log(self._directory, storage=self._storage).purge(max(behind)) if behind else []
+        return Log(self._directory, storage=self._storage).purge(max(ends)) if ends else []
 
     def close(self) -> None:
-        """Let the log go. A window that is open is nothing."""
+        """Close the log. An open window is discarded."""
         self._writer.close()
 
     def __enter__(self) -> Manager:
@@ -243,10 +250,10 @@ class Manager:
     def _ended(self) -> tuple[dict[int, _Window], Position | None, int]:
         """Return the windows that have ended and were not dropped, in order, by their numbers; none of their records is kept.
 
-        And the last mark, and how many records are behind it.
+        Also return the last mark, and how many records come after it.
         """
         windows: dict[int, _Window] = {}
-        behind: Position | None = None
+        mark_at: Position | None = None
         records = 0  # since the last mark
         with Reader(self._directory, storage=self._storage) as reader:
             for batch in reader.batches():
@@ -260,16 +267,16 @@ class Manager:
                         windows = {number: ended for number, ended in windows.items() if number <= mark.number}
                     else:
                         skipped = records - mark.own
-                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, behind)
-                    behind, records = at, 0
-        return windows, behind, records
+                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, mark_at)
+                    mark_at, records = at, 0
+        return windows, mark_at, records
 
     def _mark(self, record: bytes, at: Position) -> _Mark:
-        """Return what a record that is no operator's says. `DamagedState` if it is no mark."""
+        """Return the mark in a record that is not an operator's. `DamagedState` if it is not a mark."""
         if len(record) == _MARK.size and record[0] in {_ENDS, _DROPS}:
             return _Mark(*_MARK.unpack(record))
         msg = (
-            f"{self._directory!r} has a record at {at} that is none of a manager: found "
+            f"{self._directory!r} has a record at {at} that is not a manager's: found "
             f"{record[:1]!r}, expected {_RECORD!r}, {bytes([_ENDS])!r} or {bytes([_DROPS])!r}; it is a log of something else"
         )
         raise DamagedState(msg)
@@ -293,8 +300,8 @@ class Manager:
         for window in windows:
             if window.before > last or window.skipped < 0:
                 msg = (
-                    f"{self._directory!r} begins behind window {last}, up to which the state has all, with "
-                    f"window {window.number}: what is between was committed and purged; restore a later state"
+                    f"{self._directory!r} begins after window {last}, the last one that the state has, with "
+                    f"window {window.number}: those between were committed and purged; restore a later state"
                 )
                 raise DamagedState(msg)
             last = window.number
@@ -310,7 +317,7 @@ class Manager:
         if not windows:
             return
         with Reader(self._directory, storage=self._storage) as reader:
-            at: Position | None = None  # the mark that the reader has behind it
+            at: Position | None = None  # the last mark that the reader has passed
             for window in windows:
                 if window.behind != at and window.behind is not None:
                     reader.seek(window.behind)
@@ -324,7 +331,7 @@ class Manager:
                 at = window.end
 
     def _own(self, reader: Reader, window: _Window) -> Iterator[Any]:
-        """Yield the window's own records, as they were appended, and leave the reader behind its end."""
+        """Yield the window's own records, as they were appended, and leave the reader after its end."""
         for _ in range(window.skipped):
             reader.advance()
         for _ in range(window.own):
@@ -338,16 +345,16 @@ class Manager:
             return data
         try:
             return self._serializer.loads(data)
-        except Exception as error:  # whatever a user's function raises
+        except Exception as error:  # a user's function may raise anything
             msg = (
-                f"the record at {at} of {self._directory!r} ({data[:40]!r}) is none that the serializer's loads takes: "
+                f"the record at {at} of {self._directory!r} ({data[:40]!r}) cannot be read by the serializer's loads: "
                 f"{type(error).__name__}: {error}; give the serializer that it was written with"
             )
             raise DamagedState(msg) from error
 
 
 class _Mark(NamedTuple):
-    """The end of a window, or a drop, as the log has it."""
+    """The end of a window, or a drop, as it is in the log."""
 
     kind: int
     number: int
@@ -361,12 +368,12 @@ class _Mark(NamedTuple):
 
 
 def _nothing(position: Position) -> _Window:
-    """Return what stands for the window behind the last one that has ended."""
+    """Return a placeholder for the window after the last one that has ended."""
     return _Window(_NUMBERS_END, 0, 0, position, NO_WINDOW, None)
 
 
 def _encoded(data: Any) -> Any:  # noqa: ANN401 - what a user's function returns
-    """Return text as UTF-8, and anything else as it is. `OptionError` for half of a surrogate pair."""
+    """Return text as UTF-8, and anything else unchanged. `OptionError` for half of a surrogate pair."""
     try:
         return data.encode() if isinstance(data, str) else data
     except UnicodeEncodeError as error:
@@ -374,8 +381,8 @@ def _encoded(data: Any) -> Any:  # noqa: ANN401 - what a user's function returns
         raise OptionError(msg) from error
 
 
-def _takes_a_record(recover: Any) -> bool:  # noqa: ANN401 - it is what is checked
-    """Tell whether `recover` is called with a record, not with a window and its records. `OptionError` if with neither."""
+def _takes_a_record(recover: Any) -> bool:  # noqa: ANN401 - it is checked here
+    """Tell whether `recover` accepts a record, and not a window and its records. `OptionError` if it accepts neither."""
     signature = signature_of(recover) if callable(recover) else None
     if signature is not None and _binds(signature, "record"):
         needed = [p for p in signature.parameters.values() if p.default is p.empty and p.kind in _POSITIONAL]
@@ -390,7 +397,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def _binds(signature: inspect.Signature, *given: str) -> bool:
-    """Tell whether a function can be called with so many arguments."""
+    """Tell whether a function can be called with these arguments."""
     try:
         signature.bind(*given)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Which segments a log has, and which follows which. The rules are those of `form`."""
+"""The order of a log's segments: which there are, and which follows which. The rules are those of `form`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def numbers(storage: Storage, directory: str) -> list[int]:
-    """Return the numbers of the segments there are, in order. `DamagedState` if a repair stopped half way."""
+    """Return the numbers of the existing segments, in order. `DamagedState` if a repair stopped half way."""
     names = names_in(storage, directory)
     if waiting := _interrupted(storage, directory, names):
-        msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted behind the copy; repair the log again"
+        msg = f"{path_of(directory, waiting[0])!r} is missing: its repair was interrupted after the copy; repair the log again"
         raise DamagedState(msg)
     return numbers_in(names)
 
 
 def interrupted(storage: Storage, directory: str) -> tuple[int, bytes] | None:
-    """Return the segment that a repair has deleted and not put back yet, and its copy."""
+    """Return the segment that a repair has deleted and not yet put back, and its copy."""
     return _interrupted(storage, directory, names_in(storage, directory))
 
 
 def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[int, bytes] | None:
-    """Return the first copy behind the last segment if it was written behind what is there now: see `log`."""
+    """Return the first copy after the last segment if it was written after what is there now: see `log`."""
     listed = numbers_in(names)
     last = max(listed, default=0)
     number, name = next(((number, name) for number, name in copies_in(names).items() if number > last), (0, ""))
@@ -47,7 +47,7 @@ def _interrupted(storage: Storage, directory: str, names: list[str]) -> tuple[in
 
 
 def _is_next(storage: Storage, directory: str, header: Header, listed: list[int]) -> bool:
-    """Tell whether a segment with this header was written behind what is there now, also if that is nothing."""
+    """Tell whether a segment with this header was written after what is there now, which may be nothing."""
     if header.previous not in listed:
         return not listed
     with LogSegment(storage, directory, header.previous) as segment:
@@ -57,7 +57,7 @@ def _is_next(storage: Storage, directory: str, header: Header, listed: list[int]
 def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment | None:
     """Return the first segment that has a header; `None` if there is none yet. `DamagedState` if there was one before it.
 
-    One that is not there any more was purged.
+    A segment that is no longer there was purged.
     """
     listed = numbers(storage, directory)
     for number in listed:
@@ -71,7 +71,7 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment
                 path = path_of(directory, segment.header.previous)
                 msg = (
                     f"{path!r} is damaged at byte 0: found no header, expected {form.HEADER_BYTES} bytes of one, because "
-                    f"{segment.path!r} was written behind it; restore it from a copy, or repair the log"
+                    f"{segment.path!r} was written after it; restore it from a copy, or repair the log"
                 )
                 raise DamagedState(msg)
             return segment
@@ -79,9 +79,9 @@ def first(storage: Storage, directory: str, *, hold: bool = False) -> LogSegment
 
 
 def follower(storage: Storage, directory: str, number: int, *, hold: bool = False) -> LogSegment | None:
-    """Return the segment that counts as the one behind `number`; `None` if there is none yet.
+    """Return the segment that counts as the one after `number`; `None` if there is none yet.
 
-    `DamagedState` if there are later ones and none of them was written behind it.
+    `DamagedState` if there are later ones and none of them was written after it.
     """
     chosen: LogSegment | None = None
     try:
@@ -96,7 +96,7 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
                 before.close()
     except DamagedState:
         if chosen is None:
-            raise  # else whoever comes to it will say so
+            raise  # otherwise the code that reaches it reports it
     except StorageError:
         if chosen is not None:
             chosen.close()
@@ -107,8 +107,9 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
 def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
     """Yield the later segments that have a header.
 
-    The next ones by name, so that a long log is not listed for each of its segments. Behind one without a header by a listing
-    that is older than the look at it: of those in a listing only the last may still get one.
+    The next ones are opened by name, so that a long log is not listed for each of its segments. After a segment without
+    a header, a listing is used that is older than the look at that segment: of the segments in such a listing only the
+    last may still get a header.
     """
     later = number + 1
     with suppress(NotThere):
@@ -127,7 +128,7 @@ def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Ite
 
 def _refuse(path: str, expected: str, before: str) -> NoReturn:
     msg = (
-        f"{path!r} was written behind {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
+        f"{path!r} was written after {expected!r}, found {before!r} before it: a segment is missing, or was put back; "
         "restore the log from a copy"
     )
     raise DamagedState(msg)

@@ -1,17 +1,18 @@
-"""Reading a log: from a position on, in batches or record by record, also behind a live writer.
+"""Reading a log: from a position on, in batches or record by record, also while a writer appends.
 
-Three modes. `tail`: what is torn at the end is the end. `strict`: it is an error. `salvage`: damage is passed over, and told
-(`skipped`). Damage before the end is an error in the first two: `DamagedState`, with file, offset, found and expected.
+There are three modes. `tail`: a torn end is the end. `strict`: a torn end is an error. `salvage`: damage is skipped,
+and reported (`skipped`). In the first two modes damage before the end is an error: `DamagedState`, with file, offset,
+found and expected.
 
 What may happen while a reader looks, and the rule that makes it harmless:
 
-1. *Half a group.* The writer is in the middle of it. Rule: what is not right in the last segment is the end for now, unless
-   somebody says that it was durable (`form`). It is looked at again at the next call.
-2. *The end moves while it is looked at.* A part was read before a write and a part behind it. Rule: before anything is called
-   damage it is read again; whoever says that it is durable said so when it was whole.
-3. *The writer rolls.* Rule: the header of the next segment names the length of this one, and is only there when that length
-   is durable. So first all of it is read, then the next one is opened.
-4. *A purge.* Rule: a segment is held while it is read; a purge deletes the oldest first and stops at one that is held.
+1. *Half a group.* The writer is in the middle of writing it. Rule: an invalid group in the last segment is the end for
+   now, unless a later group says that this place was durable (`form`). It is checked again at the next call.
+2. *The end moves while it is read.* One part was read before a write and one part after it. Rule: before anything is
+   called damage, it is read again; a group that calls it durable was written when it was whole.
+3. *The writer rolls.* Rule: the header of the next segment names the length of this one, and exists only when that
+   length is durable. So all of this segment is read first, then the next one is opened.
+4. *A purge.* Rule: a segment is held while it is read; a purge deletes the oldest first and stops at a held one.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ MODES = ("tail", "strict", "salvage")
 class Reader:
     """Reads the log in `directory` from `start` (its first record by default). Not shared between threads.
 
-    `NotThere` if there is no directory, `UsageError` if it has something else in it; a new one, without a segment, is an empty log.
-    Iterating ends at the end of the log; iterating again, or `advance`, goes on there with what was appended since.
+    `NotThere` if there is no directory, `UsageError` if it contains something other than a log; a new one, without a
+    segment, is an empty log. Iterating ends at the end of the log; iterating again, or `advance`, continues there with
+    what was appended since.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Reader:
         self._closed = False
         self.skipped: list[Skipped] = []
         self._walk = self._nowhere()
-        self._batch: LogBatch | None = None  # of the next record, whose index is `_index`
+        self._batch: LogBatch | None = None  # the batch of the next record, whose index is `_index`
         self._records: list[bytes] = []
         self._index = 0
         self._got: bytes | None = None
@@ -80,34 +82,35 @@ class Reader:
 
     @property
     def log(self) -> bytes:
-        """Return the id of the log, which a log that is begun anew has another one of; `b""` before anything was found of it."""
+        """Return the id of the log; a log that was begun again has another id. `b""` before anything of it was found."""
         segment = self._walk.segment
         return segment.header.log if segment and segment.header else b""
 
     @property
     def sequence(self) -> int:
-        """Return the sequence number of the next record: how many were ever appended before it."""
+        """Return the sequence number of the next record: how many records were ever appended before it."""
         if self._batch is not None and self._index < self._batch.count:
             return self._batch.sequence + self._index
         return self._walk.sequence
 
     def seek(self, position: Position) -> None:
-        """Go to a position that the log gave; `PositionError` if none of its records, nor its end, is there.
+        """Go to a position that the log gave; `PositionError` if neither a record nor the end of the log is there.
 
-        Offset 0 of a segment is its begin, wherever its first record is. `DamagedState` if the record is damaged, or the position
-        cannot be told from one behind damage. A position that a writer gave is one of the log when what was appended before it is
-        flushed; if it never was, the position is none, or another record's. The end of the last segment that was purged is the
-        begin of the first one that is there. Behind an error the reader is where it was.
+        Offset 0 of a segment is its beginning, wherever its first record is. `DamagedState` if the record is damaged,
+        or if damage before it makes the position uncertain. A position that a writer returned exists in the log when
+        everything appended before it is flushed; if that never was, the position is invalid, or that of another record.
+        The end of the last purged segment is the beginning of the first one that is left. After an error the reader is
+        where it was.
         """
         self._check_open()
         walk = self._nowhere()
         try:
             batch = walk.seek(checked_position(position))
             records = batch.records() if batch else []
-        except BaseException:  # whatever it is, nothing stays open
+        except BaseException:  # whatever is raised, nothing stays open
             walk.let_go()
             raise
-        before, self._walk = self._walk, walk  # kept until there was another one
+        before, self._walk = self._walk, walk  # the old one is kept until the new one is ready
         self._batch, self._records, self._index, self._got = batch, records, 0, None
         before.let_go()
 
@@ -125,7 +128,7 @@ class Reader:
     def get(self) -> bytes:
         """Return the record that `advance` went to."""
         if self._got is None:
-            self._walk.refuse(self.position, "there is no record before the first, or behind a failed, `advance`")
+            self._walk.refuse(self.position, "there is no record before the first `advance`, or after one that failed")
         return self._got
 
     def __iter__(self) -> Iterator[bytes]:
@@ -134,7 +137,7 @@ class Reader:
             yield self._records[self._index - 1]
 
     def batches(self) -> Iterator[LogBatch]:
-        """Yield what is left group by group: the fast way."""
+        """Yield the remaining records group by group, which is the fast way."""
         while (self._batch is not None and not self._closed) or self._take():
             batch = self._batch
             if batch is not None and self._index < batch.count:
@@ -142,7 +145,7 @@ class Reader:
             self._batch = None
 
     def close(self) -> None:
-        """Let the log go. Idempotent. What it says of its place stays; to read on is a `UsageError`."""
+        """Close the log. Idempotent. The reader still knows its place; reading on is a `UsageError`."""
         self._closed = True
         self._walk.let_go()
 

@@ -1,21 +1,25 @@
-"""Runs of a log, from one position to another: planned in one place, read in others, the same each time.
+"""Runs of a log, from one position to another: planned in one place, read in others, always with the same records.
 
-This is the log as a stream. A *run* is what lies between two offsets; an offset is a position, the id of the log, and where the
-run that ends there may be cut into tasks. What may happen, and the rule that makes it harmless:
+This presents the log as a stream. A *run* is the part between two offsets. An offset is a position, the id of the log,
+and the places where the run that ends there may be cut into tasks. What may happen, and the rule that makes it
+harmless:
 
-1. A group was written and is not synced; a run takes it, somebody downstream commits it; the power fails, the group is gone, and the
-   writer's next one takes its place. Rule: the end of a run is made durable before anybody is given it.
-2. A run is read again, and the log has grown. Rule: it goes from its start to its end, or it fails; where the log ends is not
-   looked at.
-3. The segment that a run ended with was read to its end, and purged. Rule: that is where the next one begins (`Reader.seek`).
-4. A purge took what was not read, or a copy of the log was put back that is not that far. Rule: `PositionError`; nothing is
-   passed over.
-5. The log was removed, and begun anew under the same name. Rule: the offset names the log, by its id.
+1. A group was written and is not synced. A run includes it, and a downstream consumer commits the run. The power fails,
+   the group is gone, and the writer's next group takes its place. Rule: the end of a run is made durable before anybody
+   gets it.
+2. A run is read again, and the log has grown. Rule: it goes from its start to its end, or it fails; where the log ends
+   does not matter.
+3. The segment in which a run ended was read to its end, and purged. Rule: that is where the next one begins
+   (`Reader.seek`).
+4. A purge removed records that were not read, or the log was restored from a copy that ends earlier. Rule:
+   `PositionError`; nothing is skipped.
+5. The log was removed, and begun again under the same name. Rule: the offset names the log, by its id.
 6. A run began before there was a log. Rule: it begins with record number 0, or it fails.
-7. The first run is read again, and has no start: Spark keeps no offset in front of it, and asks for one at each start, when the log
-   ends elsewhere, or begins there. Rule: the end of that run says `from` where it began, and its start says that it is one (`begin`).
-8. The first run of `latest` has nothing, and ends; records come; the next `latest` is behind them. Rule: the end of the first run is
-   another offset than its start, also if nothing lies between.
+7. The first run is read again, and has no start: Spark keeps no offset before it, and asks for one at each start, when
+   the log may begin or end elsewhere. Rule: the end of that run stores in `from` where the run began, and its start
+   says that it is such a start (`begin`).
+8. The first run of `latest` is empty, and ends; records come; the next `latest` is after them. Rule: the end of the
+   first run is another offset than its start, even if nothing lies between them.
 """
 
 from __future__ import annotations
@@ -43,8 +47,8 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("segment", pa.int32()), ("offset", pa.int64()), ("record", pa.binary())])
 VERSION = 1
 _BEGIN, _FROM = "begin", "from"
-NO_LOG = Position(0, 0)  # before the first record of a log that is not there yet
-_ARROW_BYTES = 1 << 20  # small groups are put together until they are that long
+NO_LOG = Position(0, 0)  # before the first record of a log that does not exist yet
+_ARROW_BYTES = 1 << 20  # small groups are combined until they have this size
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,10 @@ def begin(directory: str, starting: str, storage: Storage) -> dict[str, Any]:
 
 
 class LogPlanner:
-    """Plans one run after the other. It keeps its place in the log, so that a look at an idle log costs no more than that.
+    """Plans one run after another. It keeps its place in the log, so that a look at an idle log costs almost nothing.
 
-    Where the storage has locks it holds the segment where it is, which no purge takes away then, nor what is behind it.
+    If the storage has locks, it holds the segment where it is, so a purge deletes neither that segment nor those after
+    it.
     """
 
     def __init__(self, directory: str, storage: Storage) -> None:
@@ -93,9 +98,10 @@ class LogPlanner:
     ) -> dict[str, Any]:
         """Return the offset of the end of a run of at most `size` bytes, in whole groups and at least one; `start` if there is none.
 
-        Behind the offset of `begin` there is a run in any case, see failure 8.
+        After the offset of `begin` there is a run in any case, see failure 8.
 
-        It may be cut into tasks of about `split` bytes. It ends at or before `until`, an end of the log at an earlier time.
+        The run may be cut into tasks of about `split` bytes. It ends at or before `until`, an end of the log at an
+        earlier time.
         """
         run = _run(start, start)
         if self._reader is None or self._at != start:
@@ -110,13 +116,13 @@ class LogPlanner:
                 left = split
             left, last = left - group.size, group
         self._at = _begun_at(start, _offset(start["log"], run.end)) if _BEGIN in start else start
-        if last is not None:  # what is before the last segment is durable, or that would not be there
+        if last is not None:  # everything before the last segment is durable, or that segment would not exist
             self._storage.persist(self._directory, [path_of("", last.end.segment)[1:]])
             self._at = _begun_at(start, _offset(last.log, last.end, cuts))
         return self._at
 
     def _within(self, reader: Reader, run: LogRun, size: int | None, until: Position | None) -> Iterator[_Group]:
-        """Yield the groups that are the next run; the arguments are those of `plan`."""
+        """Yield the groups of the next run; the arguments are those of `plan`."""
         taken = 0
         for group in _groups(reader, self._directory, run):
             if until is not None and group.batch.position(0) >= until:
@@ -127,7 +133,7 @@ class LogPlanner:
             yield group
 
     def close(self) -> None:
-        """Let the log go. Idempotent."""
+        """Close the log. Idempotent."""
         if self._reader is not None:
             self._reader.close()
 
@@ -144,7 +150,7 @@ def runs(start: dict[str, Any], end: dict[str, Any]) -> list[LogRun]:
 
 
 def read(directory: str, run: LogRun, storage: Storage) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a run with their positions, by `SCHEMA`. `PositionError` or `DamagedState` if it is not all there."""
+    """Yield the records of a run with their positions, by `SCHEMA`. `PositionError` or `DamagedState` if the run is incomplete."""
     ready: list[pa.RecordBatch] = []
     at, size = run.start, 0
     with _reader(directory, run, storage) as reader:
@@ -171,13 +177,13 @@ def _reader(directory: str, run: LogRun, storage: Storage) -> Reader:
 
 
 def _groups(reader: Reader, directory: str, run: LogRun) -> Iterator[_Group]:
-    """Yield the groups from the start of a run on; make sure that it is the run's log."""
+    """Yield the groups from the start of a run on; make sure that they belong to the run's log."""
     start = run.start
     for batch in reader.batches():
         log = reader.log.hex()
         if log != (run.log or log):
             msg = (
-                f"the log {directory!r} has the id {log}, expected {run.log}: it was begun anew, or is another one; "
+                f"the log {directory!r} has the id {log}, expected {run.log}: it was begun again, or is another one; "
                 "give it a new checkpoint"
             )
             raise PositionError(msg)
@@ -214,7 +220,7 @@ def _offset(log: str, at: Position, cuts: Iterable[Position] = ()) -> dict[str, 
 
 
 def _begun_at(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
-    """Return the end of a run, which says where the first one began."""
+    """Return the end of a run; for the first run, with the place where it began."""
     return end | {_FROM: start["position"]} if _BEGIN in start else end
 
 
@@ -224,10 +230,10 @@ def _run(start: dict[str, Any], end: dict[str, Any]) -> LogRun:
 
 
 def _checked(offset: dict[str, Any]) -> Position:
-    """Return where an offset is; `DamagedState` for what is none, as Spark does not check its log."""
+    """Return the position in an offset; `DamagedState` for an invalid offset, because Spark does not check its log."""
     try:
         if offset["v"] != VERSION or not isinstance(offset["log"], str):
-            raise ValueError  # noqa: TRY301 - it is told as everything else that is no offset
+            raise ValueError  # noqa: TRY301 - reported like any other invalid offset
         _ = [Position.parse(cut) for cut in offset["cuts"]]
         return Position.parse(offset["position"])
     except (AttributeError, KeyError, TypeError, ValueError, OptionError) as error:

@@ -1,4 +1,4 @@
-"""A way through a log that passes damage over, and says what it passed."""
+"""A walk through a log that skips damage, and records what it skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What a salvage passed over: bytes [start, end) of a segment."""
+    """What a salvage skipped: bytes [start, end) of a segment."""
 
     path: str
     start: int
@@ -27,7 +27,7 @@ class Skipped:
 
 
 class Salvage(Walk):
-    """A `Walk` that goes on behind damage. What it passes over is appended to `skipped`, each once."""
+    """A `Walk` that continues after damage. What it skips is appended to `skipped`, each piece once."""
 
     def __init__(self, storage: Storage, directory: str, skipped: list[Skipped]) -> None:
         super().__init__(storage, directory)
@@ -37,7 +37,7 @@ class Salvage(Walk):
         return self._following(0)
 
     def _behind(self) -> LogBatch | None:
-        """Return the next group that is right anywhere behind."""
+        """Return the next valid group anywhere after this place."""
         segment = self.segment
         if segment is None:
             return None
@@ -53,14 +53,14 @@ class Salvage(Walk):
         return self._right() or self._behind()
 
     def _end_before(self, segment: LogSegment, offset: int) -> int:
-        """Go on from where what is right ends to this offset, or to where nothing is right any more; return where that is."""
+        """Continue from the end of the valid groups up to this offset, or until no valid group follows; return where that is."""
         until = offset - form.GROUP_HEAD_BYTES
         while self.at < until and (batch := self._right() or segment.find(self.at, self.sequence)) is not None:
             self._pass(batch)
         return self.at
 
     def _following(self, number: int) -> LogSegment | None:
-        """Return the next segment that has a header, held; one whose header is damaged is passed over."""
+        """Return the next segment that has a header, held; segments with a damaged header are skipped."""
         for later in numbers(self._storage, self._directory):
             if later > number:
                 try:

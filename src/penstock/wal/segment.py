@@ -1,4 +1,4 @@
-"""The segments in a directory by their names, and one of them as it is read. `order` knows which follows which."""
+"""The segments in a directory by their names, and a segment that is being read. `order` knows which follows which."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path_of(directory: str, number: int) -> str:
 
 
 def held(storage: Storage, path: str, *, shared: bool = False) -> Hold | None:
-    """Take the lock of a path, `None` where the storage has no locks; `Locked` if somebody has it."""
+    """Take the lock of a path, `None` if the storage has no locks; `Locked` if another holder has it."""
     with suppress(NotSupported):
         return storage.lock(path, shared=shared)
     return None
@@ -38,7 +38,7 @@ def held(storage: Storage, path: str, *, shared: bool = False) -> Hold | None:
 
 @contextmanager
 def locked(storage: Storage, path: str) -> Iterator[None]:
-    """Keep the lock of a path for the length of the block, where the storage has locks; `Locked` if somebody has it."""
+    """Hold the lock of a path for the length of the block, if the storage has locks; `Locked` if another holder has it."""
     hold = held(storage, path)
     try:
         yield
@@ -48,20 +48,21 @@ def locked(storage: Storage, path: str) -> Iterator[None]:
 
 
 def copies(storage: Storage, directory: str) -> dict[int, str]:
-    """Return the segments that a repair has moved out of the way, each with the name of its newest copy."""
+    """Return the segments that a repair has moved away, each with the name of its newest copy."""
     return copies_in(names_in(storage, directory))
 
 
 def check_directory(storage: Storage, directory: str) -> None:
     """Make sure that this is the directory of a log, or a new one, which is an empty log.
 
-    `NotThere` if there is none, where there are directories; `UsageError` if it is a file, or has something else in it and no log.
+    `NotThere` if it does not exist, on a storage with directories; `UsageError` if it is a file, or contains other
+    things and no log.
     """
     names = [name for name in names_in(storage, directory) if not name.startswith(".")]
     if not names:
         _check_is_directory(storage, directory)
     elif not any(map(_NAME.fullmatch, names)) and not copies_in(names):
-        _check_is_directory(storage, directory)  # HDFS lists a file as what is in it
+        _check_is_directory(storage, directory)  # HDFS lists a file as its own content
         msg = f"{directory!r} has {min(names)!r} and no segment of a log, such as 000000000001.wal; name the directory of a log"
         raise UsageError(msg)
 
@@ -71,7 +72,7 @@ def _check_is_directory(storage: Storage, directory: str) -> None:
         is_directory = storage.stat(directory).is_directory
     except NotThere as error:
         if not storage.has_directories:
-            return  # what holds nothing yet
+            return  # a storage without directories: nothing is there yet
         msg = f"{directory!r} does not exist; expected the directory of a log, which its writer makes"
         raise NotThere(msg) from error
     if not is_directory:
@@ -80,14 +81,14 @@ def _check_is_directory(storage: Storage, directory: str) -> None:
 
 
 def names_in(storage: Storage, directory: str) -> list[str]:
-    """Return the names of all that is in a directory; `NotThere` if there is none, `UsageError` if it is a file."""
+    """Return the names of everything in a directory; `NotThere` if it does not exist, `UsageError` if it is a file."""
     try:
         names = list(storage.names(directory))
     except NotThere:
         _check_is_directory(storage, directory)
         raise
     if not names and not storage.has_directories:
-        _check_is_directory(storage, directory)  # a file has nothing below it
+        _check_is_directory(storage, directory)  # a file contains no names
     return names
 
 
@@ -106,8 +107,8 @@ def copies_in(names: list[str]) -> dict[int, str]:
 class SegmentEnd(NamedTuple):
     """Where the groups of a segment end.
 
-    `at` is that byte, `check` the checksum in front of it, `sequence` the number of the next record, and `durable` the byte up to which
-    the last group says that the segment was synced.
+    `at` is that byte, `check` the checksum before it, `sequence` the number of the next record, and `durable` the byte
+    up to which the segment was synced, as the last group says.
     """
 
     at: int
@@ -117,9 +118,10 @@ class SegmentEnd(NamedTuple):
 
 
 class LogSegment:
-    """An open segment. `header` is `None` as long as it has none: whoever made it is at it, or died.
+    """An open segment. `header` is `None` while it has none: its writer is just making it, or has died.
 
-    Where the storage has locks it is held, shared with other readers, so that no purge takes it away, until it is closed or dropped.
+    If the storage has locks, the segment is held until it is closed or dropped, shared with other readers, so that no
+    purge deletes it.
     """
 
     _hold: Hold | None = None
@@ -139,17 +141,17 @@ class LogSegment:
             if data is None:
                 self._file = storage.open(self.path)
             self.header = self._read_header()
-        except BaseException:  # whatever it is, nothing stays open
+        except BaseException:  # whatever is raised, nothing stays open
             self.close()
             raise
 
     def _read_header(self) -> Header | None:
-        size = self.size  # asked first: a writer may be putting the header there right now, and a group behind it
+        size = self.size  # read first: a writer may be adding the header right now, and a group after it
         header = form.decode_header(self._file.read(0, form.HEADER_BYTES), self.path)
         if header is None and size > form.HEADER_BYTES:
             msg = (
                 f"{self.path!r} is damaged at byte 0: its header does not fit its checksum, expected {form.HEADER_BYTES} "
-                "bytes that do; restore it from a copy, or repair the log, which drops what is behind"
+                "bytes that do; restore it from a copy, or repair the log, which drops what comes after"
             )
             raise DamagedState(msg)
         if header is not None and header.number != self.number:
@@ -163,7 +165,7 @@ class LogSegment:
         return self._file.info().size
 
     def close(self) -> None:
-        """Close it and let it go."""
+        """Close the segment and release its lock."""
         try:
             self._file.close()
         finally:
@@ -171,12 +173,12 @@ class LogSegment:
                 self._hold.close()
 
     def __del__(self, *, _at_the_end: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Let go of what is held, which a reader that was dropped would keep from every purge; as a writer does."""
+        """Release the lock, as a writer does: a dropped reader would otherwise block every purge."""
         if self._hold is not None and not _at_the_end():
             self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied: two would close the same file."""
+        """Refuse to be copied: two copies would close the same file."""
         msg = "an open segment of a log cannot be pickled or copied; close the reader first, or open another one at its position"
         raise TypeError(msg)
 
@@ -189,19 +191,19 @@ class LogSegment:
         self.close()
 
     def refresh(self) -> None:
-        """Forget what was read of it: somebody may be writing to it."""
+        """Forget what was read of it: a writer may be writing to it."""
         self._buffer, self._from = b"", 0
-        with suppress(NotThere):  # purged; what is open stays
+        with suppress(NotThere):  # purged; the open file stays readable
             before, self._file = self._file, self._storage.open(self.path)
             before.close()
         if self.header is None:
             self.header = self._read_header()
 
     def _load(self, start: int, length: int) -> int:
-        """Have these bytes in the buffer; return where they begin in it, -1 if the file does not have them (yet)."""
+        """Load these bytes into the buffer; return where they begin in it, -1 if the file does not have them (yet)."""
         index = start - self._from
         if index < 0 or index + length > len(self._buffer):
-            if start + length > self.size:  # asked before anything is allocated: a length may be damaged
+            if start + length > self.size:  # checked before memory is allocated: a length may be damaged
                 return -1
             self._buffer, self._from = self._file.read(start, max(self._chunk, length)), start
             self._chunk = min(self._chunk * 2, _CHUNK_BYTES_MAX)
@@ -209,7 +211,7 @@ class LogSegment:
         return index
 
     def batch(self, at: int) -> LogBatch | None:
-        """Return the group that begins at this byte, `None` if there is none, or it is not right."""
+        """Return the group that begins at this byte, `None` if there is none, or it is invalid."""
         start = at - form.CHECK_BYTES
         index = self._load(start, form.CHECK_BYTES + form.GROUP_HEAD_BYTES) if self.header else -1
         if self.header is None or index < 0:
@@ -221,13 +223,13 @@ class LogSegment:
         )
 
     def head_of(self, entry: int) -> int:
-        """Return where the group begins whose record has its entry at this byte, if one has."""
+        """Return where a group begins if one of its records has its entry at this byte."""
         data = self._file.read(entry, 4)
         index = int.from_bytes(data, "little") if len(data) == 4 else entry  # noqa: PLR2004 - the size of an index
         return entry - form.GROUP_HEAD_BYTES - form.ENTRY_BYTES * index
 
     def end(self) -> SegmentEnd:
-        """Return where the groups end, by looking at all of them; byte 0 without a header."""
+        """Return where the groups end, by reading all of them; byte 0 without a header."""
         if self.header is None:
             return SegmentEnd(0, 0, 0, 0)
         end = SegmentEnd(form.HEADER_BYTES, self.header.check, self.header.sequence, 0)
@@ -240,13 +242,13 @@ class LogSegment:
         return self._file.read(at, length)
 
     def ends_at(self, follower: Header) -> bool:
-        """Tell whether there is, in this segment, the end that the header of the next one names."""
+        """Tell whether this segment contains the end that the header of the next one names."""
         at = follower.end - form.CHECK_BYTES
         last = self._file.read(at, form.CHECK_BYTES) if at >= 0 else b""
-        return last == struct.pack("<Q", follower.last)  # which no other log has: its id is in every checksum
+        return last == struct.pack("<Q", follower.last)  # no other log has it: the log's id is part of every checksum
 
     def find(self, at: int, sequence: int) -> LogBatch | None:
-        """Return the first group behind byte `at` that is right and has this sequence number or a higher one."""
+        """Return the first valid group after byte `at` with this sequence number or a higher one."""
         import numpy as np
 
         size = self.size
@@ -258,18 +260,18 @@ class LogSegment:
         return next(filter(None, batches), None)
 
     def is_torn(self, at: int, sequence: int) -> bool:
-        """Tell whether what is at byte `at`, and is no group, is the rest of a write that nobody acknowledged."""
+        """Tell whether the invalid group at byte `at` is the rest of a write that was never acknowledged."""
         return not self._was_durable(at, sequence) and not self._is_all_there(at)
 
     def _was_durable(self, at: int, sequence: int) -> bool:
-        """Tell whether a group behind byte `at` says that this byte was synced before."""
-        behind = self.find(at + 8, sequence) if self.size > at + 8 else None
-        while behind is not None and behind.durable <= at:
-            behind = self.batch(behind.end)
-        return behind is not None
+        """Tell whether a group after byte `at` says that this byte was synced before."""
+        later = self.find(at + 8, sequence) if self.size > at + 8 else None
+        while later is not None and later.durable <= at:
+            later = self.batch(later.end)
+        return later is not None
 
     def _is_all_there(self, at: int) -> bool:
-        """Tell whether every sector of the group at byte `at` was written: one that was not would be zeros."""
+        """Tell whether every sector of the group at byte `at` was written: an unwritten one would be zeros."""
         head = self._file.read(at, form.GROUP_HEAD_BYTES)
         length = form.group_length(head, 0) if len(head) == form.GROUP_HEAD_BYTES else 0
         if not length or at + length > self.size:

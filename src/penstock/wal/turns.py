@@ -1,4 +1,4 @@
-"""Whose turn it is to write: of the threads that wait for their records to be durable one writes for all."""
+"""Turns of the threads that wait until their records are durable: one of them writes for all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """The turns of the threads of one writer. All of it under the writer's `lock`, but for the end of `leading`.
+    """The turns of the threads of one writer. Used under the writer's `lock`, except the end of `leading`.
 
-    `leading` says that somebody is writing, `crowded` that somebody has waited since the last group was begun. What has a lower
-    sequence number than `durable` is durable.
+    `leading`: a thread is writing. `crowded`: a thread has waited since the last group was begun. Everything with a
+    sequence number below `durable` is durable.
     """
 
     def __init__(self, lock: threading.Lock, durable: int) -> None:
@@ -23,7 +23,7 @@ class Turns:
         self.durable = durable
 
     def makes_durable(self, wanted: int, check: Callable[[], None]) -> bool:
-        """Wait for whoever is writing; tell whether that made everything before `wanted` durable. If not, nobody is writing.
+        """Wait for the thread that is writing; tell whether that made everything before `wanted` durable. If not, no thread is writing.
 
         `check` raises if nothing can be made durable any more.
         """
@@ -40,11 +40,11 @@ class Turns:
         self._changed.wait()
 
     def hand_over(self, durable: int) -> None:
-        """Say what is durable at the end of a turn; whoever waits looks again."""
+        """Note what is durable at the end of a turn; the waiting threads check again."""
         self.durable = max(self.durable, durable)
         if self.crowded:
             self.wake()
 
     def wake(self) -> None:
-        """Have all that wait look again."""
+        """Have all waiting threads check again."""
         self._changed.notify_all()

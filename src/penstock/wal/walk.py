@@ -1,6 +1,6 @@
-"""Where a reader stands in a log, group by group. The rules are those of `wal.reader`, whose failures are named here by their numbers.
+"""A reader's place in a log, group by group. The rules are those of `wal.reader`, whose failures are named here by their numbers.
 
-This is the way that ends at damage, with an error; `salvage` passes it over.
+This walk stops at damage, with an error; `salvage` skips it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.wal.form import Header, LogBatch
 
-_OFFSET_MAX = 1 << 62  # beyond it a system cannot be asked for what is there
+_OFFSET_MAX = 1 << 62  # the operating system cannot read at larger offsets
 _BEYOND = "it is beyond the end of the log or of its segment (not flushed yet, or lost with its writer)"
 
 
 class Walk:
-    """A way through the log in `directory`: the segment where it is, held; the byte where the next group begins; its sequence number.
+    """A walk through the log in `directory`: its segment, held; the byte where the next group begins; that group's sequence number.
 
     At first it is nowhere, which is before the first segment. With `strict` a torn end is an error.
     """
@@ -40,12 +40,12 @@ class Walk:
         return Position(number, self.at + form.GROUP_HEAD_BYTES)
 
     def let_go(self) -> None:
-        """Let the segment go."""
+        """Release the segment."""
         if self.segment is not None:
             self.segment.close()
 
     def next(self) -> LogBatch | None:
-        """Go behind the next group of records, and return it; None at the end of the log."""
+        """Go past the next group of records, and return it; None at the end of the log."""
         while self.segment is not None or self._begin():
             batch = self._right() or self._behind()
             if batch is None:
@@ -57,7 +57,7 @@ class Walk:
         return None
 
     def _check_may_skip(self, batch: LogBatch) -> None:
-        """Raise `DamagedState` for a group of an unknown type that its writer did not say may be passed over."""
+        """Raise `DamagedState` for a group of an unknown type, unless its writer said that it may be skipped."""
         if not batch.flags & form.MAY_SKIP:
             msg = (
                 f"{self._path!r} has a group of type {batch.kind} at byte {batch.at}, expected {form.RECORDS}: use the "
@@ -66,7 +66,7 @@ class Walk:
             raise DamagedState(msg)
 
     def seek(self, position: Position) -> LogBatch | None:
-        """Go to a position, from nowhere; return what is left of its group, None if it is an end. Raises as `Reader.seek` does."""
+        """Go to a position, from nowhere; return the rest of its group, None if it is an end. Raises as `Reader.seek` does."""
         if position.offset == 0:
             position = Position(position.segment, form.FIRST_ENTRY)
         if position.offset < 0:
@@ -88,13 +88,13 @@ class Walk:
         return None
 
     def _seek_beside(self, position: Position) -> None:
-        """Go to a position of a segment that is not there: the end of one that was purged, or the begin of a log without records."""
+        """Go to a position of a segment that does not exist: the end of a purged one, or the beginning of a log without records."""
         listed = numbers(self._storage, self._directory)
         header = self.segment.header if self._begin() and self.segment else None
         if _is_begin(position, header, listed) or _is_end(position, header):
             return
         if not listed:
-            self.refuse(position, f"{_BEYOND}; the first position is none")
+            self.refuse(position, f"{_BEYOND}; no position is valid yet")
         why = "it was purged" if position.segment < listed[0] else _BEYOND
         self.refuse(position, f"{why}; the first position is {Position(listed[0], form.FIRST_ENTRY)}")
 
@@ -107,20 +107,20 @@ class Walk:
             where = _BEYOND if position.offset > end.at else "it is inside a record"
             self.refuse(position, f"{where}; segment {position.segment} ends at byte {end.at}")
 
-    def _end_before(self, segment: LogSegment, offset: int) -> int:  # noqa: ARG002 - a salvage goes on in it
-        """Return where the segment ends for a reader that asks for this offset; `DamagedState` if what is right ends before that."""
+    def _end_before(self, segment: LogSegment, offset: int) -> int:  # noqa: ARG002 - a salvage continues in it
+        """Return where the segment ends for a reader that asks for this offset; `DamagedState` if the valid groups end before it."""
         end = self.at
         if offset > end and offset != end + form.GROUP_HEAD_BYTES:
-            self._behind()  # raises if that is no end
+            self._behind()  # raises if that is not the end
         return end
 
     def _pass(self, batch: LogBatch) -> None:
-        """Go behind a group."""
+        """Go past a group."""
         self.at, self.sequence = batch.end, batch.sequence + batch.count
 
     def refuse(self, position: Position, why: str) -> NoReturn:
         """Raise `PositionError`."""
-        msg = f"{position} is no position of {self._directory!r}: {why}"
+        msg = f"{position} is not a position of {self._directory!r}: {why}"
         raise PositionError(msg)
 
     def _open(self, number: int) -> LogSegment | None:
@@ -143,7 +143,7 @@ class Walk:
         return self.segment.path if self.segment else self._directory
 
     def _begin(self) -> bool:
-        """Open the first segment there is."""
+        """Open the first segment."""
         segment = self._first()
         if segment is None or segment.header is None:
             return False
@@ -154,12 +154,12 @@ class Walk:
         return first(self._storage, self._directory, hold=True)
 
     def _right(self) -> LogBatch | None:
-        """Return the group where the reader is, `None` if it is not right, or has another number than the next one."""
+        """Return the group at this place, `None` if it is invalid, or has another number than expected."""
         batch = self.segment.batch(self.at) if self.segment else None
         return batch if batch is not None and batch.sequence == self.sequence else None
 
     def _behind(self) -> LogBatch | None:
-        """Return the next group behind a place where none is right: in the next segment, or written meanwhile."""
+        """Return the next group after a place without a valid one: in the next segment, or written meanwhile."""
         segment = self.segment
         if segment is None:
             return None
@@ -178,14 +178,14 @@ class Walk:
         return self._right() or self._behind()
 
     def _check_end(self, segment: LogSegment, path: str, header: Header) -> None:
-        """Make sure that all of the segment was read that counts, as the header of the next one says."""
+        """Make sure that all of the segment that counts was read, as the header of the next one says."""
         right = (header.end, header.sequence) == (self.at, self.sequence)
-        with suppress(NotThere):  # purged, where nothing can be held: all of it was read
+        with suppress(NotThere):  # purged, on a storage without locks: all of it was read
             right = right and segment.ends_at(header)
         if not right:
             self._damaged(
-                f"found the end of what is right, behind {self.sequence} records; expected that of byte {header.end}, "
-                f"behind {header.sequence}, as {path!r} says"
+                f"found the end of the valid records, after {self.sequence} records; expected that of byte {header.end}, "
+                f"after {header.sequence}, as {path!r} says"
             )
 
     def _at_the_end(self, segment: LogSegment) -> LogBatch | None:
@@ -204,17 +204,17 @@ class Walk:
     def _damaged(self, damage: str) -> NoReturn:
         msg = (
             f"{self._path!r} is damaged at byte {self.at}: {damage}; restore it from a copy, or repair the log, which drops what "
-            "is behind"
+            "comes after"
         )
         raise DamagedState(msg)
 
 
 def _is_begin(position: Position, header: Header | None, listed: list[int]) -> bool:
-    """Tell whether this is the begin of a log without records, whose first header, if there is one, has nothing before it."""
+    """Tell whether this is the beginning of a log without records, whose first header, if there is one, names no previous segment."""
     nothing_before = header is None or not header.previous
     return nothing_before and position.offset == form.FIRST_ENTRY and position.segment in {1, *listed}
 
 
 def _is_end(position: Position, following: Header | None) -> bool:
-    """Tell whether this is the end of the segment in front of the one that has this header."""
+    """Tell whether this is the end of the segment before the one that has this header."""
     return following is not None and position == (following.previous, following.end + form.GROUP_HEAD_BYTES)

@@ -1,8 +1,8 @@
-"""A reader that knows nothing of Penstock: it lists the output all the time and reads each file as soon as it is there.
+"""A reader that knows nothing of Penstock: it lists the output all the time and reads each file as soon as it appears.
 
-It holds what it sees against what may be seen: the lines of the source, each as often as it is there. At no instant may a
-file change or go once it was visible, hold a line that the source does not have (half a line is one), or a line more
-often than the source has it. Lines are compared by their hashes, so that this costs no statement a line.
+It checks what it sees against the lines of the source, with the number of times each line occurs there. At no time may
+a visible file change or disappear, contain a line that the source does not have (half a line would be one), or repeat a
+line more often than the source has it. Lines are compared by their hashes, so no Python statement runs per line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PAUSE_SECONDS = 0.01
 
 
 class Onlooker(threading.Thread):
-    """Watches `root` from `start` until `stop`. What it found is in its attributes, to be read behind `stop`.
+    """Watches `root` from `start` until `stop`. Its findings are in its attributes, which may be read after `stop`.
 
-    `expected` are the hashes of all lines of the source. `files` and `records` were seen; `listings` were made.
-    `wrong` says what must never be seen, `partial` and `duplicate` count the records of it.
+    `expected` are the hashes of all lines of the source. `files` and `records` count what was seen, `listings` the
+    listings that were made. `wrong` describes what must never be seen; `partial` and `duplicate` count such records.
     """
 
     def __init__(self, storage: Storage, root: str, expected: Hashes) -> None:
@@ -73,7 +73,7 @@ class Onlooker(threading.Thread):
         self.listings += 1
         try:
             entries = self._storage.list(self._root)
-            # Hidden names are passed over by every reader: a start puts one there, to see whether it may.
+            # Every reader skips hidden names. A start creates one, to see whether it may write.
             now = {entry.name: entry for entry in entries if not entry.is_directory and entry.name[0] not in "._"}
             for name in self._known.keys() - now.keys():
                 self.wrong.append(f"{name} was visible and is gone")
@@ -103,11 +103,13 @@ class Onlooker(threading.Thread):
         self.partial += partial
         self.duplicate += duplicate
         if partial or duplicate:
-            self.wrong.append(f"{name}: {partial} lines that the source has not, {duplicate} that were visible before")
+            self.wrong.append(
+                f"{name}: {partial} lines that the source does not have, {duplicate} that were visible before"
+            )
 
 
 def source_hashes(storage: Storage, root: str) -> Hashes:
-    """Return the hashes of all lines of all files below `root`; a last line that lacks its line feed is given one."""
+    """Return the hashes of all lines of all files below `root`; a last line without a line feed gets one."""
     paths = [path for path, entry in walk(storage, root) if entry.size]
     line_hashes = [hashes("", lines(_as_read(storage.read(f"{root}/{path}")))) for path in paths]
     return np.concatenate(line_hashes) if line_hashes else np.zeros(0, np.uint64)

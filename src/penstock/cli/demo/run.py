@@ -1,4 +1,4 @@
-"""The real command in a process of its own, as a user would start it, and as the machine might end it."""
+"""The real command in its own process, started as a user would start it, and ended as the machine might end it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SILENT_SECONDS_MAX = 300
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: by its exit status (negative: by a signal), with the last JSON object it printed."""
+    """How a run ended: its exit status (negative: the signal), and the last JSON object that it printed."""
 
     status: int
     facts: dict[str, Any]
@@ -40,7 +40,7 @@ class Ended:
 
 
 class Run:
-    """`penstock ARGUMENTS --json` in a process group of its own. Use it in a `with`, which leaves nothing behind."""
+    """`penstock ARGUMENTS --json` in its own process group. Use it in a `with`, which leaves no process running."""
 
     def __init__(self, arguments: list[str], *, failpoint: str = "") -> None:
         environment = {**os.environ, failpoints.VARIABLE: failpoint, launch.TOGETHER: "1"}
@@ -65,7 +65,7 @@ class Run:
         self.kill()
 
     def wait(self, shown: Callable[[dict[str, Any]], None], *, until: Callable[[], bool] = bool) -> Ended:
-        """Wait for the end, or until `until` is true and then kill it; `shown` gets the newest facts, again and again."""
+        """Wait for the end, or kill it as soon as `until` is true; `shown` is called again and again with the newest facts."""
         heard, heard_at = self.facts, clock.monotonic()
         while self._process.poll() is None and not until():
             if self.facts != heard:
@@ -73,7 +73,7 @@ class Run:
             if clock.monotonic() > heard_at + _SILENT_SECONDS_MAX:
                 self.kill()
                 words = " ".join(self._said) or str(heard or "nothing")
-                msg = f"a run of the demo has not gone on for {_SILENT_SECONDS_MAX} s; it said last: {words}"
+                msg = f"a run of the demo has made no progress for {_SILENT_SECONDS_MAX} s; it said last: {words}"
                 raise PenstockError(msg)
             shown(self.facts)
             clock.sleep(_POLL_SECONDS)
@@ -102,7 +102,7 @@ class Run:
 
 
 def kill_keeper(sink: Sink) -> None:
-    """Kill the keeper of the last driver, which would tidy up behind the dead, so that only the next start can."""
+    """Kill the keeper of the last driver: it would tidy up after the dead driver, and here only the next start may do that."""
     with keeper.fact_of(sink, sink.ledger.head().owner).locked() as state:
         if state.get("keeper"):
             with contextlib.suppress(ProcessLookupError):

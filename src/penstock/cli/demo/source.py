@@ -1,9 +1,9 @@
-"""The demo's input: the Python sources of the running interpreter, its standard library and what is installed.
+"""The demo's input: the Python sources of the running interpreter, its standard library and the installed packages.
 
-They are copied into a directory of the demo's own: nobody changes them there while the demo runs. Two kinds are left
-out, and counted: files that are not UTF-8 (the text source refuses those by design, naming file and byte; Python's own
-test suite has a few), and names that no source of Penstock ever reads (`__init__.py` begins with an underscore, which
-marks hidden files in this world). What is more than the demo needs is left out too.
+They are copied into a directory of the demo, where nobody changes them while it runs. Two kinds are left out, and
+counted: files that are not UTF-8 (the text source refuses these by design, naming file and byte; Python's own test
+suite has a few), and names that no Penstock source ever reads (`__init__.py` begins with an underscore, which marks a
+hidden file here). Files beyond what the demo needs are left out, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FILES_MAX = 8_000
 _BYTES_MAX = 96 << 20
-_COPIES = 16  # at a time, where the storage gains by that
+_COPIES = 16  # at a time, if that makes the storage faster
 NOT_UTF8 = "not UTF-8"
 HIDDEN = "name is hidden (begins with _ or .)"
 ENOUGH = "more than the demo needs"
@@ -34,7 +34,7 @@ UNREADABLE = "cannot be read"
 
 @dataclass
 class Gathered:
-    """What was copied, and how many files were left out for which reason."""
+    """The result of copying: what was copied, and how many files were left out for which reason."""
 
     files: int = 0
     bytes: int = 0
@@ -42,7 +42,7 @@ class Gathered:
 
 
 def gather(storage: Storage, target: str) -> Gathered:
-    """Copy the sources of this machine below `target`, one directory for each place they are from."""
+    """Copy the sources of this machine below `target`, into one directory for each place that they come from."""
     done, here = Gathered(), LocalStorage()
     with storage.workers(_COPIES) as pool:
         copies = []
@@ -59,7 +59,7 @@ def gather(storage: Storage, target: str) -> Gathered:
 
 
 def _places() -> dict[str, str]:
-    """Return the directories to copy from, each once, by the name they get."""
+    """Return the directories to copy from, each once, by the name that the copy gets."""
     paths = sysconfig.get_paths()
     labels: dict[str, str] = {}
     for label, name in (("stdlib", "stdlib"), ("site-packages", "purelib"), ("platform", "platlib")):
@@ -68,7 +68,7 @@ def _places() -> dict[str, str]:
 
 
 def _python_files(storage: Storage, root: str) -> Iterator[tuple[str, int]]:
-    """Yield path (below `root`) and size of all files `*.py`; a directory is entered once, whatever links lead to it."""
+    """Yield path (below `root`) and size of all files `*.py`; each directory is entered once, even if several links lead to it."""
     waiting, entered = [""], {storage.stat(root).identity}
     while waiting:
         for path, entry in sorted(entries_of(storage, root, waiting.pop()), key=itemgetter(0)):
@@ -80,7 +80,7 @@ def _python_files(storage: Storage, root: str) -> Iterator[tuple[str, int]]:
 
 
 def _take(here: Storage, file: str, path: str, size: int, done: Gathered) -> bytes | str:
-    """Return the contents of one file, and count it; or the reason why it is left out. What is more than enough is not read."""
+    """Return the contents of one file, and count it; or the reason to leave it out. Files beyond the demo's limit are not read."""
     if any(hidden(name) for name in path.split("/")):
         return HIDDEN
     if done.files >= _FILES_MAX or done.bytes + size > _BYTES_MAX:
@@ -102,7 +102,7 @@ def _copy(storage: Storage, data: bytes, path: str) -> None:
         with storage.create(path) as file:
             file.write(data)
     except AlreadyThere:
-        # There are two names of one place that differ in case only, where the file system does not tell them apart.
+        # Two names may differ only in case, and be one place on a file system that ignores case.
         return
 
 

@@ -1,9 +1,10 @@
-"""The demo from its first to its last step, and the table at its end.
+"""The steps of the demo, and the table at its end.
 
-1. The machine's Python sources are gathered.
-2. `penstock ingest` is started in small batches, and killed (SIGKILL, all its processes) while a task writes.
-3. Started again, it goes on, and is killed between the put that commits a batch and the publishing of its files.
-4. Started again, it ends. All the time a reader lists the output and reads what it finds.
+1. It gathers the machine's Python sources.
+2. It starts `penstock ingest` with small batches, and kills it (SIGKILL, all its processes) while a task writes.
+3. It starts it again. The ingest goes on, and is killed between the put that commits a batch and the publishing of its
+   files.
+4. It starts it again, and the ingest ends. All the time a reader lists the output and reads what it finds.
 5. `penstock verify --source` compares every line.
 """
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _BATCH, _PART = "8m", "4m"
 _INGEST = ["--recursive", "--max-bytes", _BATCH, "--roll-size", _PART, "--master", "local[2]"]
-# (failpoint, what is said of it): the fourth time that a task of some worker has written; the third commit of a driver.
+# (failpoint, words for it): the fourth time that a task of some worker has written; the third commit of a driver.
 _KILLS = (
     ("sink.write.staged=kill-jvm@4", "while a task was writing"),
     ("sink.ledger.after-put=kill-jvm@3", "after the commit, before its files were visible"),
@@ -47,7 +48,7 @@ _KILLS = (
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill, and what it left: the last committed batch; files visible, decided but not visible, staged in vain."""
+    """One kill, and what it left: the last committed batch; how many files are visible, decided but not visible, or staged in vain."""
 
     where: str
     batch: int
@@ -58,7 +59,7 @@ class Kill:
 
 @dataclass
 class Outcome:
-    """What happened."""
+    """The result of the demo."""
 
     gathered: Gathered
     records: int = 0
@@ -70,7 +71,7 @@ class Outcome:
 
 
 def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
-    """Run the demo; 1 if anything at all is not as it should be. Raises `OptionError` for a directory that is in use."""
+    """Run the demo; status 1 if anything at all is wrong. Raises `OptionError` for a directory that is in use."""
     require_pyspark()
     storage, place = _place(directory)
     marks = _place(None) if directory and not storage.of_this_host else (storage, place)
@@ -81,7 +82,7 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
             demo.play()
         finally:
             demo.outcome.seconds = round(clock.monotonic() - start, 1)
-            # What went wrong can be looked at.
+            # The user can look at what went wrong.
             kept = keep or bool(demo.outcome.wrong)
             if not kept:
                 _remove(storage, place)
@@ -92,7 +93,7 @@ def play(directory: str | None, *, keep: bool, as_json: bool) -> Answer:
 
 
 class _Silent:
-    """What the demo tells of its steps, where nobody wants to hear."""
+    """What the demo prints about its steps, if nothing is to be shown."""
 
     def under_way(self, text: str) -> None:
         """Tell what is being done."""
@@ -102,7 +103,7 @@ class _Silent:
 
 
 class _Aloud(_Silent):
-    """The same on a console; what is under way is seen on a terminal only."""
+    """The same on a console; the step under way is shown only on a terminal."""
 
     def __init__(self, out: Console, status: Status) -> None:
         self._out = out
@@ -118,7 +119,7 @@ class _Aloud(_Silent):
 
 
 class _Demo:
-    """The demo under way; `marks` is a directory of this machine, where a process that is about to be killed leaves its mark."""
+    """A running demo; `marks` is a directory of this machine, where a process leaves a mark just before it is killed."""
 
     def __init__(self, storage: Storage, place: str, marks: tuple[Storage, str], tell: _Silent) -> None:
         self._storage = storage
@@ -175,9 +176,7 @@ class _Demo:
         kill = self._state(sink, where)
         self.outcome.kills.append(kill)
         seen = f"{kill.visible_files} files visible, {kill.owed_files} decided but not visible"
-        self._tell.done(
-            f"killed {where}, behind batch {kill.batch}: {seen}, {kill.staged_files} staged that mean nothing"
-        )
+        self._tell.done(f"killed {where}, after batch {kill.batch}: {seen}, {kill.staged_files} staged in vain")
 
     def _state(self, sink: Sink, where: str) -> Kill:
         head = sink.ledger.head()
@@ -227,7 +226,7 @@ class _Demo:
 
 
 def _named(head: State) -> set[str]:
-    """Return the staged files that a record of the ledger means."""
+    """Return the staged files that the last record of the ledger refers to."""
     segments = (segment for part in head.open for segment in part.segments)
     return {segment.file for segment in segments} | {file.staged for file in head.finished}
 
@@ -277,7 +276,7 @@ def _show(facts: dict[str, Any], out: Console) -> None:
         written = f"{output['output_files']:,} files, {format_size(output['output_bytes'])}, {output['rows']:,} records"
         table.add_row("written", f"{written} in {output['batch'] + 1} batches")
     for kill in facts["kills"]:
-        table.add_row("killed (SIGKILL)", f"{kill['where']}, behind batch {kill['batch']}")
+        table.add_row("killed (SIGKILL)", f"{kill['where']}, after batch {kill['batch']}")
     seen = f"{reader['files']:,} files, {reader['records']:,} records"
     table.add_row("a reader saw", f"{seen} in {reader['listings']:,} listings")
     table.add_row("partial records seen", f"{reader['partial']:,}")

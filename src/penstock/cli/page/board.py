@@ -1,8 +1,9 @@
-"""What all who look at the page are shown: made once, when something has changed, and only while somebody looks.
+"""The sections that all viewers of the page see: made once, when something has changed, and only while somebody looks.
 
-Two threads. One takes a sample of the numbers every two seconds, which costs nothing to speak of, and makes the sections while there are
-viewers. The other looks at outputs while there are viewers, so that a storage that hangs holds up neither the page nor a pipeline; it
-rests for twenty times as long as a look took, and so takes a twentieth of a core at most.
+It has two threads. One takes a sample of the numbers every two seconds, at almost no cost, and makes the sections while
+there are viewers. The other looks at outputs while there are viewers, so a storage that hangs delays neither the page
+nor a pipeline. After each look it rests for twenty times as long as the look took, so it needs a twentieth of a core at
+most.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.page")
 _REST = 20
-_PATIENCE_SECONDS = 1.0  # of whoever opens the page
+_PATIENCE_SECONDS = 1.0  # that somebody who opens the page waits
 VIEWERS = 32  # each has a thread
 
 
 class Board:
-    """The newest sections, and those who wait for them."""
+    """The newest sections, and the viewers who wait for them."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -46,7 +47,7 @@ class Board:
             threading.Thread(target=work, name=f"penstock-page-{name}", daemon=True).start()
 
     def close(self) -> None:
-        """End, and let all go who wait."""
+        """End, and release everybody who waits."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -54,7 +55,7 @@ class Board:
 
     @contextmanager
     def viewer(self) -> Iterator[bool]:
-        """Have the sections made as long as the block runs; false: there are too many viewers."""
+        """Have the sections made while the block runs; yield false if there are too many viewers."""
         with self._changed:
             admitted = self._viewers < VIEWERS
             self._viewers += admitted
@@ -69,7 +70,7 @@ class Board:
                     self._wanted.clear()
 
     def now(self) -> dict[str, str]:
-        """Return the sections as they are now, with outputs looked at, if nobody else does just now and their storage answers soon."""
+        """Return the current sections. Looks at outputs first, unless another thread is doing so; does not wait long for their storage."""
         look = threading.Thread(target=self._look_once, name="penstock-page-look", daemon=True)
         look.start()
         look.join(_PATIENCE_SECONDS)
@@ -77,7 +78,7 @@ class Board:
         return self._sections
 
     def after(self, version: int, seconds: float) -> tuple[int, dict[str, str]] | None:
-        """Wait for sections that are newer than a version, but not longer than so many seconds; `None`: the end."""
+        """Wait at most `seconds` for sections that are newer than `version`; `None` at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._version > version, seconds)
             return None if self._ended else (self._version, self._sections)
@@ -92,7 +93,7 @@ class Board:
     def _looked(self) -> None:
         try:
             self._views.look()
-        except Exception:  # noqa: BLE001 - the page never ends what it tells of, nor itself
+        except Exception:  # noqa: BLE001 - the page never ends what it shows, nor itself
             _log.warning("the outputs could not be looked at", exc_info=True)
 
     def _make(self) -> None:
@@ -108,7 +109,7 @@ class Board:
                 self._views.sample()
                 if self._viewers:
                     self._make()
-            except Exception:  # noqa: BLE001 - the page never ends what it tells of, nor itself
+            except Exception:  # noqa: BLE001 - the page never ends what it shows, nor itself
                 _log.warning("the page could not be made", exc_info=True)
             clock.sleep(EVERY_SECONDS)
 

@@ -31,7 +31,7 @@ _TICK_SECONDS = 0.2
 def shown(
     request: PageRequest, views: Views, title: str, others: Callable[..., Iterable[bytes]] | None = None
 ) -> Iterator[str]:
-    """Serve the page for the length of the block; yield its address. `others` answers monitors at the same one."""
+    """Serve the page for the length of the block; yield its address. `others` answers monitors at the same address."""
     board = Board(views)
     application = PageApplication(board, request.door(), title, others)
     with answering(request.address, application, name=request.flag) as url:
@@ -43,7 +43,7 @@ def shown(
 
 
 class WatchedOutputs:
-    """The sinks of an output that somebody else writes; nothing is known of their queries but what is there."""
+    """The sinks of an output that somebody else writes; of their queries it knows only what the output shows."""
 
     def __init__(self, dst: str) -> None:
         self._dst = dst
@@ -54,21 +54,21 @@ class WatchedOutputs:
         return [Described(sink.sink_id, "", root, sink_id=sink.sink_id) for sink in existing_sinks(storage, root)]
 
     def refresh(self) -> None:
-        """See which sinks there are now; where that cannot be seen, those of before are shown with the reason."""
+        """See which sinks there are now; if that fails, the earlier ones are shown with the reason."""
         with contextlib.suppress(PenstockError):
             self._described = self._sinks()
 
     def described(self) -> list[Described]:
-        """Return the sinks that there were when they were looked for last."""
+        """Return the sinks that the last look found."""
         return self._described
 
-    def status(self, name: str) -> PipelineStatus | None:  # noqa: ARG002 - as those of pipelines are asked
+    def status(self, name: str) -> PipelineStatus | None:  # noqa: ARG002 - same signature as for pipelines
         """Return nothing: only the output is seen."""
         return None
 
 
 def page(dst: str, at: str, token: str | None) -> Answer:
-    """Serve the page of an output until a signal ends it, and well."""
+    """Serve the page of an output until a signal ends it (status 0)."""
     request, meter = PageRequest(at, token, "--at"), Meter()
     watched = WatchedOutputs(dst)
     views = Views(meter, Failures(), watched)

@@ -1,11 +1,13 @@
 """Who may look at the page.
 
-Without a token: this machine, and asked for by its own name. A site that a browser visits may have its name lead to this machine, and then
-counts as this page's own origin; the name that the browser asked for, which it cannot hide, is the site's (DNS rebinding).
+Without a token: this machine may look, if it is asked for by its own name. A site that a browser visits can let its
+name lead to this machine, and then counts as the page's own origin (DNS rebinding). But the browser cannot hide the
+name that it asked for, and that is the site's.
 
-With a token: whoever has it. A program sends it as `Authorization: Bearer`; a person types it once, and the browser keeps what follows from
-it as a cookie that no script can read. It is never a part of an address, which would be in histories and logs, and it is the same after a
-restart, so that a page that is left open goes on. Guesses are answered one at a time, half a second each.
+With a token: whoever has it may look. A program sends it as `Authorization: Bearer`. A person types it once, and the
+browser keeps a value derived from it as a cookie that no script can read. The token is never part of an address, which
+would be in histories and logs. The derived value is the same after a restart, so a page that stays open goes on.
+Guesses are answered one at a time, half a second each.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _OURS = {"localhost", "localhost.localdomain"}
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is this machine's own, which no other one reaches."""
+    """Tell whether an address is a loopback address, which no other machine can reach."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -39,16 +41,16 @@ def is_loopback(host: str) -> bool:
 
 
 def token_at(reference: str | None, host: str, flag: str = "--page") -> str | None:
-    """Return the token that is where the reference says. `OptionError` for a host that needs one and has none."""
+    """Return the token that the reference names. `OptionError` if the host needs a token and there is none."""
     if reference is None:
         if is_loopback(host):
             return None
         msg = (
-            f"{flag} at {host!r}: whoever reaches that address could read names and records; say where a token is, with "
-            f"--page-token file:PATH or env:NAME, or answer this machine alone, with {flag} :8080"
+            f"{flag} at {host!r}: anybody who reaches that address could read names and records; say where a token is, with "
+            f"--page-token file:PATH or env:NAME, or answer only this machine, with {flag} :8080"
         )
         raise OptionError(msg)
-    if not reference.startswith(("env:", "file:")):  # it is not shown: it may be the token itself
+    if not reference.startswith(("env:", "file:")):  # the message does not show it: it may be the token itself
         msg = "--page-token must say where the token is, never what it is: expected env:NAME or file:/path/of/the/file"
         raise OptionError(msg)
     token = secret(reference, "--page-token").strip()
@@ -62,7 +64,7 @@ def token_at(reference: str | None, host: str, flag: str = "--page") -> str | No
 
 
 class Door:
-    """Decides of each request whether it may be answered."""
+    """Decides for each request whether it may be answered."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -74,7 +76,7 @@ class Door:
         return self._token is not None
 
     def is_ours(self, environ: Mapping[str, Any]) -> bool:
-        """Tell whether a request asks for this machine by its own name; with a token any name will do."""
+        """Tell whether a request asks for this machine by its own name; with a token any name is right."""
         if self._token is not None:
             return True
         host = str(environ.get("HTTP_HOST", ""))
@@ -82,7 +84,7 @@ class Door:
         return is_loopback(name)
 
     def is_open(self, environ: Mapping[str, Any]) -> bool:
-        """Tell whether a request has the token, or what follows from it; without a token each one has."""
+        """Tell whether a request has the token, or the cookie derived from it; always true without a token."""
         if self._token is None:
             return True
         kind, _, given = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
@@ -95,7 +97,7 @@ class Door:
         return cookie is not None and hmac.compare_digest(cookie.value.encode(), self._mark.encode())
 
     def fits(self, given: str) -> bool:
-        """Tell whether it is the token; a wrong one is told late."""
+        """Tell whether it is the token; the answer to a wrong one is delayed."""
         right = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), (self._token or "").encode())
         if not right or self._token is None:
             with self._guesses:
@@ -105,7 +107,7 @@ class Door:
 
     @property
     def cookie(self) -> str:
-        """Return the header that gives a browser what follows from the token."""
+        """Return the header that gives a browser the value derived from the token."""
         return f"{_COOKIE}={self._mark}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000"
 
     @property

@@ -1,7 +1,7 @@
 """The pictures of the page, as SVG: the way of files through a pipeline, and small plots.
 
-A picture says in words, too, what it shows (`aria-label`), and colour is never the only sign. Sizes are in units of the picture; texts in
-it are numbers and words of ours, no names.
+Each picture also says in words what it shows (`aria-label`), and colour is never the only sign. Sizes are in units of
+the picture. Its texts are our own numbers and words, never names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from penstock.cli.page.markup import Element
 
 _BOX, _HIGH = 168, 88  # of a station
-_GAP = 40  # for the arrow between two
-_INSET = 12  # of what is written in a station
-_LETTER = {"label": 8.0, "number": 13.0, "note": 7.5}  # how wide one is at most, on average
+_GAP = 40  # between two stations, for the arrow
+_INSET = 12  # of the text in a station
+_LETTER = {"label": 8.0, "number": 13.0, "note": 7.5}  # its width: the average is at most this
 _PLOT, _PLOT_HIGH = 240, 56
 
 
 @dataclass(frozen=True)
 class Station:
-    """A place on the way: what it is called, its number, what is to be said besides. `tone` is how it looks: busy, bad, or nothing."""
+    """A place on the way: its name, its number, a note. `tone` is how it looks: busy, bad, or nothing."""
 
     label: str
     number: str
@@ -43,7 +43,7 @@ class _Direction:
     tall: bool
 
     def station(self, place: int, *, beside: bool = False) -> tuple[int, int]:
-        """Return the corner of a station of the way, or of one beside."""
+        """Return the corner of a station on the way, or of the station beside it."""
         along = place * ((_HIGH if self.tall else _BOX) + _GAP) + 1
         across = ((_BOX if self.tall else _HIGH) + _GAP if beside else 0) + 1
         return (across, along) if self.tall else (along, across)
@@ -66,7 +66,7 @@ class _Direction:
         return [_line(ends, "arrow busy" if busy else "arrow"), tag("polygon", points=head, class_="head")]
 
     def branch(self, place: int) -> Element:
-        """Return the line from a station to the one beside it."""
+        """Return the line from a station to the station beside it."""
         (x, y), (to_x, to_y) = self.station(place), self.station(place, beside=True)
         middle = y + _HIGH // 2 if self.tall else x + _BOX // 2
         ends = (x + _BOX, middle, to_x, middle) if self.tall else (middle, y + _HIGH, middle, to_y)
@@ -106,7 +106,7 @@ def _box(station: Station, x: int, y: int) -> Element:
 
 
 def _text(words: str, x: int, y: int, kind: str) -> Element:
-    """Return a line of a box, made narrower where it would be wider than that."""
+    """Return a line of text in a box; it is compressed if it would be wider than the box."""
     room = _BOX - 2 * _INSET
     squeezed = {"textLength": room, "lengthAdjust": "spacingAndGlyphs"} if len(words) * _LETTER[kind] > room else {}
     return tag("text", words, x=x + _INSET, y=y, class_=kind, **squeezed)
@@ -130,7 +130,7 @@ def plot(numbers: Sequence[float], words: str, *, places: int) -> Element:
 
 
 def bar(share: float) -> Element:
-    """Return a bar that is so long of its whole; the number beside it says it in words."""
+    """Return a bar whose length shows a share of the whole; the number beside it says the same in words."""
     width = round(max(min(share, 1.0), 0.01) * 100, 1)
     return tag(
         "svg", tag("rect", x=0, y=0, width=width, height=8, rx=2),

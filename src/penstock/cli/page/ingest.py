@@ -28,7 +28,7 @@ _NAME = "ingest"
 
 
 class WatchedIngest:
-    """The one ingest of `penstock ingest --watch`, by the states that it reports."""
+    """The one ingest of `penstock ingest --watch`, known by the states that it reports."""
 
     def __init__(self, described: Described, watchers: tuple[Watcher, ...]) -> None:
         self._one = described
@@ -38,14 +38,14 @@ class WatchedIngest:
             watcher.changed(first, first)
 
     def refresh(self) -> None:
-        """Do nothing: it is always the same one."""
+        """Do nothing: it is always the same ingest."""
 
     def described(self) -> list[Described]:
-        """Return it."""
+        """Return the one ingest."""
         return [self._one]
 
-    def status(self, name: str) -> PipelineStatus:  # noqa: ARG002 - as those of pipelines are asked
-        """Return how it is."""
+    def status(self, name: str) -> PipelineStatus:  # noqa: ARG002 - same signature as for pipelines
+        """Return the status of the ingest."""
         return self._told.status
 
     def progress(self, state: Ingested) -> None:
@@ -69,14 +69,14 @@ class IngestPage:
 
     @contextmanager
     def served(self) -> Iterator[None]:
-        """Serve it for the length of the block."""
+        """Serve the page for the length of the block."""
         with shown(self._request, self._views, self._title) as url:
             console(stderr=True).print(f"page: {url}/", soft_wrap=True)
             yield
 
     @contextmanager
     def measured(self, spark: SparkSession) -> Iterator[None]:
-        """Have it know what Spark tells of its batches, for the length of the block."""
+        """Let the page know what Spark reports about its batches, for the length of the block."""
         from penstock.spark.measuring import measure  # it needs PySpark, which a page of an output does not
 
         with measure(spark, self._meter):

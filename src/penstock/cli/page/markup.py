@@ -1,7 +1,7 @@
-"""Elements of a page, built as a tree: what is text stays text, and nothing else is ever put together from strings.
+"""Elements of a page, built as a tree: text stays text, and no HTML is put together from strings.
 
-What is no visible character is escaped as in all that the command prints (`printable`): controls, and marks that turn the direction of
-writing, with which a name could show as another one.
+Invisible characters are escaped as in all that the command prints (`printable`): controls, and marks that turn the
+direction of writing, which could make a name look like another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Child = ET.Element | str | None
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Element:
-    """Return an element; `class_` and `aria_label` stand for `class` and `aria-label`, and what is `None` is left out."""
+    """Return an element; `class_` and `aria_label` stand for `class` and `aria-label`, and attributes that are `None` are left out."""
     element = ET.Element(name)
     for key, value in attributes.items():
         if value is not None:
@@ -25,7 +25,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Element:
 
 
 def append(element: Element, *children: Child) -> None:
-    """Put children behind those that an element has."""
+    """Put children after those that an element has."""
     for child in children:
         if isinstance(child, ET.Element):
             element.append(child)

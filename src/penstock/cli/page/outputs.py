@@ -1,8 +1,8 @@
-"""What one sink's output has: its ledger as `penstock status` tells it, finished files by bucket, the newest of what was set aside.
+"""The facts of one sink's output: its ledger as `penstock status` shows it, finished files by bucket, the newest of what was set aside.
 
-Looked at now and again, and never in the way of the query: files are read, none is written or locked. The history of finished files is
-read once, a bounded piece a look, and then what is new (`sink.events`); what is kept of it are sums for each bucket, and `BUCKETS` of
-them at most.
+The page looks at it now and again, and never gets in the way of the query: it reads files, and writes and locks none.
+The history of finished files is read once, a bounded piece per look, and after that only what is new (`sink.events`).
+Of it only sums per bucket are kept, for `BUCKETS` buckets at most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 BUCKETS = 5000
-_EVENTS = 5000  # of the history, a look
+_EVENTS = 5000  # of the history, per look
 _ASIDE_FILES = 5
 _ASIDE_LINES = 10
 _TAIL_BYTES = 64 << 10
@@ -43,7 +43,7 @@ _LATE_FILES = 10
 
 @dataclass
 class BucketSum:
-    """What was finished in one bucket since the sink began."""
+    """The sum of what was finished in one bucket since the sink began."""
 
     files: int = 0
     rows: int = 0
@@ -53,11 +53,11 @@ class BucketSum:
 
 @dataclass(frozen=True)
 class OutputLook:
-    """What one look has seen. `problem` says why there is nothing to be seen; then all else is empty, or of the look before.
+    """The result of one look. `problem` says why nothing could be seen; then everything else is empty, or from the previous look.
 
-    `plan` is the batch that is planned last, with its splits and bytes; `buckets` are those that were written last, out of
-    `all_buckets`; `aside` are the newest lines about what was set aside, as dictionaries; `late` are the last files that came too late:
-    path, bytes, and since when.
+    `plan` is the last planned batch, with its splits and bytes. `buckets` are those that were written last, out of
+    `all_buckets`. `aside` are the newest lines about what was set aside, as dictionaries. `late` are the last files
+    that came too late: path, bytes, and since when.
     """
 
     at_ns: int = 0
@@ -87,12 +87,10 @@ class History:
         self.all_buckets = 0
 
     def read_on(self) -> None:
-        """Take in what is new, a bounded piece of it."""
+        """Take in a bounded piece of what is new."""
         try:
             events = self._log.after(self._at, _EVENTS)
-        except (
-            EventsLost
-        ):  # its oldest files were removed, or it was put back from a copy: what comes from now on is counted
+        except EventsLost:  # the ledger lost its oldest records, or was restored: count what comes from now on
             self._sums.clear()
             self.all_buckets = 0
             self._at, self.counting = self._log.end(), False
@@ -110,7 +108,7 @@ class History:
         if file.is_aside:
             self.aside_files.append(file)
             return
-        known = self._sums.pop(file.bucket, None)  # it goes behind all others: the last ones were written last
+        known = self._sums.pop(file.bucket, None)  # move it to the end: the order is that of the last write
         if known is None:
             known = BucketSum()
             self.all_buckets += 1
@@ -130,7 +128,7 @@ class History:
 
 
 class WatchedOutput:
-    """One output, and the one of its sinks that is asked for: by its id, or else by the query that writes it, or by its checkpoint."""
+    """One output, and one of its sinks: the one with this id, or the one that the query writes, or the one of the checkpoint."""
 
     def __init__(self, dst: str, sink_id: str | None = None, checkpoint: str | None = None) -> None:
         self._dst = dst
@@ -141,7 +139,7 @@ class WatchedOutput:
         self.newest = OutputLook(problem="not looked at yet")
 
     def look(self, query: str = "", *, buckets: int = 12) -> OutputLook:
-        """Look, and return what was seen. Never raises for what the storage or the ledger may do to it."""
+        """Look, and return what was seen. Never raises, whatever is wrong with the storage or the ledger."""
         try:
             self.newest = self._look(query, buckets)
         except PenstockError as error:
@@ -161,7 +159,7 @@ class WatchedOutput:
         return self._seen(storage, sink, head, self._history, buckets)
 
     def _query(self) -> str:
-        """Return the query of the checkpoint, which may not have been started yet by this command."""
+        """Return the query of the checkpoint, which this command may not have started yet."""
         return (Checkpoint(self._checkpoint).query_id() or "") if self._checkpoint is not None else ""
 
     def _seen(self, storage: Storage, sink: Sink, head: State, history: History, buckets: int) -> OutputLook:
@@ -189,7 +187,7 @@ class WatchedOutput:
 
 
 def latest_aside(sink: Sink, head: State, finished: deque[FinishedFile]) -> list[dict[str, Any]]:
-    """Return the newest lines about what was set aside, the newest first; of what is encrypted none."""
+    """Return the newest lines about what was set aside, the newest first; none of encrypted files."""
     lines: list[dict[str, Any]] = []
     for path, start, end in _places(sink, head, finished):
         lines += _tail(sink.storage, path, start, end)[: _ASIDE_LINES - len(lines)]
@@ -199,7 +197,7 @@ def latest_aside(sink: Sink, head: State, finished: deque[FinishedFile]) -> list
 
 
 def _places(sink: Sink, head: State, finished: deque[FinishedFile]) -> Iterator[tuple[str, int, int]]:
-    """Yield where lines about what was set aside are, the newest first: file, first byte, and the one behind the last."""
+    """Yield where the lines about what was set aside are, the newest first: file, first byte, and end (exclusive)."""
     for part in head.open:
         if part.is_aside:
             clear = [segment for segment in part.segments if not segment.key]
@@ -210,7 +208,7 @@ def _places(sink: Sink, head: State, finished: deque[FinishedFile]) -> Iterator[
 
 
 def _tail(storage: Storage, path: str, start: int, end: int) -> list[dict[str, Any]]:
-    """Return the last lines of a range of a file, the last one first; none where it is gone meanwhile."""
+    """Return the last lines of a range of a file, the last one first; none if the file is gone by now."""
     begin = max(start, end - _TAIL_BYTES)
     try:
         with storage.open(path) as file:

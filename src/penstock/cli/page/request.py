@@ -1,4 +1,4 @@
-"""What the flags of a page ask for."""
+"""The request for a page, as its flags make it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.metrics.server import address
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Where a page is to be answered, which `flag` says, and where its token is."""
+    """Where a page is to be answered (`flag` names the flag that says so), and where its token is."""
 
     address: str
     token: str | None = None
     flag: str = "--page"
 
     def door(self) -> Door:
-        """Return who may look. Raises `OptionError`, and what reading the token raises."""
+        """Return the door that decides who may look. Raises `OptionError`, and whatever reading the token raises."""
         host, _ = address(self.address, name=self.flag)
         return Door(token_at(self.token, host, self.flag))
 
 
 def requested(page: str | None, token: str | None) -> PageRequest:
-    """Return what the flags ask for; `OptionError` for a token of no page."""
+    """Return what the flags ask for; `OptionError` for a token without a page."""
     if page is None:
         msg = "--page-token is for --page: without it there is no page"
         raise OptionError(msg)

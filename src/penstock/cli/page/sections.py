@@ -1,7 +1,7 @@
-"""The page as sections of HTML: one about all pipelines, one for each; and what stands around them.
+"""The page as sections of HTML: one about all pipelines, and one for each of them.
 
-A section is made of facts alone, so the same facts are the same text, and only what has changed is sent. Ages are told by the
-browser: here is a time (`<time>`), or every section would change every second.
+A section depends on facts alone. So the same facts give the same text, and only what has changed is sent. The HTML has
+times (`<time>`), and the browser shows them as ages; otherwise every section would change every second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sections(views: Sequence[PipelineView]) -> dict[str, str]:
 
 
 def anchor(name: str) -> str:
-    """Return the id of a pipeline's section: letters and digits for any name, another one for each."""
+    """Return the id of a pipeline's section: letters and digits for any name, and a different id for each."""
     return f"p-{re.sub(r'[^A-Za-z0-9_-]', '-', name)[:40]}-{xxhash.xxh3_64_hexdigest(name.encode('utf-8', 'surrogateescape'))[:6]}"
 
 
@@ -54,7 +54,7 @@ def anchor(name: str) -> str:
 
 
 def overview(views: Sequence[PipelineView]) -> Element:
-    """Return the section about all pipelines: one sentence, which is read out when it changes, and a table."""
+    """Return the section about all pipelines: one sentence, which screen readers read out when it changes, and a table."""
     words = [f"{view.name}: {text}" for view in views if (text := _trouble(view))]
     well = "No pipeline is known yet." if not views else f"{counted(len(views), 'pipeline')}, all well."
     sentence = tag("p", "; ".join(words) or well, role="status", class_="bad" if words else "good")
@@ -76,7 +76,7 @@ def overview(views: Sequence[PipelineView]) -> Element:
 
 
 def _trouble(view: PipelineView) -> str:
-    """Return what somebody should know of a pipeline; nothing if it is well."""
+    """Return what somebody should know about a pipeline; nothing if it is well."""
     if view.status is not None and view.status.phase in {Phase.BACKING_OFF, Phase.FAILED}:
         return f"{view.status.phase.value}, {view.status.error_code or 'failed'}"
     verdict = view.output.verified
@@ -95,7 +95,7 @@ def _state(view: PipelineView) -> Element:
 
 
 def _committed(view: PipelineView) -> Child:
-    """Return when the ledger was last written, or a batch was seen to be committed."""
+    """Return when the ledger was last written, or when the page last saw a batch committed."""
     seconds = view.value("batch_timestamp_seconds")
     if seconds is not None:
         return _time(round(seconds * SECOND_NS))
@@ -136,7 +136,7 @@ def _route(view: PipelineView) -> Element:
 
 
 def _next(view: PipelineView) -> Element | None:
-    """Return when a pipeline that waits or backs off goes on."""
+    """Return when a pipeline goes on that waits or backs off."""
     status = view.status
     if status is None or not status.next_ns:
         return None
@@ -145,7 +145,7 @@ def _next(view: PipelineView) -> Element | None:
 
 
 def _way(view: PipelineView) -> tuple[list[Station], list[tuple[int, Station]]]:
-    """Return the stations of the picture, and those beside."""
+    """Return the stations of the picture, and those beside them."""
     reads = bool(view.described.source) or view.output.read_by_us
     left = Station("Input", counted(view.count("left_files"), "file"), f"{format_size(view.count('left_bytes'))} left")
     way = [left if reads else Station("Input", "a query", "of another source"), _planned(view), _batch(view)]
@@ -237,7 +237,7 @@ def _failures(failures: Iterable[SeenFailure]) -> Element | None:
 
 
 def _aside(view: PipelineView, here: str) -> Element | None:
-    """Return what was set aside: how much, and the newest records with their reasons."""
+    """Return how much was set aside, and the newest records with their reasons."""
     about = view.fact.get("aside", {})
     if not about or not about.get("path"):
         return None
@@ -292,7 +292,7 @@ def _open(view: PipelineView, here: str) -> Element | None:
 
 
 def _finished(view: PipelineView, here: str) -> Element | None:
-    """Return the finished files by bucket, those first that were written last."""
+    """Return the finished files by bucket; the bucket that was written last comes first."""
     buckets = view.output.buckets
     if not buckets:
         return None
@@ -332,15 +332,17 @@ def _guarantee(view: PipelineView) -> Element:
         good if verdict["ok"] else f"✖ not well: {counted(verdict['problems'], 'problem')}{records[verdict['proved']]}"
     )
     judgement = tag("strong", words, class_="good" if verdict["ok"] else "bad")
-    behind = f". {counted(since, 'row')} finished since." if since else "."
-    return tag("div", tag("h3", "Guarantee"), tag("p", "verify, ", _time(verdict["time_ns"]), ": ", judgement, behind))
+    since_then = f". {counted(since, 'row')} finished since." if since else "."
+    return tag(
+        "div", tag("h3", "Guarantee"), tag("p", "verify, ", _time(verdict["time_ns"]), ": ", judgement, since_then)
+    )
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------
 
 
 def _folded(here: str, name: str, title: str, hint: str, *inner: Child) -> Element:
-    """Return what can be folded; it stays as a person has left it."""
+    """Return a section that can be folded; it stays as a person has left it."""
     summary = tag("summary", tag("h3", title), " ", tag("span", hint, class_="muted"))
     return tag("details", summary, *inner, id=f"{here}-{name}", open="open")
 
@@ -363,12 +365,12 @@ def _cut(text: str, most: int = _TEXT_MAX) -> str:
 def _time(time_ns: int) -> Element:
     try:
         return _instant(moment(time_ns))
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside of the calendar
         return tag("span", f"{time_ns} ns")
 
 
 def _instant(text: str) -> Element:
-    """Return a time that the browser tells as an age; without its help it is what stands here."""
+    """Return a time that the browser's script shows as an age; without the script it stays as it is."""
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The page over HTTP: the page itself, its style and script, and the stream of what changes; one WSGI application.
+"""The page over HTTP, as one WSGI application: the page itself, its style and script, and the stream of changes.
 
-It is served as the metrics are (`metrics.server`), by Python's own server, a thread for each that is connected.
+It is served like the metrics (`metrics.server`), by Python's own server, with a thread for each connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Any]
 
-_BEAT_SECONDS = 5.0  # a stream that says nothing for longer is taken for lost by the page
+_BEAT_SECONDS = 5.0  # the page takes a stream for lost that is silent for longer
 _FORM_MAX = 4096  # bytes
 _ASSETS = {"/page.css": "text/css; charset=utf-8", "/page.js": "text/javascript; charset=utf-8"}
 _OTHERS = {"/metrics", "/health", "/ready"}
@@ -44,7 +44,7 @@ _HEADERS = [
 
 
 class PageApplication:
-    """Answers a browser. `title` is what the page is about; `others` answers what is not the page's."""
+    """Answers a browser. `title` says what the page is about; `others` answers requests that are not for the page."""
 
     def __init__(
         self, board: Board, door: Door, title: str, others: Callable[..., Iterable[bytes]] | None = None
@@ -54,7 +54,7 @@ class PageApplication:
         self._title = title
         self._others = others
         self._assets = {path: files(__package__).joinpath(path[1:]).read_bytes() for path in _ASSETS}
-        # A page that is open over a restart is loaded anew if the command has become another one.
+        # A page that stays open over a restart is reloaded if the command's version has changed.
         self._version = xxhash.xxh3_64_hexdigest(b"".join(self._assets.values()) + title.encode("utf-8", "replace"))
 
     def __call__(self, environ: dict[str, Any], start_response: Start) -> Iterable[bytes]:
@@ -104,7 +104,7 @@ class PageApplication:
     # -- what is sent ----------------------------------------------------------------------------------------------
 
     def _whole(self) -> bytes:
-        """Return the page. It is complete without its script, which keeps it as it is."""
+        """Return the page. It is complete without its script, which only keeps it up to date."""
         main = "".join(self._board.now().values())
         head, tail = _document(self._title, self._version, scripted=True).split("@@main@@")
         return f"{head}{main}{tail}".encode()
@@ -125,7 +125,7 @@ class PageApplication:
     def _events(self, start_response: Start) -> Iterator[bytes]:
         with self._board.viewer() as admitted:
             if not admitted:
-                yield from _text(start_response, "503 Service Unavailable", "too many look at this page")
+                yield from _text(start_response, "503 Service Unavailable", "this page has too many viewers")
                 return
             start_response("200 OK", [("Content-Type", _STREAM), *_HEADERS])
             yield _event("hello", {"version": self._version})
@@ -155,7 +155,7 @@ def _answer(start_response: Start, status: str, kind: str, body: bytes, *headers
 
 
 def _document(title: str, version: str, *, scripted: bool) -> str:
-    """Return what stands around the sections, which go where `@@main@@` is."""
+    """Return the document around the sections, which replace `@@main@@`."""
     name = f"{title} · Penstock" if title != "Penstock" else title
     head = tag(
         "head",

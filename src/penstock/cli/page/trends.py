@@ -1,6 +1,6 @@
-"""Five minutes of numbers, for small plots: how fast is read and written, and how long batches take.
+"""Five minutes of numbers, for small plots: how fast pipelines read and write, and how long batches take.
 
-They are taken from the meter, in memory, whether somebody looks or not. What is kept is `KEPT` samples a pipeline, and no more.
+They are taken from the meter, in memory, whether somebody looks or not; `KEPT` samples per pipeline are kept.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 EVERY_SECONDS = 2.0
 KEPT = 150
-_OVER = 5  # samples that a rate is taken over: what a batch commits at once is not a peak of one sample
+_OVER = 5  # samples per rate: a batch commits all its rows at once, which must not be a peak
 _COUNTERS = (("input_bytes", ""), ("rows", ""), ("batches", ""), ("phase_seconds", "triggerExecution"))
 
 
 @dataclass(frozen=True)
 class MeterSample:
-    """Counters at one moment (seconds of a clock that never goes back); what is not known is 0."""
+    """Counters at one moment (seconds of a clock that never goes back); an unknown counter is 0."""
 
     at: float
     counters: tuple[float, ...]
@@ -36,14 +36,14 @@ class Trend:
     samples: deque[MeterSample] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def take(self, at: float, values: Mapping[Key, float]) -> None:
-        """Take a sample. Counters that went back are those of another query or output: what was before says nothing of them."""
+        """Take a sample. Counters that went back belong to another query or output, so earlier samples are dropped."""
         counters = tuple(values.get(key, 0.0) for key in _COUNTERS)
         if self.samples and any(now < before for now, before in zip(counters, self.samples[-1].counters, strict=True)):
             self.samples.clear()
         self.samples.append(MeterSample(at, counters))
 
     def rates(self, counter: int) -> list[float]:
-        """Return how much a counter grew a second, a number for each sample but the first."""
+        """Return by how much a counter grew per second, a number for each sample but the first."""
         samples = list(self.samples)
         pairs = ((samples[max(end - _OVER, 0)], samples[end]) for end in range(1, len(samples)))
         return [
@@ -62,7 +62,7 @@ class Trend:
 
     @property
     def batch_seconds(self) -> list[float]:
-        """Seconds that batches took, as the mean over those that ended lately; that of the batch before where none did."""
+        """Seconds per batch, as the mean over those that ended lately; if none did, the previous value."""
         seconds: list[float] = []
         samples = list(self.samples)
         for before, now in pairwise(samples):
@@ -79,14 +79,14 @@ class Trends:
         self._trends: dict[str, Trend] = {}
 
     def sample(self, at: float, values: Mapping[str, Mapping[Key, float]]) -> None:
-        """Take a sample of each pipeline there is, and forget the others."""
+        """Take a sample of each pipeline that there is, and forget the others."""
         for name in self._trends.keys() - values.keys():
             del self._trends[name]
         for name, known in values.items():
             if ("rows", "") not in known:
-                continue  # what a query did before it was seen is not what it did just now
+                continue  # with 0 for an unknown count, all earlier rows would look new
             self._trends.setdefault(name, Trend()).take(at, known)
 
     def of(self, name: str) -> Trend:
-        """Return the trend of a pipeline; an empty one where it has none yet."""
+        """Return the trend of a pipeline; an empty one if it has none yet."""
         return self._trends.get(name) or Trend()

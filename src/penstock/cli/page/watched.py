@@ -1,4 +1,4 @@
-"""The pipelines that a page shows, with what is known of each: its status, its numbers, its output, and what it failed at."""
+"""The pipelines that a page shows, and what is known of each: its status, its numbers, its output, and its failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAILURES = 5
 
 @dataclass(frozen=True)
 class Described:
-    """A pipeline as it was asked for; `sink_id` where its sink has another one than its query's, `checkpoint` where that is known."""
+    """A pipeline as it was asked for; `sink_id` if the sink has a different id than its query, `checkpoint` if it is known."""
 
     name: str
     source: str
@@ -34,7 +34,7 @@ class Described:
 
 @dataclass(frozen=True)
 class SeenFailure:
-    """What a pipeline failed at: the message has the advice. Met `count` times in a row, the last time at `time_ns`."""
+    """A failure of a pipeline, seen `count` times in a row, the last time at `time_ns`; the message has the advice."""
 
     code: str
     message: str
@@ -44,7 +44,7 @@ class SeenFailure:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """All that the page shows of one pipeline. `status` is `None` where only its output is watched; `masked` takes secrets out of text."""
+    """All that the page shows of one pipeline. `status` is `None` if only its output is watched; `masked` removes secrets from text."""
 
     described: Described
     status: PipelineStatus | None
@@ -60,11 +60,11 @@ class PipelineView:
         return self.described.name
 
     def value(self, measure: str, label: str = "") -> float | None:
-        """Return a number as monitors are told it, `None` where there is none."""
+        """Return a number as monitors get it; `None` if it is not known."""
         return self.values.get((measure, label))
 
     def count(self, measure: str, label: str = "") -> int:
-        """Return the same as a whole number, 0 where there is none."""
+        """Return the same as a whole number; 0 if it is not known."""
         return round(self.values.get((measure, label), 0))
 
     @property
@@ -74,20 +74,20 @@ class PipelineView:
 
 
 class Watched(Protocol):
-    """Whatever has pipelines to show."""
+    """Anything that has pipelines to show."""
 
     def refresh(self) -> None:
-        """See which pipelines there are now, where that takes a look at a storage."""
+        """See which pipelines there are now, if that takes a look at a storage."""
 
     def described(self) -> list[Described]:
         """Return the pipelines there are, in the order in which they are shown."""
 
     def status(self, name: str) -> PipelineStatus | None:
-        """Return how one is, `None` where nobody knows."""
+        """Return the status of a pipeline; `None` if it is not known."""
 
 
 class Failures:
-    """Takes the failures of pipelines, as a watcher of their statuses; the last few of each are kept."""
+    """Collects the failures of pipelines, as a watcher of their statuses; keeps the last few of each."""
 
     def __init__(self) -> None:
         self._failures: dict[str, deque[SeenFailure]] = {}
@@ -113,7 +113,7 @@ class Failures:
 
 @dataclass
 class Views:
-    """Puts together what is shown. `look` reads files and may take its time; all else is in memory."""
+    """Combines everything that is shown. `look` reads files and may take some time; everything else is in memory."""
 
     meter: Meter
     failures: Failures
@@ -123,7 +123,7 @@ class Views:
     _outputs: dict[Described, WatchedOutput] = field(default_factory=dict)
 
     def described(self) -> list[Described]:
-        """Return the pipelines there are now; none before they are known."""
+        """Return the pipelines that there are now; none before they are known."""
         return self.watched.described() if self.watched is not None else []
 
     def sample(self) -> None:
@@ -132,7 +132,7 @@ class Views:
         self.trends.sample(clock.monotonic(), {each.name: values.get(each.name, {}) for each in self.described()})
 
     def look(self) -> None:
-        """Look at all outputs. Of those that only are watched the meter hears what was seen; of the others it knows more already."""
+        """Look at all outputs. What was seen goes to the meter only for outputs that are just watched; for others it knows more already."""
         if self.watched is not None:
             self.watched.refresh()
         described = self.described()

@@ -1,4 +1,4 @@
-"""What a pipeline must have for itself. Two that claim the same do not run side by side: one would fence the other, or Spark refuse it."""
+"""What a pipeline must have for itself. Two with the same claim never run at once: one would fence the other, or Spark refuse it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Claimed(Enum):
 
     CHECKPOINT = "checkpoint"
     INPUT = "input"
-    SINK = "sink"  # an output, by a sinkId of one's own
+    SINK = "sink"  # an output, by a sinkId that the user gave
     QUERY = "query"  # a name in Spark
     NAME = "name"  # in the file
 
 
 @dataclass(frozen=True)
 class Exclusive:
-    """One thing that a pipeline claims; `what` says which, as it is really called."""
+    """One thing that a pipeline claims; `what` names it, with links and such resolved."""
 
     kind: Claimed
     what: tuple[str, ...]
@@ -53,11 +53,11 @@ class Exclusive:
 
 @dataclass
 class ReadCheckpoints:
-    """Which pipelines read what Spark writes into the checkpoint of another one. What a thousand have is found by where it lies."""
+    """Which pipelines read what Spark writes into another pipeline's checkpoint. A lookup goes by location, so a thousand are cheap."""
 
-    # By directory and globs.
+    # By directory, then by globs.
     _inputs: dict[str, dict[tuple[Rest, ...], tuple[str, Where]]] = field(default_factory=dict)
-    # By each directory below which they may be read.
+    # By each directory below which they might be read.
     _checkpoints: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def take(self, name: str, checkpoint: str, read: Where | None) -> tuple[Claimed, str] | None:
@@ -81,7 +81,7 @@ class ReadCheckpoints:
 
 @dataclass
 class Claimants:
-    """What the pipelines of a file have claimed, each by who has it, and where they write."""
+    """The claims of all pipelines of a file, each with its holder, and where they write."""
 
     _holders: dict[Exclusive, str] = field(default_factory=dict)
     _outputs: dict[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Claimants:
     _read: ReadCheckpoints = field(default_factory=ReadCheckpoints)
 
     def take(self, name: str, mine: tuple[Exclusive, ...], request: Request) -> tuple[Claimed, str] | None:
-        """Enter what a pipeline claims, its input and its output; or return what another one has, and why that cannot be."""
+        """Enter what a pipeline claims, its input and its output; or return what another pipeline holds, and why both cannot be."""
         taken = next((claim for claim in mine if claim in self._holders), None)
         if taken is not None:
             return taken.kind, taken.refusal(self._holders[taken])
@@ -99,7 +99,7 @@ class Claimants:
         other = next((self._outputs[each] for each in above if each in self._outputs), self._around.get(place))
         if other is not None:
             message = (
-                f"this output and that of pipeline {other!r} lie in one another: readers of the outer one would see the rows "
+                f"of this output and that of pipeline {other!r} one contains the other: readers of the outer one would see the rows "
                 "of both, and verify call them foreign; choose a directory outside of it"
             )
             return Claimed.SINK, message
@@ -112,7 +112,7 @@ class Claimants:
 
 
 def going_round(requests: Mapping[str, Request]) -> list[str]:
-    """Return the names of pipelines of which each reads what the one before it writes, and the first what the last one does; or none."""
+    """Return the names of a circle of pipelines: each reads what the one before writes, the first what the last writes; or none."""
     try:
         TopologicalSorter(_sources(requests)).prepare()
     except CycleError as error:
@@ -123,7 +123,7 @@ def going_round(requests: Mapping[str, Request]) -> list[str]:
 
 
 def _sources(requests: Mapping[str, Request]) -> dict[str, set[str]]:
-    """Return of each pipeline the names of those whose output it reads."""
+    """Return for each pipeline the names of those whose output it reads."""
     outputs = {_resolved(request.dst): name for name, request in requests.items()}
     places = {name: place_of(request.src, request.source) for name, request in requests.items()}
     readers: dict[str, dict[tuple[Rest, ...], list[str]]] = {}
@@ -142,7 +142,7 @@ def _sources(requests: Mapping[str, Request]) -> dict[str, set[str]]:
 def _readers(
     output: str, places: Mapping[str, Where | None], by_root: Mapping[str, Mapping[tuple[Rest, ...], list[str]]]
 ) -> Iterator[str]:
-    """Yield the names of those whose input an output lies in."""
+    """Yield the names of the pipelines whose input contains this output."""
     for root in _listing(output):
         for names in by_root.get(root, {}).values():
             place = places[names[0]]
@@ -151,7 +151,7 @@ def _readers(
 
 
 def claims(name: str, request: Request) -> tuple[Exclusive, ...]:
-    """Return what a pipeline claims, the worst to share first. Raises what telling how its places are really called does."""
+    """Return what a pipeline claims, the worst to share first. Raises what resolving its locations raises."""
     checkpoint = request.checkpoint or f"{request.dst}/{STATE_DIRECTORY}/checkpoint"
     mine = [Exclusive(Claimed.CHECKPOINT, (_resolved(checkpoint),))]
     if sink_id := _option(request.sink, "sinkId"):
@@ -161,14 +161,14 @@ def claims(name: str, request: Request) -> tuple[Exclusive, ...]:
 
 
 def _above(place: str) -> Iterator[str]:
-    """Yield the directories that a place lies in."""
+    """Yield the directories that contain a place."""
     while (outer := posixpath.dirname(place)) not in {place, ""}:
         yield outer
         place = outer
 
 
 def _listing(place: str) -> Iterator[str]:
-    """Yield a directory and those around it in whose listing it is met: no further than to what is hidden."""
+    """Yield a directory and those above it whose listing would show it: up to the first hidden name."""
     yield place
     for outer in _above(place):
         if hidden(posixpath.basename(place)):

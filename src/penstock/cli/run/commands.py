@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock.run")
 _TICK_SECONDS = 0.2
-_ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, behind what a stop waits for batches
-# Else the tasks of one pipeline's large batch would go before those of all others.
+_ENDING_SECONDS = 15.0  # for queries to stop and parts to be published, after the time that a stop waits for batches
+# Otherwise the tasks of one pipeline's large batch would go before those of all other pipelines.
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 _JVM_ENDED = (
     "Spark's JVM has ended under way (killed, or out of memory); what is committed stays, nothing else is visible, and the "
@@ -55,7 +55,7 @@ _JVM_ENDED = (
 
 
 def check(location: str) -> Answer:
-    """Return whether the files can run, and all that is wrong with them."""
+    """Return whether the files can run, and everything that is wrong with them."""
     plan, problems = plans.looked_at(location)
     ok = plan is not None and not problems
     pipelines = [] if plan is None else [_planned(planned) for planned in plan.pipelines.values()]
@@ -100,7 +100,7 @@ def json_schema() -> Answer:
 
 
 def init(src: str, *, dst: str | None, file: str, format_name: str | None) -> Answer:
-    """Write a first file of pipelines, or print it where `file` is `-`."""
+    """Write a first file of pipelines, or print it if `file` is `-`."""
     text = drafts.draft(src, dst, format_name)
     if file == "-":
         return Answer({"ok": True, "file": None, "content": text}, lambda _: typer.echo(text, nl=False))
@@ -120,13 +120,13 @@ def run(
     as_json: bool,
     write: Callable[[str], None],
 ) -> Answer:
-    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is where to answer Prometheus, `page` browsers."""
+    """Run the pipelines until all are done, or a signal asks for an end; `metrics` is the address for Prometheus, `page` for browsers."""
     require_pyspark()
     with Locks() as locks, contextlib.ExitStack() as around:
         plan = plans.plan(location)
         locks.take(plan.files)
         around.enter_context(logged(write if as_json else _to_stderr, plan.secrets, as_json=as_json))
-        reload = around.enter_context(hangups())  # from now on: while Spark starts one would end us
+        reload = around.enter_context(hangups())  # from now on: a hangup during Spark's start would end this process
         meter = Meter(tally.of_process)
         checks = Checks(meter, plan.hung_after)
         if otel:
@@ -153,7 +153,7 @@ def run(
 def attend(fleet: Fleet, renewal: Renewal, stop: Stop, reload: threading.Event, ended: Callable[[], bool]) -> None:
     """Look after the pipelines until all are over, or a stop is asked for. Raises `PenstockError` when Spark has `ended`.
 
-    No storage is asked here: a stop counts at once, whatever does not answer.
+    It calls no storage, so a stop takes effect at once even if a storage does not answer.
     """
     while not fleet.over and not stop.requested:
         clock.sleep(_TICK_SECONDS)
@@ -175,8 +175,8 @@ def _served(
     views: Views,
     location: str,
 ) -> Iterator[str]:
-    """Serve metrics and the page, by one server where they have one address; yield what is to be said of each."""
-    from penstock.metrics.server import answering, monitors  # it needs prometheus-client, which nothing else does
+    """Serve metrics and the page, by one server if they have the same address; yield a line about each."""
+    from penstock.metrics.server import answering, monitors  # only this needs prometheus-client
 
     watching = None if metrics is None else monitors(views.meter, checks.health, checks.ready)
     shared = page is not None and page.address == metrics
@@ -187,7 +187,7 @@ def _served(
 
 
 def _telemetry(meter: Meter) -> contextlib.AbstractContextManager[None]:
-    from penstock.metrics.telemetry import exported  # it needs OpenTelemetry, which nothing else does
+    from penstock.metrics.telemetry import exported  # only this needs OpenTelemetry
 
     return exported(meter)
 
@@ -199,7 +199,7 @@ def _measured(spark: SparkSession, meter: Meter) -> contextlib.AbstractContextMa
 
 
 def _drained(fleet: Fleet) -> list[str]:
-    """Stop what still runs, within the bound; return the names of what has not ended by then."""
+    """Stop what still runs, within the time limit; return the names of pipelines that have not ended by then."""
     fleet.stop(fleet.plan.drain)
     return fleet.join(fleet.plan.drain + _ENDING_SECONDS)
 
@@ -230,13 +230,13 @@ def _show(facts: dict[str, Any], out: Console) -> None:
 
 
 def _master(plan: FleetPlan) -> str:
-    """Return where to run unless told: with tasks tried again if one of the pipelines is of a server."""
+    """Return where to run by default: with task retries if a pipeline uses a server."""
     masters = {planned.request.master() for planned in plan.pipelines.values()}
     return max(masters, key=len)
 
 
 def _ingesting(spark: SparkSession) -> Callable[[Planned, Callable[[Ingested], None]], Ingested]:
-    """Return what runs a pipeline in a session, under its name there and with its share of the cores."""
+    """Return a function that runs a pipeline in a session, under its name there and with its share of the cores."""
 
     def ingest(planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", planned.name)

@@ -22,13 +22,13 @@ _EMPTY = '# There is no file yet: say what they will be, such as format = "json"
 
 
 def draft(src: str, dst: str | None, format_name: str | None) -> str:
-    """Return a file with one pipeline that reads what is in `src`. Raises what reading a sample of it does."""
+    """Return a file with one pipeline that reads what is in `src`. Raises what reading a sample raises."""
     from penstock.source.inferred import format_by_names, has_no_file, infer
 
     storage, path = locate(src, name="DIR")
     entry = entry_at(storage, path)
     if entry is None or not entry.is_directory:
-        msg = f"DIR={src!r} is no directory; expected one with some of the files that are to be read"
+        msg = f"DIR={src!r} is not a directory; expected one with some of the files to read"
         raise OptionError(msg)
     given = {"path": path}
     named = parse(SOURCE, given, what="source")
@@ -49,7 +49,7 @@ def _text(src: str, dst: str, name: str, looked: str, inferred: Inferred | None)
     schema = "" if inferred is None else f"schema = {quoted(inferred.ddl)}\n"
     to = name if name in WRITTEN and name in READ else COLUMNS
     lines = f"""\
-# penstock check FILE looks whether this can run, penstock run FILE runs it. All keys: penstock check --schema.
+# penstock check FILE checks whether this can run, penstock run FILE runs it. All keys: penstock check --schema.
 
 drain = "30s" # how long a stop waits for the batch under way
 
@@ -66,18 +66,18 @@ format = {quoted(to)}
 # bucketBy = "dt={{ts:%Y-%m-%d}}" # a directory a day, of a column that is a time
 rollSize = "128m"
 """
-    toml.values(lines)  # what is written here is read there
+    toml.values(lines)  # check that what this writes can be read
     return lines
 
 
 def quoted(text: str) -> str:
-    """Return text as TOML has it, with what a reference would be taken for as it is."""
+    """Return text as a TOML string, with anything escaped that would be taken for a reference."""
     literal = text.replace("${", "$${")
     return json.dumps(literal, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def write(text: str, location: str) -> str:
-    """Write a new file; return where it is. `OptionError` if there is one."""
+    """Write a new file; return where it is. `OptionError` if the file exists."""
     storage, path = locate(location, name="FILE")
     try:
         storage.put_if_absent(path, text.encode())

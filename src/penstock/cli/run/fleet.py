@@ -1,12 +1,13 @@
 """All pipelines of a command: started, looked after, replaced by a reload, stopped.
 
-A reload has three rules. What the new file has unchanged runs on and notices nothing. What changed or is gone is drained as at a stop,
-and its successor starts when it has ended, never beside it: two queries with one checkpoint would fence each other. A successor is
-whoever claims what the other one has, under another name, too; and a pipeline that an earlier reload has stopped and this one has as
-it was. A file with a mistake changes nothing.
+A reload has three rules. A pipeline that the new file has unchanged runs on and notices nothing. A pipeline that
+changed or is gone is drained as at a stop. Its successor starts when it has ended, never beside it: two queries with
+one checkpoint would fence each other. A successor is any pipeline that claims what the old one has, also under another
+name; so is a pipeline that an earlier reload has stopped, and that this reload brings back as it was. A file with a
+mistake changes nothing.
 
-Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
-is for people; that nothing is written twice is for the ledger to see to.
+Two commands with one file: each file is locked while it is run, and the second command says so before it starts
+anything. The lock is for people; the ledger makes sure that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger("penstock.run")
 
 
 class Fleet:
-    """The pipelines of one command, by name. Used by one thread."""
+    """The pipelines of one command, by name. Only one thread may use it."""
 
     def __init__(self, plan: FleetPlan, ingest: Ingest, watchers: Iterable[Watcher] = ()) -> None:
         self.plan = plan
@@ -48,7 +49,7 @@ class Fleet:
     def _begin(self, planned: Planned) -> None:
         before = self._told.get(planned.name)
         first = PipelineStatus(planned.name, since_ns=clock.now_ns())
-        if before is not None:  # counts of this command go on
+        if before is not None:  # the counts of this command continue
             first = PipelineStatus(
                 planned.name, since_ns=clock.now_ns(), retries=before.status.retries, fenced=before.status.fenced
             )
@@ -61,12 +62,12 @@ class Fleet:
 
     @property
     def statuses(self) -> list[PipelineStatus]:
-        """Return how each pipeline is, by name. Any thread may ask."""
+        """Return the status of each pipeline, by name. Any thread may call it."""
         return [told.status for _, told in sorted(self._told.copy().items())]
 
     @property
     def stopping(self) -> bool:
-        """Whether all were asked to end."""
+        """Whether all pipelines were asked to end."""
         return self._stopping
 
     @property
@@ -75,7 +76,7 @@ class Fleet:
         return not self._successors and all(runner.over for runner in self._runners.values())
 
     def tick(self) -> None:
-        """Start what waits for a predecessor that has ended by now; forget what is gone. To be called again and again."""
+        """Start each pipeline whose predecessor has ended by now; forget those that are gone. To be called again and again."""
         for name, runner in list(self._runners.items()):
             if runner.over and name not in self.plan.pipelines and not self._stopping:
                 del self._runners[name], self._told[name]
@@ -87,14 +88,14 @@ class Fleet:
                 self._begin(planned)
 
     def _may_begin(self, planned: Planned) -> bool:
-        """Tell whether nothing that still runs has what a pipeline claims."""
+        """Tell whether no running pipeline holds what this one claims."""
         mine = set(planned.claims)
         return all(runner.over or mine.isdisjoint(runner.planned.claims) for runner in self._runners.values())
 
     def take(self, fresh: FleetPlan) -> None:
-        """Go over to what the files ask for now."""
+        """Switch to what the files ask for now."""
         if (fresh.master, fresh.config) != (self.plan.master, self.plan.config):
-            _log.warning("reload: changes of [spark] count from the next start on")
+            _log.warning("reload: changes to [spark] take effect at the next start")
         self._successors.clear()
         before, self.plan = self.plan, fresh
         stopped = [name for name, runner in self._runners.items() if self._must_end(name, runner)]
@@ -108,7 +109,7 @@ class Fleet:
         _log.info("reloaded: %d pipelines, %d of them new or changed, %d gone", *self._counts(before, stopped))
 
     def _must_end(self, name: str, runner: Runner) -> bool:
-        """Tell whether what runs is not what is planned, or was asked to end by a reload that has been taken back since."""
+        """Tell whether the running pipeline is not the planned one, or was asked to end by a reload that has been reverted since."""
         return runner.asked or self.plan.pipelines.get(name) != runner.planned
 
     def _counts(self, before: FleetPlan, stopped: list[str]) -> tuple[int, int, int]:
@@ -116,13 +117,13 @@ class Fleet:
         return len(now), len(now - then) + len(now & set(stopped)), len(then - now)
 
     def stop(self, seconds: float) -> None:
-        """Have all end, within so many seconds."""
+        """Have all end within `seconds`."""
         self._stopping = True
         self._successors.clear()
         for runner in self._runners.values():
             runner.stop(seconds)
 
     def join(self, seconds: float) -> list[str]:
-        """Wait for the end of all; return the names of those that have not ended by then."""
+        """Wait for all to end; return the names of those that have not ended after `seconds`."""
         until = clock.monotonic() + seconds
         return [name for name, runner in self._runners.items() if not runner.join(until - clock.monotonic())]

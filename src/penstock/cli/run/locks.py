@@ -1,11 +1,11 @@
-"""The files that a command runs: held, so that no second one runs them, and read anew for a reload.
+"""The files that a command runs: locked, so that no second command runs them, and read again for a reload.
 
-Two commands with one file: each file is locked as long as it is run, and the second command says so before it starts anything. The lock
-is for people; that nothing is written twice is for the ledger to see to.
+Two commands with one file: each file is locked while it is run, and the second command says so before it starts
+anything. The lock is for people; the ledger makes sure that nothing is written twice.
 
-A reload reads the files, what they refer to, and looks at every input and output. All that is done in a thread of its own
-(`Renewal`): a server that does not answer, or a pipe that nobody writes to, keeps nobody from stopping the pipelines. A file with a
-mistake changes nothing.
+A reload reads the files and what they refer to, and looks at every input and output. All of that runs in its own thread
+(`Renewal`): a server that does not answer, or a pipe that nobody writes to, cannot prevent a stop of the pipelines. A
+file with a mistake changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SILENCE_SECONDS = 30.0
 
 
 class Renewal:
-    """Keeps hold of the files, and reads them anew when it is asked to, in a thread of its own; asked by one other thread."""
+    """Holds the files, and reads them again on request, in its own thread; only one other thread may ask it."""
 
     def __init__(self, location: str, secrets: Secrets, locks: Locks, *, silence: float = _SILENCE_SECONDS) -> None:
         self._location = location
@@ -43,7 +43,7 @@ class Renewal:
         self._asked = threading.Event()
         self._over = False
         self._fresh: list[FleetPlan] = []
-        self._times = self._answered = 0  # that it was asked
+        self._times = self._answered = 0  # requests so far, and those answered
         self._told_at = float("inf")
         self._thread = threading.Thread(target=self._run, name="penstock-run-files", daemon=True)
 
@@ -53,7 +53,7 @@ class Renewal:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End; what does not answer is left to the end of the process."""
+        """End; if something does not answer, the thread is left to the end of the process."""
         self._over = True
         self._thread.join(2 * _KEEP_SECONDS)
 
@@ -64,12 +64,12 @@ class Renewal:
         self._asked.set()
 
     def taken(self) -> FleetPlan | None:
-        """Return what was read since the last time, if anything; say so, once, if there is no answer."""
+        """Return what was read since the last call, if anything; say so, once, if there is no answer."""
         if self._answered < self._times and clock.monotonic() > self._told_at:
             self._told_at = float("inf")
             _log.warning("reload: the files, or what they name, do not answer; until they do nothing is changed")
         fresh = None
-        while self._fresh:  # of two that were read meanwhile the later one counts
+        while self._fresh:  # if two were read meanwhile, the later one counts
             fresh = self._fresh.pop(0)
         return fresh
 
@@ -90,7 +90,7 @@ class Renewal:
 
 
 def read_anew(location: str, secrets: Secrets, locks: Locks) -> FleetPlan | None:
-    """Return what the files ask for now, and hold them; `None` if they cannot be taken. What is wrong with them is logged."""
+    """Return what the files ask for now, and lock them; `None` if they cannot be used. What is wrong with them is logged."""
     try:
         fresh = plans.plan(location, secrets)
         locks.take(fresh.files)
@@ -103,7 +103,7 @@ def read_anew(location: str, secrets: Secrets, locks: Locks) -> FleetPlan | None
 
 
 class Locks:
-    """The files that this command runs, held so that no second one does."""
+    """The files that this command runs, locked so that no second command runs them."""
 
     def __init__(self) -> None:
         self._holds: dict[str, tuple[str, Hold]] = {}
@@ -112,16 +112,16 @@ class Locks:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Let go of all."""
+        """Release all of them."""
         with ExitStack() as stack:
             for _, hold in list(self._holds.values()):
                 stack.callback(hold.close)
         self._holds.clear()
 
     def take(self, files: Sequence[str]) -> None:
-        """Hold these files, and no others. One that was replaced meanwhile is held anew.
+        """Lock these files, and no others. A file that was replaced meanwhile is locked again.
 
-        Raises `Locked` if somebody else runs one; what is held is then as it was.
+        Raises `Locked` if another command runs one of them; the locks are then as they were before.
         """
         fresh: dict[str, tuple[str, Hold]] = {}
         with ExitStack() as undone:
@@ -136,9 +136,10 @@ class Locks:
         self._holds |= fresh
 
     def keep(self) -> None:
-        """Hold anew what was replaced since, as by an editor that renames: what has the name is what a second command would run.
+        """Lock again each file that was replaced since, as by an editor that renames: a second command would run the file of that name.
 
-        What cannot be held now is tried again with the next call: it is nowhere for a moment, or a second command was quicker.
+        What cannot be locked now is tried again at the next call: the file may be missing for a moment, or a second
+        command was quicker.
         """
         for name, (_, before) in list(self._holds.items()):
             with suppress(StorageError):
@@ -148,7 +149,7 @@ class Locks:
                     before.close()
 
     def _held(self, name: str) -> tuple[str, Hold] | None:
-        """Take hold of a file; `None` if what has the name is held already, or its storage holds nothing."""
+        """Lock a file; `None` if the file of that name is locked already, or its storage has no locks."""
         storage, path = locate(name, name="FILE")
         identity = str(storage.stat(path).identity)
         if self._holds.get(name, ("", None))[0] == identity:
@@ -158,5 +159,5 @@ class Locks:
         except NotSupported:
             return None
         except Locked as error:
-            msg = f"{name} is run by another penstock run; end that one, or have it take a changed file by SIGHUP; nothing was started"
+            msg = f"{name} is run by another penstock run; end that one, or have it reload a changed file by SIGHUP; nothing was started"
             raise Locked(msg) from error

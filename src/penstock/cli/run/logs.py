@@ -1,7 +1,8 @@
-"""What `penstock run` says: a line for each batch and for whatever happens to a pipeline, for people or as JSON.
+"""The log of `penstock run`: a line for each batch and for each event of a pipeline, for people or as JSON.
 
-It is Python's logging: the loggers of Penstock and these lines go the same way. In JSON every line has `time`, `level`, `logger` and
-`message`, and what is known of `pipeline`, `query` and `batch`, so that lines of many pipelines can be told apart.
+It uses Python's logging: Penstock's loggers and these lines go the same way. In JSON every line has `time`, `level`,
+`logger` and `message`, and `pipeline`, `query` and `batch` if they are known, so that the lines of many pipelines can
+be told apart.
 """
 
 from __future__ import annotations
@@ -68,20 +69,20 @@ class _LineHandler(logging.Handler):
         self._is_broken = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record. Where nobody reads any more (`| head`), pipelines go on, and nothing is said of each line."""
+        """Write a record. If the reader has gone (`| head`), pipelines go on, and no error is logged for each line."""
         if self._is_broken:
             return
         try:
             self._write(self._secrets.masked(self.format(record)))
         except BrokenPipeError:
             self._is_broken = True
-        except Exception:  # noqa: BLE001 - as every handler of logging: a log never ends what it tells of
+        except Exception:  # noqa: BLE001 - as every handler of logging: a log never ends what it reports on
             self.handleError(record)
 
 
 @contextmanager
 def logged(write: Callable[[str], None], secrets: Secrets, *, as_json: bool) -> Iterator[None]:
-    """Have all that Penstock logs in the block written, a line at a time."""
+    """Have everything that Penstock logs in the block written, a line at a time."""
     handler = _LineHandler(write, secrets)
     handler.setFormatter(JsonLines() if as_json else PlainLines())
     logger = logging.getLogger("penstock")

@@ -1,4 +1,4 @@
-"""What monitors are told of pipelines: their counts and phases, whether one hangs, and whether all have begun."""
+"""What monitors see of pipelines: their counts and phases, whether one hangs, and whether all have begun."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAME = (
 
 
 class Measuring:
-    """Takes into a meter what pipelines do."""
+    """Enters in a meter what pipelines do."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -45,12 +45,12 @@ class Measuring:
         self._meter.set(name, {"failures": status.failures, "retries": status.retries, "fenced": status.fenced})
 
     def gone(self, name: str) -> None:
-        """Tell no more of it."""
+        """Remove the pipeline from the meter."""
         self._meter.forget(name)
 
 
 def measured(meter: Meter, name: str, state: Ingested) -> None:
-    """Have a meter take in how far a pipeline is."""
+    """Enter in a meter how far a pipeline is."""
     meter.pipeline(name, state.query)
     meter.set(name, _values(state))
     if state.input_offsets:
@@ -88,7 +88,7 @@ class Checks:
         )
 
     def ready(self) -> Condition:
-        """Tell whether all have looked at their input, or have no need to."""
+        """Tell whether all have looked at their input, or do not need to."""
         if self._fleet is None or self._fleet.stopping:
             return Condition(ok=False, facts={"waits_for": []})
         waits = [status.name for status in self._fleet.statuses if not status.ready and not _need_not(status)]
@@ -102,5 +102,5 @@ class Checks:
 
 
 def _need_not(status: PipelineStatus) -> bool:
-    """Tell whether a pipeline waits for its time, or has ended: it has begun."""
+    """Tell whether a pipeline waits for its time, or has ended: either way it has begun."""
     return status.phase.over or bool(status.next_ns and status.phase == Phase.WAITING)

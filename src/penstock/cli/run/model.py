@@ -1,7 +1,7 @@
-"""The types of a file of pipelines, and the JSON schema of it for editors.
+"""The types of a file of pipelines, and its JSON schema for editors.
 
-What a source and a sink take is in the tables of `penstock.options`, once: the models let any option pass, and `plan` has the tables
-check them; the schema has their names, meanings and defaults from there.
+The tables of `penstock.options` say what a source and a sink accept. The models here let any option pass; `plan` checks
+it against the tables, and the schema takes names, meanings and defaults from them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Scalar = str | int | float | bool
 _FOUND, _SHOWN = ", found ", 200
 _OR_MODEL = re.compile(r" or instance of \w+")
 _CRON_FIELDS = 5
-_LONGEST = "3650d"  # behind that Python and Spark cannot count any more
-_NOT_GIVEN = {"path", "schema"}  # options with a place of their own in the models
+_LONGEST = "3650d"  # Python and Spark cannot count further than that
+_NOT_GIVEN = {"path", "schema"}  # options that have their own field in the models
 
 
 def _duration(text: str) -> str:
@@ -57,13 +57,13 @@ def _cron(text: str) -> str:
         raise ValueError(msg) from error
     if (
         fields := len(text.split())
-    ) > _CRON_FIELDS:  # cronsim takes a sixth in front, for seconds; others have years behind
+    ) > _CRON_FIELDS:  # cronsim accepts a sixth field before these, for seconds; others one after them, for years
         msg = f"{text!r}: expected minute, hour, day, month and weekday, found {fields} fields; a schedule of seconds is watch = '10s'"
         raise ValueError(msg)
     try:
         next(CronSim(text, datetime(2026, 1, 1, tzinfo=timezone.utc)))
     except (CronSimError, StopIteration) as error:
-        msg = f"{text!r} is no schedule of cron ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
+        msg = f"{text!r} is not a cron schedule ({error}): expected minute, hour, day, month and weekday, such as '5 * * * *'"
         raise ValueError(msg) from error
     return " ".join(text.split())
 
@@ -76,7 +76,7 @@ def _zone(text: str) -> str:
 
 
 def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
-    """Return a schedule that is one word as the table that it stands for."""
+    """Return a schedule that is one word as the table that it stands for; other values unchanged."""
     if isinstance(value, (dict, ScheduleTable)):
         return value
     if value in ("once", "watch"):
@@ -88,7 +88,7 @@ def _as_table(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
 
 
 def _settings(value: Any) -> Any:  # noqa: ANN401 - whatever TOML has
-    """Return settings by their whole names: to TOML a dotted key without quotes is a table in a table. Numbers and truths become text."""
+    """Return settings by their full names: to TOML a dotted key without quotes is a table in a table. Numbers and booleans become text."""
     return dict(_flat(value, "")) if isinstance(value, dict) else value
 
 
@@ -101,7 +101,7 @@ def _flat(table: dict[str, Any], around: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_text(value: Scalar) -> str:
-    """Return a value as the text that options and settings are."""
+    """Return a value as text, the form of options and settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -112,13 +112,13 @@ Wait = Annotated[Duration, AfterValidator(_positive)]
 
 
 class Strict(BaseModel):
-    """A table with no keys but its own."""
+    """A table that accepts only its own keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def _options(table: tuple[Option, ...]) -> Callable[[dict[str, Any]], None]:
-    """Return what adds the options of a table to the schema of a model."""
+    """Return a function that adds the options of a table to the schema of a model."""
 
     def add(schema: dict[str, Any]) -> None:
         scalar = ["string", "number", "boolean"]
@@ -159,8 +159,8 @@ class ScheduleTable(Strict):
     watch: Literal[True] | Duration | None = Field(
         default=None, description="For ever: true, or how often to look for new files."
     )
-    cron: Annotated[str, AfterValidator(_cron)] | None = Field(default=None, description="At times, as cron has them.")
-    timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Of cron.")  # noqa: N815 - as options are written
+    cron: Annotated[str, AfterValidator(_cron)] | None = Field(default=None, description="At times in cron's syntax.")
+    timeZone: Annotated[str, AfterValidator(_zone)] = Field(default="UTC", description="Time zone of cron.")  # noqa: N815 - as options are written
 
     @model_validator(mode="after")
     def _one(self) -> ScheduleTable:
@@ -169,7 +169,7 @@ class ScheduleTable(Strict):
             msg = f"expected one of once, watch and cron, found {', '.join(given) or 'none'}"
             raise ValueError(msg)
         if self.cron is None and "timeZone" in self.model_fields_set:
-            msg = f"timeZone is for cron alone, and means nothing beside {given[0]}; leave it out"
+            msg = f"timeZone is only for cron, and has no meaning with {given[0]}; leave it out"
             raise ValueError(msg)
         return self
 
@@ -177,7 +177,7 @@ class ScheduleTable(Strict):
 class RetryTable(Strict):
     """How a pipeline that failed is tried again: after `first`, then twice as long each time, up to `most`."""
 
-    first: Wait = Field(default="1s", description="How long to wait behind the first failure.")
+    first: Wait = Field(default="1s", description="How long to wait after the first failure.")
     most: Wait = Field(default="5m", description="The longest wait.")
     attempts: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -197,7 +197,9 @@ class PipelineTable(Strict):
 
     source: SourceTable
     sink: SinkTable
-    transform: str | None = Field(default=None, description="MODULE:FUNCTION, of the working directory too.")
+    transform: str | None = Field(
+        default=None, description="MODULE:FUNCTION; the module may be in the working directory."
+    )
     sql: str | None = Field(default=None, description="Instead of transform: select ... from input where ...")
     checkpoint: str | None = Field(default=None, description="What was read; <sink.path>/_penstock/checkpoint.")
     schedule: Annotated[ScheduleTable, BeforeValidator(_as_table)] = Field(
@@ -207,7 +209,7 @@ class PipelineTable(Strict):
 
 
 class SparkTable(Strict):
-    """The session in which all pipelines run. Only a new start takes changes of it."""
+    """The session in which all pipelines run. Changes here take effect only at the next start."""
 
     master: str | None = Field(default=None, description="Where Spark runs.")
     config: Annotated[dict[str, str], BeforeValidator(_settings)] = Field(
@@ -227,7 +229,7 @@ class PipelinesFile(Strict):
     spark: SparkTable = SparkTable()
     drain: Duration = Field(default="30s", description="How long a stop waits for batches under way.")
     hungAfter: Wait = Field(  # noqa: N815 - as options are written
-        default="15m", description="A pipeline that was not seen to get on for so long hangs, to /health."
+        default="15m", description="A pipeline without progress for so long counts as hung for /health."
     )
 
 
@@ -257,7 +259,7 @@ _OF_TYPES = {"str", "literal[True]", "list[str]", "int", "float", "bool", "const
 
 
 def _key(problem: Any) -> Key:  # noqa: ANN401 - pydantic's own type is not one that can be named here
-    """Return the key that a problem is about, without the parts that name a type; the first two are never such."""
+    """Return the key that a problem is about, without the parts that name a type; the first two parts never do."""
     named, rest = problem["loc"][:2], problem["loc"][2:]
     return (*named, *(part for part in rest if part not in _OF_TYPES and not str(part).startswith("function-after[")))
 
@@ -273,7 +275,7 @@ def _message(problem: Any) -> str:  # noqa: ANN401 - pydantic's own type is not 
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         return f"unknown key {name!r}; {hint}"
     if kind == "string_pattern_mismatch":
-        return f"{problem['input']!r} is no name: expected letters, digits, '_', '.' and '-'"
+        return f"{problem['input']!r} is not a name: expected letters, digits, '_', '.' and '-'"
     if kind == "value_error":
         return str(problem["ctx"]["error"])
     text = _OR_MODEL.sub("", problem["msg"].replace("Input should be", "expected").replace("dictionary", "table"))
@@ -286,22 +288,22 @@ def _short(value: object) -> str:
 
 
 def _known(key: Key) -> list[str]:
-    """Return the keys that the table at a key has."""
+    """Return the keys that the table at a key accepts."""
     model = _MODELS.get(str(key[-1]), PipelineTable) if key else PipelinesFile
     return list(model.model_fields)
 
 
 def _merged(problems: list[tuple[Key, str]]) -> list[tuple[Key, str]]:
-    """Return the problems, with those of one key, which could be of several types, as one."""
+    """Return the problems; those of one key, which may be of several types, are merged."""
     by_key: dict[Key, list[str]] = {}
     for key, message in problems:
         by_key.setdefault(key, []).append(message)
-    around = {key[:-1] for key in by_key if isinstance(key[-1], int)}  # of a list that is said to be no text, too
+    around = {key[:-1] for key in by_key if isinstance(key[-1], int)}  # lists, also reported as not being text
     return [(key, _joined(messages)) for key, messages in by_key.items() if key not in around]
 
 
 def _joined(messages: list[str]) -> str:
-    """Return messages of one key as one; what was found is said once."""
+    """Return the messages of one key as one; the found value is mentioned once."""
     texts = [message.rpartition(_FOUND) for message in dict.fromkeys(messages)]
     same = len({found for _, _, found in texts}) == 1 and all(mark for _, mark, _ in texts)
     if not same:

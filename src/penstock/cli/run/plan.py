@@ -1,8 +1,9 @@
-"""What a file of pipelines, or a directory of them, asks for: checked as far as that needs no Spark.
+"""What a file of pipelines, or a directory of them, asks for: checked as far as that is possible without Spark.
 
-All that is wrong is told at once, each with its file, line and key. What is wrong with a file (a key, an option, a transform that
-cannot be loaded, two pipelines with one checkpoint) lets nothing start. What is wrong outside of it, an input that is not there or
-a disk that does not answer, is told by `penstock check` and is a failure of that pipeline alone when it runs.
+All mistakes are reported at once, each with its file, line and key. A mistake in a file (a key, an option, a transform
+that cannot be loaded, two pipelines with one checkpoint) prevents the start of everything. `penstock check` also
+reports what is wrong outside of the file, such as a missing input or a disk that does not answer; when it runs, that is
+a failure of that pipeline alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _ATTEMPTS_ONCE = 5
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a pipeline runs: `watch` for ever, so often; `cron` at times of a zone; else once."""
+    """When a pipeline runs: `watch`: for ever, at this interval; `cron`: at these times, in a zone; otherwise once."""
 
     watch: bool | str = False
     cron: str | None = None
@@ -60,14 +61,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Retrying:
-    """How failures in a row are tried again: seconds behind the first, the most, and how many there may be."""
+    """How failures in a row are retried: seconds after the first, the longest wait, and how many failures there may be."""
 
     first: float = 1.0
     most: float = 300.0
     attempts: int | None = None
 
     def wait(self, failures: int) -> float | None:
-        """Return how long to wait behind so many failures in a row; `None`: it is given up."""
+        """Return how long to wait after so many failures in a row; `None`: the pipeline is given up."""
         if self.attempts is not None and failures >= self.attempts:
             return None
         return min(self.first * 2.0 ** min(failures - 1, 60), self.most)
@@ -75,7 +76,7 @@ class Retrying:
 
 @dataclass(frozen=True)
 class Planned:
-    """A pipeline that can be started. Two that are equal are the same one, so that a reload leaves it alone."""
+    """A pipeline that can be started. Equal ones are the same pipeline, so a reload leaves it alone."""
 
     name: str
     request: Request
@@ -101,10 +102,10 @@ class FleetPlan:
 
 @dataclass
 class _FileReading:
-    """One file on its way, and what is wrong with it."""
+    """One file that is being read, and its problems."""
 
     name: str
-    listed: bool = False  # it is in a directory that was given, and may be anything
+    listed: bool = False  # found in a given directory, so it may be anything
     at: dict[Key, int] = field(default_factory=dict)
     problems: list[Flaw] = field(default_factory=list)
 
@@ -115,9 +116,9 @@ class _FileReading:
 
 
 def plan(location: str, secrets: Secrets | None = None) -> FleetPlan:
-    """Return what the file or directory asks for. Raises `PipelinesError` with all that is wrong.
+    """Return what the file or directory asks for. Raises `PipelinesError` with everything that is wrong.
 
-    What is to be masked is added to `secrets`, where there are such already.
+    Secrets that must be masked are added to `secrets`, if it is given.
     """
     result, problems = looked_at(location, secrets)
     mistakes = [problem for problem in problems if not problem.outside]
@@ -127,7 +128,7 @@ def plan(location: str, secrets: Secrets | None = None) -> FleetPlan:
 
 
 def looked_at(location: str, secrets: Secrets | None = None) -> tuple[FleetPlan | None, list[Flaw]]:
-    """Return what the file or directory asks for, `None` if that cannot be told, and all that is wrong, in order."""
+    """Return what the file or directory asks for, `None` if that is not clear, and everything that is wrong, in order."""
     storage, path = locate(location, name="FILE")
     importable_here()
     secrets = Secrets() if secrets is None else secrets
@@ -155,7 +156,7 @@ def _entered(files: list[tuple[_FileReading, model.PipelinesFile]]) -> dict[str,
 
 
 def _refuse_circle(readings: list[_FileReading], pipelines: dict[str, Planned]) -> None:
-    """Note pipelines that read what they write themselves, by way of others."""
+    """Note pipelines that read their own output, by way of others."""
     names = going_round({name: planned.request for name, planned in pipelines.items()})
     if names:
         [reading] = [reading for reading in readings if reading.name == pipelines[names[0]].file]
@@ -193,7 +194,7 @@ def _files(storage: Storage, path: str, location: str) -> list[str]:
 
 
 def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.PipelinesFile | None:
-    """Return a file by its types, or note what is wrong with it."""
+    """Return a file as its types, or note what is wrong with it."""
     try:
         text = _content(storage, reading)
     except UnicodeDecodeError as error:
@@ -214,20 +215,20 @@ def _read(reading: _FileReading, storage: Storage, secrets: Secrets) -> model.Pi
     for key, message in failures + mistakes:
         reading.problem(key, message)
     if parsed is not None and not parsed.pipelines:
-        reading.problem(("pipelines",), "there is none: expected [pipelines.NAME] with a source and a sink")
+        reading.problem(("pipelines",), "is missing: expected [pipelines.NAME] with a source and a sink")
     return None if reading.problems else parsed
 
 
 def _content(storage: Storage, reading: _FileReading) -> str:
-    """Return the text of a file, without the mark that some editors put in front of it."""
+    """Return the text of a file, without the mark that some editors put at its beginning."""
     if reading.listed and (entry := entry_at(storage, reading.name)) is not None and not entry.is_file:
-        msg = f"a directory, or something else that is no file; expected a file for each name that ends in {_ENDING}: give it another one"
+        msg = f"not a file (a directory, for example); expected a file for each name that ends in {_ENDING}: give it another one"
         raise StorageError(msg)
     return storage.read(reading.name).decode("utf-8-sig")
 
 
 def _session(files: list[tuple[_FileReading, model.PipelinesFile]]) -> model.SparkTable:
-    """Return the settings of the one session; two files may not differ in one."""
+    """Return the settings of the one session; two files must agree on each setting."""
     master: str | None = None
     config: dict[str, str] = {}
     for reading, file in files:
@@ -285,7 +286,7 @@ def _retrying(retry: model.RetryTable, schedule: Schedule) -> Retrying:
 
 
 def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> Request | None:
-    """Return the ingest that a pipeline is, `None` if its options cannot be put together."""
+    """Return the ingest of a pipeline; `None` if its options cannot be put together."""
     paths = pipeline.source.path if isinstance(pipeline.source.path, list) else [pipeline.source.path]
     if not paths:
         reading.problem((*key, "source", "path"), "expected a path or several, found none")
@@ -315,7 +316,7 @@ def _request(reading: _FileReading, key: Key, pipeline: model.PipelineTable) -> 
 
 
 def _to_blame(message: str) -> Key:
-    """Return the key that what was said is about."""
+    """Return the key that a message is about."""
     if message.startswith("--transform"):  # and --sql
         return ("sql",)
     if message.startswith("onPublish="):
@@ -324,7 +325,7 @@ def _to_blame(message: str) -> Key:
 
 
 def _texts(reading: _FileReading, key: Key, check: Check, given: BaseModel, path: str) -> dict[str, str] | None:
-    """Return the options of a side as text; `None`, and a note of each, where some are refused."""
+    """Return the options of a source or sink as text; `None`, and a note of each, if some are refused."""
     texts = {name: model.as_text(value) for name, value in (given.model_extra or {}).items()}
     refused = list(_refused(check, texts, path))
     for name, message in refused:
@@ -333,7 +334,7 @@ def _texts(reading: _FileReading, key: Key, check: Check, given: BaseModel, path
 
 
 def _has_schema(reading: _FileReading, key: Key, path: str, source: dict[str, str]) -> bool:
-    """Tell whether a source says its columns, or need not."""
+    """Tell whether a source names its columns, or does not need to."""
     from penstock.ingestion.topics import unsaid_columns
 
     if form := unsaid_columns(path, source):
@@ -346,7 +347,7 @@ def _has_schema(reading: _FileReading, key: Key, path: str, source: dict[str, st
 
 
 def _source_check(path: str) -> Check:
-    """Return what checks the options of a source that reads there."""
+    """Return a function that checks the options of a source that reads this path."""
     if not is_topics(path):
         return partial(parse, SOURCE, what="source")
     from penstock.ingestion.topics import Topics
@@ -368,7 +369,7 @@ def _refused(check: Check, options: dict[str, str], path: str) -> Iterator[tuple
 
 
 def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
-    """Return what is wrong with options, or another thing given, `None` for nothing."""
+    """Return what is wrong with options, or with another value; `None` if nothing is."""
     try:
         check(options)
     except OptionError as error:
@@ -377,7 +378,7 @@ def _refusal(check: Callable[[Given], object], options: Given) -> str | None:
 
 
 def _look(reading: _FileReading, key: Key, request: Request) -> None:
-    """Note what the ingest itself says of the request, without Spark; nothing is made."""
+    """Note what the ingest itself says of the request, without Spark; nothing is created."""
     from penstock.ingestion.ingest import check
 
     try:

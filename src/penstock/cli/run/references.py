@@ -1,8 +1,9 @@
-"""References in a file of pipelines: `${NAME}` stands for the environment, `${file:PATH}` for what a file holds.
+"""References in a file of pipelines: `${NAME}` stands for a variable of the environment, `${file:PATH}` for the content of a file.
 
-`${NAME:-text}` has what counts where the variable is not set or, as in a shell, empty, and `$${` stands for `${` itself. What came out of
-a file is a secret: no message and no log has it. Options that take a reference of their own (`env:NAME`, `file:PATH`) are left as they
-are: what they name never comes into Spark's plan, and that is the better way where there is one.
+`${NAME:-text}` gives the value for a variable that is not set or, as in a shell, empty. `$${` stands for `${` itself.
+The content of a file is a secret: no message and no log contains it. Options that take a reference themselves
+(`env:NAME`, `file:PATH`) are left unchanged: the secret then never becomes part of Spark's plan, so prefer these where
+they exist.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}|\$\{")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _FILE = "file:"
-_SHORTEST_SECRET = 4  # characters: a shorter one would have half of a message masked
+_SHORTEST_SECRET = 4  # characters: a shorter one would mask half of a message
 _SHORTEST_LINE = 8  # of a secret of several lines, such as a key
 
 
@@ -34,7 +35,7 @@ class NotResolvedError(Exception):
 
 @dataclass
 class Secrets:
-    """What files held that were referred to: to be kept out of everything that is told."""
+    """The contents of files that were referred to; they must not appear in any output."""
 
     texts: set[str] = field(default_factory=set)
     _forms: set[str] = field(default_factory=set, repr=False)
@@ -50,23 +51,23 @@ class Secrets:
         return text
 
     def add(self, text: str) -> None:
-        """Have a text masked, and each of its lines, in every form in which messages and logs have text."""
+        """Mask a text, and each of its lines, in every form that messages and logs may show."""
         lines = (line.strip() for line in text.splitlines())
         self.texts.add(text)
         for part in (text, " ".join(text.split()), *(line for line in lines if len(line) >= _SHORTEST_LINE)):
-            # Such as a message with a repr, in JSON.
+            # For example in a message that contains a repr, as JSON.
             escaped = {form for once in _escaped(part) for form in _escaped(once)}
             self._forms.update(form for form in escaped if len(form) >= _SHORTEST_SECRET)
 
 
 def _escaped(text: str) -> tuple[str, ...]:
-    """Return a text in the forms in which it may be told."""
+    """Return a text in the forms in which it may be shown."""
     in_json = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
     return text, *in_json, repr(text)[1:-1], quote(text, safe=""), printable(text)
 
 
 def resolved(value: Any, secrets: Secrets, key: Key = ()) -> tuple[Any, list[tuple[Key, str]]]:  # noqa: ANN401 - whatever TOML has
-    """Return a value with all references in it resolved, and the keys of those that lead nowhere, with the reason."""
+    """Return a value with all its references resolved, and the keys of those that cannot be resolved, with the reason."""
     if isinstance(value, str):
         try:
             return _REFERENCE.sub(lambda match: _of(match, secrets), value), []
@@ -87,19 +88,19 @@ def _of(match: re.Match[str], secrets: Secrets) -> str:
         return "${"
     reference = match[2]
     if reference is None:
-        msg = "${ has no } behind it, or another ${ before that: expected ${NAME}, ${NAME:-text} or ${file:PATH}; ${ itself is written $${"
+        msg = "${ has no } after it, or another ${ before that: expected ${NAME}, ${NAME:-text} or ${file:PATH}; ${ itself is written $${"
         raise NotResolvedError(msg)
     if reference.startswith(_FILE):
         return _of_file(reference.removeprefix(_FILE), secrets)
     named = _NAME.fullmatch(reference)
     if named is None:
-        msg = f"${{{reference}}} is no reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
+        msg = f"${{{reference}}} is not a reference: expected ${{NAME}}, ${{NAME:-text}} or ${{file:PATH}}; ${{ itself is written $${{"
         raise NotResolvedError(msg)
     text = os.environ.get(named[1])
     if not text and named[2] is not None:  # without `:-` the group is None
         return str(named[2])
     if text is None:
-        msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or say what counts without it: ${{{named[1]}:-text}}"
+        msg = f"${{{reference}}}: the environment has no {named[1]}; set it, or give a default: ${{{named[1]}:-text}}"
         raise NotResolvedError(msg)
     return text
 
@@ -115,7 +116,7 @@ def _of_file(path: str, secrets: Secrets) -> str:
         msg = f"${{file:{path}}}: {error.message}"
         raise NotResolvedError(msg) from error
     if not text:
-        msg = f"${{file:{path}}}: the file is empty; write there what is meant, or write an empty text as ''"
+        msg = f"${{file:{path}}}: the file is empty; write the value there, or write an empty text as ''"
         raise NotResolvedError(msg)
     if len(text) >= _SHORTEST_SECRET:
         secrets.add(text)

@@ -1,12 +1,12 @@
-"""One pipeline: a thread that runs its ingest by its schedule, tries again what failed, and ends when it is asked to.
+"""One pipeline: a thread that runs its ingest by its schedule, retries failures, and ends when it is asked to.
 
-A stop is drained: the batch under way is waited for, and the ingest is interrupted between two batches. Nothing depends on that,
-since a batch that is broken off is repeated, once, by the next start; but what was read need not be read again. The wait is
-bounded: behind its end the ingest is interrupted wherever it is.
+A stop drains the pipeline: it waits for the batch under way, and interrupts the ingest between two batches. Correctness
+does not depend on that, because the next start repeats an interrupted batch, once; but then its input need not be read
+again. The wait is bounded: after it the ingest is interrupted wherever it is.
 
-What is tried again: everything that may be well by itself later. Not what would fail the same way (a wrong option, a schema that lost a
-column), nor what a person has to look at (damaged state, a checkpoint that tells another story), nor `Fenced`: somebody else runs this
-pipeline, and to take it back and forth would help nobody.
+What is retried: everything that may be well later by itself. Not retried is what would fail the same way (a wrong
+option, a schema that lost a column), what a person has to look at (damaged state, a checkpoint that disagrees with the
+ledger), and `Fenced`: another driver runs this pipeline, and taking it back and forth would help nobody.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(KeyboardInterrupt):
-    """The pipeline was asked to stop; what `penstock.ingest` is interrupted with."""
+    """The pipeline was asked to stop; `penstock.ingest` is interrupted with this."""
 
 
 class Runner:
@@ -43,9 +43,9 @@ class Runner:
         self._told = told
         self._secrets = secrets
         self._asked = threading.Event()
-        self._until = float("inf")  # when a stop waits no longer
+        self._until = float("inf")  # when a stop no longer waits
         self._before: Ingested | None = None  # the last report before the stop was seen
-        self._batch: int | None = None  # the last one when the stop was seen
+        self._batch: int | None = None  # the last batch when the stop was seen
         self._interrupted = False
         self._thread = threading.Thread(target=self._run, name=f"penstock-run-{planned.name}", daemon=True)
 
@@ -54,7 +54,7 @@ class Runner:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Have it end with the batch under way, or so many seconds from now at the latest. May be repeated with fewer."""
+        """Have it end with the batch under way, or after `seconds` at the latest. May be repeated with fewer."""
         self._until = min(self._until, clock.monotonic() + seconds)
         self._asked.set()
 
@@ -84,7 +84,7 @@ class Runner:
             except PenstockError as error:
                 if not self._try_again(error):
                     return
-            except BaseException as error:  # noqa: BLE001 - whatever ends the ingest of one pipeline is that one's failure
+            except BaseException as error:  # noqa: BLE001 - whatever ends an ingest is a failure of that pipeline alone
                 wrapped = PenstockError(f"{type(error).__name__}: {' '.join(str(error).split())}")
                 if not self._try_again(wrapped):
                     return
@@ -110,13 +110,13 @@ class Runner:
         return True
 
     def _await_time(self) -> bool:
-        """Wait until it is to run; false: a stop was asked for."""
+        """Wait until it is time to run; false if a stop was asked for."""
         schedule, status = self.planned.schedule, self._told.status
         if schedule.cron is not None and not status.failures:
             due_ns = next_ns(schedule.cron, schedule.zone, clock.now_ns())
             self._told.phase(Phase.WAITING, next_ns=due_ns)
             while (left_ns := due_ns - clock.now_ns()) > 0:
-                # The clock may be set meanwhile, so a long wait is cut.
+                # The clock may be set meanwhile, so a long wait is cut into pieces.
                 if self._asked.wait(min(left_ns / SECOND_NS, 30.0)):
                     return False
         return not self._asked.is_set()
@@ -136,7 +136,7 @@ class Runner:
             raise Stopped
 
     def _is_between(self, state: Ingested) -> bool:
-        """Tell whether no batch is under way, or one has ended since the stop. A report from before the stop tells neither."""
+        """Tell whether no batch is under way, or one has ended since the stop. A report from before the stop proves neither."""
         if state is self._before:
             return False
         self._batch = state.batch if self._batch is None else self._batch
@@ -146,12 +146,12 @@ class Runner:
 def is_final(error: PenstockError) -> bool:
     """Tell whether an error will not go away by itself; see the module."""
     if isinstance(error, UsageError):
-        return not isinstance(error.__cause__, (StorageError, NotThere))  # an input may come yet
+        return not isinstance(error.__cause__, (StorageError, NotThere))  # the input may still come
     return isinstance(error, (Fenced, DamagedState, CheckpointMismatch))
 
 
 def next_ns(cron: str, zone: str, now_ns: int) -> int:
-    """Return when a schedule of cron is due next, behind now."""
+    """Return the next time of a cron schedule after `now_ns`."""
     from cronsim import CronSim
 
     from penstock.formats.zones import rules

@@ -1,4 +1,4 @@
-"""What the page shows of the pipelines of `penstock run`."""
+"""What the page shows about the pipelines of `penstock run`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class WatchedFleet:
         return [_described(planned[status.name]) for status in self._fleet.statuses if status.name in planned]
 
     def refresh(self) -> None:
-        """Do nothing: what there is is known at any time."""
+        """Do nothing: the pipelines are always known."""
 
     def status(self, name: str) -> PipelineStatus | None:
-        """Return how one is."""
+        """Return the status of a pipeline."""
         return next((status for status in self._fleet.statuses if status.name == name), None)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a pipeline from outside: its phase, its counts, and what it met last. Read by whoever wants, from any thread."""
+"""The status of a pipeline, seen from outside: its phase, its counts, and its last failure. Any thread may read it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Phase(str, Enum):
 class PipelineStatus:
     """A pipeline at one moment; times are in nanoseconds since the epoch, 0 for never.
 
-    `failures` are those in a row, `retries` and `fenced` all since this command started; `ready`: it has once looked at its input.
+    `failures` counts those in a row, `retries` and `fenced` all since this command started; `ready`: it has looked at
+    its input once.
     """
 
     name: str
@@ -53,7 +54,7 @@ class PipelineStatus:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return what is said of it in JSON."""
+        """Return the status as it is printed in JSON."""
         done = self.state
         return {
             "pipeline": self.name,
@@ -69,25 +70,25 @@ class PipelineStatus:
 
 
 class Watcher(Protocol):
-    """Is told of what pipelines do: in the thread of the pipeline, so it must be quick, and not raise."""
+    """Gets what pipelines do; called in the thread of the pipeline, so it must be quick, and not raise."""
 
     def changed(self, before: PipelineStatus, status: PipelineStatus) -> None:
-        """Take in that something of a pipeline has changed; called once for a new one, too, with twice the same."""
+        """Take in that something about a pipeline has changed; called once for a new one, too, with the same status twice."""
 
     def gone(self, name: str) -> None:
-        """Take in that a pipeline is no more, by a reload."""
+        """Take in that a reload has removed a pipeline."""
 
 
 @dataclass
 class Told:
-    """The status of one pipeline, and who is told of each change of it."""
+    """The status of one pipeline, and the watchers that get each change of it."""
 
     watchers: tuple[Watcher, ...]
     status: PipelineStatus
     started: Ingested | None = field(default=None)
 
     def phase(self, phase: Phase, *, next_ns: int = 0) -> None:
-        """Enter a phase, if it is another one."""
+        """Enter a phase, if it is a different one."""
         if phase != self.status.phase or next_ns != self.status.next_ns:
             self._set(replace(self.status, phase=phase, since_ns=clock.now_ns(), next_ns=next_ns))
 
@@ -101,7 +102,7 @@ class Told:
         return moved
 
     def recovered(self) -> None:
-        """Note that it goes on well."""
+        """Note that the pipeline works again."""
         if self.status.failures:
             self._set(replace(self.status, failures=0, error=None, error_code=None))
 

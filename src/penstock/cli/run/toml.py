@@ -1,8 +1,9 @@
-"""The text of a file of pipelines as values, and the line on which each key stands.
+"""The values in the text of a file of pipelines, and the line of each key.
 
-Python's own reader says where a text is no TOML, and nothing of where its keys stand. They are found by that reader alone: the
-text is cut into statements, the shortest runs of lines that it takes for whole, and each statement is read behind the header of its
-table. What is new then stands where the statement begins.
+Python's own reader says where a text is not TOML, but not where its keys are. Still, only that reader is used to find
+them: the text is cut into statements, the shortest runs of lines that the reader accepts as complete, and each
+statement is read after the header of its table. The keys that are new then belong to the line where the statement
+begins.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)")
 
 @dataclass(frozen=True)
 class Flaw:
-    """Something that is wrong with a file of pipelines: where, and what to do. `line` 0: it is about the whole file.
+    """A mistake in a file of pipelines: where it is, and what to do. `line` 0: it is about the whole file.
 
-    `outside`: with what the file names, not with the file; it may be well again later.
+    `outside`: it concerns what the file names, not the file itself; it may be well again later.
     """
 
     file: str
@@ -52,7 +53,7 @@ class Flaw:
 
 
 class NotTomlError(Exception):
-    """The text is not TOML; `line` is where that shows."""
+    """The text is not TOML; `line` is the line where that shows."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -77,7 +78,7 @@ def _too_deep() -> NotTomlError:
 
 
 def lines(text: str) -> dict[Key, int]:
-    """Return the line of each key of a text that is TOML; the items of a list stand where the list begins. Raises `NotTomlError`."""
+    """Return the line of each key of a TOML text; the items of a list have the line where the list begins. Raises `NotTomlError`."""
     try:
         return _lines(text)
     except RecursionError as error:
@@ -110,13 +111,13 @@ def _keys(value: Any, at: Key) -> Iterator[Key]:  # noqa: ANN401 - whatever TOML
 
 
 def line_of(at: dict[Key, int], key: Key) -> int:
-    """Return the line of a key, or of the nearest that stands around it; 1 where none does. The last part may have been dotted."""
+    """Return the line of a key, or of the nearest key around it; 1 if there is none. The last part may have been dotted."""
     key = key if key in at else (*key[:-1], *str(key[-1]).split(".")) if key else key
     return next((at[key[:length]] for length in range(len(key), 0, -1) if key[:length] in at), 1)
 
 
 def dotted(key: Key) -> str:
-    """Return a key as people write it, in one line."""
+    """Return a key as people write it, on one line."""
     return ".".join(
         str(part) if _BARE.fullmatch(str(part)) else json.dumps(str(part), ensure_ascii=False) for part in key
     )

@@ -1,39 +1,40 @@
-r"""Where records of CSV begin: following its quotes.
+r"""Cutting CSV into records, by following its quotes.
 
-Separators and line breaks inside quotes are data. Where a record begins depends on whether a line break is inside quotes,
-which depends on all quotes before it. So a file cannot be cut anywhere, as lines can; it can be cut behind a known record
-start, the *anchor*, by following the quotes from there (`csv_cuts`). Records end with `\n`, `\r\n` or a lone `\r` outside
-quotes.
+Separators and line breaks inside quotes are data. Whether a record begins after a line break depends on whether the
+line break is inside quotes, and that depends on all quotes before it. So a file of CSV cannot be cut anywhere, as lines
+can. It can be cut after a known record start, the *anchor*, by following the quotes from there (`csv_cuts`). Records
+end with `\n`, `\r\n` or a lone `\r` outside quotes.
 
-Following them needs no step per character. A quote *opens* only at the start of a field: behind a separator or a line
+Following them needs no step per character. A quote *opens* only at the start of a field: after a separator or a line
 break; anywhere else outside quotes it is literal (`5" pipe`). What a quote does inside depends on the dialect.
 
 *Doubled quotes* (RFC 4180, the default). Look at runs of adjacent quotes. Inside quotes a run of even length is escaped
-quotes and changes nothing, one of odd length closes. Outside, an odd run at the start of a field opens, and an even one
-there is an empty or self-contained value. So an even run never changes the state, an odd one at the start of a field
-flips it, and any other odd one leaves "outside" behind, whatever was before.
+quotes and changes nothing; a run of odd length closes. Outside, an odd run at the start of a field opens; an even one
+there is an empty or self-contained value. So an even run never changes the state, an odd run at the start of a field
+flips it, and after any other odd run the state is "outside", whatever it was before.
 
-*Escaped quotes* (`escape` is another character, such as Spark's backslash). Look at each quote by itself, and at the run
-of escapes in front of it. The run is all inside or all outside, as nothing in it changes the state, and inside it is read
-from its left: two escapes are one, and one that is left over belongs to the quote. So a quote behind an odd run changes
-nothing: inside it is data, and outside it is not at the start of a field. Behind an even run, or none, it closes if it is
-inside; outside it opens at the start of a field and is literal elsewhere. So one at the start of a field flips the state,
-and any other leaves "outside" behind. A run of escapes is never looked at in part: where more may follow, a piece ends
-in front of it.
+*Escaped quotes* (`escape` is another character, such as Spark's backslash). Look at each quote by itself, and at the
+run of escapes before it. The run is all inside or all outside, because nothing in it changes the state. Inside, it is
+read from its left: two escapes are one, and one that is left over belongs to the quote. So a quote after an odd run
+changes nothing: inside it is data, and outside it is not at the start of a field. A quote after an even run, or none,
+closes if it is inside; outside it opens at the start of a field and is literal elsewhere. So a quote at the start of a
+field flips the state, and after any other the state is "outside". A run of escapes is never looked at in part: if more
+may follow, a piece ends before the run.
 
-In both dialects there are but two kinds of event. The state behind each is the parity of the flips since the last event
-of the second kind: two cumulative sums in numpy.
+In both dialects there are only two kinds of event. The state after each event is the parity of the flips since the last
+event of the second kind: two cumulative sums in numpy.
 
-*Comments* are records that begin with `comment`; quotes in them are text. Whether a line that begins so is one depends on
-the state at its beginning, and that on which lines before it were. But look at the line as a whole, as a function of the
-state. From outside it is a comment, and outside is behind it. From inside its events are followed as ever. So it leaves
-every state as it is, if they lead from inside to inside, and else leaves "outside" behind: no event or one of the second
-kind, which no choice enters into. The states at the beginnings of such lines follow; they say which are comments, whose
-quotes are then left out.
+*Comments* are records that begin with `comment`; quotes in them are text. Whether a line that begins like that is a
+comment depends on the state at its beginning, and that depends on which lines before it were comments. But look at the
+line as a whole, as a function of the state. If the state is outside, the line is a comment, and the state after it is
+outside. If the state is inside, the events of the line are followed as usual. So if they lead from inside to inside,
+the line leaves every state unchanged; otherwise the state after it is always "outside". That is no event, or one event
+of the second kind, with no case to distinguish. The states at the beginnings of such lines follow; they say which lines
+are comments, and the quotes of these are then left out.
 
-These are the rules of Arrow's parser, as far as it has them, which reads the records afterwards (`decoder`). It takes
-text behind a closing quote (`"a"b`) for more of the field, others take it otherwise, and RFC 4180 has none: such a record
-is refused here, in each dialect.
+These are the rules of Arrow's parser, which reads the records afterwards (`decoder`), as far as it has such rules.
+Arrow takes text after a closing quote (`"a"b`) as more of the field, other readers do something else, and RFC 4180 does
+not define it: such a record is refused here, in each dialect.
 """
 
 from __future__ import annotations
@@ -69,20 +70,20 @@ if TYPE_CHECKING:
 RFC4180 = Dialect()
 _LF, _CR = 10, 13
 _SCAN_BYTES = 4 << 20
-_HELD_BYTES_MAX = 64 << 20  # of quotes or escapes one behind the other
+_HELD_BYTES_MAX = 64 << 20  # of consecutive quotes or escapes
 _HEADER_BYTES = 64 << 10
 
 
 def csv_cuts(
     read: Callable[[int, int], bytes], size: int, anchor: int, targets: Sequence[int], dialect: Dialect = RFC4180
 ) -> list[int]:
-    """Return for each of `targets`, in their order, the first offset at or behind it where a record begins, or `size` if none does.
+    """Return for each of `targets`, in their order, the first offset at or after it where a record begins, or `size` if there is none.
 
-    Also `size` for a file that is quotes, or escapes, without end: its reader will refuse it, or take it whole.
+    Also `size` for a file that is quotes, or escapes, without end: its reader will refuse it, or read it whole.
 
-    `anchor` is where a record begins, at or in front of the targets, which ascend: one in front of it has the anchor. The file is read
-    once from there, in pieces. A comment and a blank line count as records. `read` is as in `lines.blocks`. Raises `FileChanged` when the
-    file ends before `size`.
+    `anchor` is where a record begins. Targets ascend; for one before the anchor the result is the anchor. The file is
+    read once from the anchor, in pieces. A comment and a blank line count as records. `read` is as in `lines.blocks`.
+    Raises `FileChanged` when the file ends before `size`.
     """
     cuts = [anchor for target in targets if target <= anchor]
     wanted = np.array(targets[len(cuts) :], np.int64)
@@ -129,13 +130,13 @@ def csv_blocks(
     record_bytes_max: int = RECORD_BYTES_MAX,
     refuse: Refuse | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (file offset, bytes of whole records) of [start, end), both of which are where a record begins, or `size`.
+    """Yield (file offset, bytes of whole records) of [start, end); both are where a record begins, or `size`.
 
-    A byte order mark at 0 is left out. Blocks are of about `block_bytes`, larger for a longer record.
+    A byte order mark at 0 is left out. Blocks have about `block_bytes`, more for a longer record.
 
-    Raises `BadRecord` with the offset of a record above `record_bytes_max`, or whose quote is never closed or is followed
-    by text when it is (but for the length, `refuse` is called with these instead), and `FileChanged` when the file ends
-    before `end`.
+    Raises `BadRecord` with the offset of a record that is longer than `record_bytes_max`, or whose quote is never
+    closed, or is followed by text after it is closed. If `refuse` is given, it is called with such records instead,
+    except those that are too long. Raises `FileChanged` when the file ends before `end`.
     """
     begin = _content_start(read, size, start)
     chunks = reads(read, begin, min(end, size), block_bytes)
@@ -143,9 +144,10 @@ def csv_blocks(
 
 
 def are_whole(data: bytes, ends: Sequence[int], dialect: Dialect) -> bool:
-    """Tell whether at each of `ends` all quotes of `data` are closed, and no record of it is one that has to be refused.
+    """Tell whether all quotes of `data` are closed at each of `ends`, and none of its records must be refused.
 
-    Then files that were joined to it, and end there, have the records that they have by themselves: each begins outside of quotes.
+    Then files that were joined into `data`, and end there, have the same records as on their own: each begins outside
+    of quotes.
     """
     scan = QuoteScan(dialect)
     closed = not scan.inside(data, np.array(ends)).any()
@@ -165,7 +167,7 @@ def csv_stream_blocks(
 
 
 def csv_header(read: Callable[[int, int], bytes], size: int, dialect: Dialect) -> tuple[int, bytes]:
-    """Return where the record behind the header begins, and the header; `size` and nothing if there is none.
+    """Return where the record after the header begins, and the header; `size` and an empty header if there is none.
 
     The header is the first record that is neither a blank line nor a comment.
     """
@@ -182,7 +184,7 @@ def csv_header(read: Callable[[int, int], bytes], size: int, dialect: Dialect) -
 def csv_stream_header(
     blocks: Iterator[tuple[int, bytes]], dialect: Dialect
 ) -> tuple[bytes, Iterator[tuple[int, bytes]]]:
-    """Return the header of a file that `csv_stream_blocks` reads, and the blocks behind it."""
+    """Return the header of a file that `csv_stream_blocks` reads, and the blocks after it."""
     for offset, data in blocks:
         span = _first_row(data, dialect)
         if span:
@@ -192,9 +194,9 @@ def csv_stream_header(
 
 
 def row_starts(block: bytes, dialect: Dialect, records: Offsets | None = None) -> Offsets:
-    """Return the offset in `block`, which begins a record, of each record that is neither a blank line nor a comment.
+    """Return the offset of each record in `block`, except blank lines and comments. A record must begin at the block's start.
 
-    `records` is what `record_starts` returns, where that is known.
+    `records` is the result of `record_starts`, if that is known.
     """
     starts = not_blank(block, record_starts(block, dialect) if records is None else records, b"\r\n")
     if dialect.comment is None or not len(starts):
@@ -204,13 +206,13 @@ def row_starts(block: bytes, dialect: Dialect, records: Offsets | None = None) -
 
 
 def record_starts(block: bytes, dialect: Dialect) -> Offsets:
-    """Return the offset in `block`, which begins a record, of each record in it, comments and blank lines included."""
+    """Return the offset of each record in `block`, including comments and blank lines. A record must begin at the block's start."""
     starts = np.concatenate((np.zeros(1, np.int64), QuoteScan(dialect).ends(block, 0)))
     return starts[starts < len(block)] if block else starts
 
 
 def without_comments(block: bytes, dialect: Dialect) -> bytes:
-    """Return `block`, which begins a record, without its comments."""
+    """Return `block` without its comments. A record must begin at its start."""
     mark = (dialect.comment or "").encode()
     if not mark or mark not in block:
         return block
@@ -224,7 +226,7 @@ def without_comments(block: bytes, dialect: Dialect) -> bytes:
 
 
 def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
-    """Return `block`, which begins a record and has no comments, with its quotes doubled instead of escaped."""
+    """Return `block`, which has no comments, with its quotes doubled instead of escaped. A record must begin at its start."""
     if dialect.escapes is None:
         return block
     quote, escape = dialect.quote.encode(), dialect.escapes.encode()
@@ -235,35 +237,35 @@ def with_doubled_quotes(block: bytes, dialect: Dialect) -> bytes:
     begins = np.flatnonzero(np.diff(escapes, prepend=-2) != 1)
     counts = np.diff(begins, append=len(escapes))
     place = np.arange(len(escapes)) - np.repeat(begins, counts)
-    behind = np.append(view, np.uint8(0))[escapes + 1]
+    following = np.append(view, np.uint8(0))[escapes + 1]
     inside = QuoteScan(dialect).inside(block, escapes[begins])
     acts = np.repeat(inside, counts) & (place % 2 == 0)
     doubled = view.copy()
-    doubled[escapes[acts & (behind == ord(quote))]] = ord(quote)
-    single = escapes[acts & (behind == ord(escape))]
+    doubled[escapes[acts & (following == ord(quote))]] = ord(quote)
+    single = escapes[acts & (following == ord(escape))]
     return (np.delete(doubled, single) if len(single) else doubled).tobytes()
 
 
 class _Quotes(NamedTuple):
-    """What may change the state, in order: where it is, what is behind it, whether it does, and whether it opens.
+    """What may change the state, in order: where it is, the offset after it, whether it changes the state, and whether it opens.
 
-    Of a dialect with doubled quotes these are the runs of quotes, and only those of odd length change the state.
+    In a dialect with doubled quotes these are the runs of quotes, and only runs of odd length change the state.
     """
 
     at: Offsets
-    behind: Offsets
+    after: Offsets
     changes: Flags
     opens: Flags
 
     def only(self, chosen: Flags) -> _Quotes:
-        return _Quotes(self.at[chosen], self.behind[chosen], self.changes[chosen], self.opens[chosen])
+        return _Quotes(self.at[chosen], self.after[chosen], self.changes[chosen], self.opens[chosen])
 
 
 _NO_QUOTES = _Quotes(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
 class QuoteScan:
-    """Follows the quotes of records from one known record start, piece by piece."""
+    """Follows the quotes of records, piece by piece, from a known record start."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._quote = dialect.quote.encode()
@@ -274,42 +276,42 @@ class QuoteScan:
         self._inside = False
         self._in_comment = False
         self._before = _LF
-        self.strays = np.zeros(0, np.int64)  # where text is behind a closing quote in the data looked at last
+        self.strays = np.zeros(0, np.int64)  # where text follows a closing quote in the last piece
 
     def decided(self, data: bytes) -> int:
-        r"""Return the length of `data` without what is at its end and what follows may change: quotes, escapes, `\r`."""
+        r"""Return the length of `data` without an end whose meaning depends on what follows: quotes, escapes, `\r`."""
         return len(data.rstrip(self._quote + self._escape + b"\r"))
 
     def ends(self, data: bytes, target: int) -> Offsets:
-        """Return the offsets in `data`, which follows what was given before, from `target` on at which records end.
+        """Return the offsets in `data`, which follows the previous piece, from `target` on at which records end.
 
-        Where more follows, `data` is `decided`.
+        If more follows, `data` must be `decided`.
         """
-        at, behind = self._states_of(data)
+        at, states = self._states_of(data)
         ends = _line_ends(data, max(target - 1, 0))
         if len(at):
-            ends = ends[~self._at(at, behind, ends - 1)]
+            ends = ends[~self._at(at, states, ends - 1)]
         elif self._inside:
             ends = ends[:0]
-        self._inside = bool(behind[-1]) if len(at) else self._inside
+        self._inside = bool(states[-1]) if len(at) else self._inside
         self._before = data[-1] if data else self._before
         return ends
 
     def inside(self, data: bytes, places: Offsets) -> Flags:
-        """Tell of each of `places` in `data`, which is the rest, whether it is inside quotes."""
+        """Tell for each of `places` in `data`, which is the last piece, whether it is inside quotes."""
         return self._at(*self._states_of(data), places)
 
     def unclosed(self, data: bytes) -> bool:
-        """Tell whether `data`, which is the rest, ends inside quotes."""
-        _, behind = self._states_of(data)
-        return bool(behind[-1]) if len(behind) else self._inside
+        """Tell whether `data`, which is the last piece, ends inside quotes."""
+        _, states = self._states_of(data)
+        return bool(states[-1]) if len(states) else self._inside
 
-    def _at(self, at: Offsets, behind: Flags, places: Offsets) -> Flags:
-        inside: Flags = np.concatenate((np.array([self._inside]), behind))[np.searchsorted(at, places)]
+    def _at(self, at: Offsets, states: Flags, places: Offsets) -> Flags:
+        inside: Flags = np.concatenate((np.array([self._inside]), states))[np.searchsorted(at, places)]
         return inside
 
     def _states_of(self, data: bytes) -> tuple[Offsets, Flags]:
-        """Return where the state may change, and whether what is behind each such place is inside quotes."""
+        """Return where the state may change, and whether each such place is followed by text inside quotes."""
         self.strays = np.zeros(0, np.int64)
         view = np.frombuffer(data, np.uint8)
         quotes = _NO_QUOTES
@@ -318,10 +320,10 @@ class QuoteScan:
         if self._comment and (self._in_comment or self._comment in data):
             quotes = self._outside_comments(quotes, view)
         at, _, changes, opens = quotes
-        behind = self._states(opens[changes])
+        states = self._states(opens[changes])
         if len(at):
-            self._find_stray(quotes, behind, view)
-        return at[changes], behind
+            self._find_stray(quotes, states, view)
+        return at[changes], states
 
     def _doubled_quotes(self, view: npt.NDArray[np.uint8]) -> _Quotes:
         quotes = np.flatnonzero(view == ord(self._quote))
@@ -343,29 +345,29 @@ class QuoteScan:
         return _Quotes(quotes, quotes + 1, np.ones(len(quotes), np.bool_), opens)
 
     def _in_front(self, view: npt.NDArray[np.uint8], places: Offsets) -> npt.NDArray[np.uint8]:
-        """Return the byte in front of each of `places`, which are in order."""
+        """Return the byte before each of `places`, which are in order."""
         before = view[places - 1]
         if len(places) and places[0] == 0:
             before[0] = self._before
         return before
 
     def _states(self, flips: Flags) -> Flags:
-        """Return the state behind each event: the parity of the flips since the last one that leaves "outside" behind."""
+        """Return the state after each event: the parity of the flips since the last event that leaves the state "outside"."""
         flipped = np.cumsum(flips)
         outside_at = np.maximum.accumulate(np.where(flips, -1, np.arange(len(flips))))
         base = np.where(outside_at < 0, -int(self._inside), flipped[outside_at])
         states: Flags = np.equal((flipped - base) % 2, 1)
         return states
 
-    def _find_stray(self, quotes: _Quotes, behind: Flags, view: npt.NDArray[np.uint8]) -> None:
+    def _find_stray(self, quotes: _Quotes, states: Flags, view: npt.NDArray[np.uint8]) -> None:
         changes = quotes.changes
-        inside = np.concatenate((np.array([self._inside]), behind))[np.cumsum(changes) - changes]
-        closed = quotes.behind[np.where(inside, changes, quotes.opens & ~changes)]
+        inside = np.concatenate((np.array([self._inside]), states))[np.cumsum(changes) - changes]
+        closed = quotes.after[np.where(inside, changes, quotes.opens & ~changes)]
         closed = closed[: np.searchsorted(closed, len(view))]
         self.strays = closed[~self._starts_field[view[closed]]]
 
     def _outside_comments(self, quotes: _Quotes, view: npt.NDArray[np.uint8]) -> _Quotes:
-        """Return those of `quotes` that are in no comment."""
+        """Return those of `quotes` that are not in comments."""
         breaks = np.append(np.flatnonzero((view == _LF) | (view == _CR)), len(view))
         if self._in_comment:
             quotes = quotes.only(quotes.at >= breaks[0])
@@ -382,7 +384,7 @@ class QuoteScan:
         return quotes.only((nearest < 0) | (quotes.at > ends[nearest]))
 
     def _are_comments(self, quotes: _Quotes, begins: Offsets, ends: Offsets) -> Flags:
-        """Tell of lines that begin with the mark of a comment whether they begin outside quotes."""
+        """Tell for lines that begin with the mark of a comment whether they begin outside quotes."""
         at, flips = quotes.at[quotes.changes], quotes.opens[quotes.changes]
         first, last = np.searchsorted(at, begins), np.searchsorted(at, ends)
         flipped = np.concatenate((np.zeros(1, np.int64), np.cumsum(flips)))
@@ -403,7 +405,7 @@ class QuoteScan:
 
 
 class _Cutter:
-    """Finds where the last known record begins in data that begins at one; `cut` and `scan` are of the last time."""
+    """Finds where the last known record begins in data that begins with a record; `cut` and `scan` belong to the last call."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -439,11 +441,11 @@ def _blocks(
 
 
 def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) -> list[tuple[int, int, str]]:
-    """Return the records, of which there are some, whose quotes do not close or have text behind them, and what was expected."""
+    """Return the records (at least one) whose quotes do not close or are followed by text, and what was expected."""
     starts = np.append(record_starts(data, dialect), len(data))
     advice = "" if dialect.escapes is None else "; where quotes are doubled, set escape to the quote"
     places = np.unique(np.searchsorted(starts[:-1], strays) - 1).tolist()
-    expected = dict.fromkeys(places, f"a separator or a line break behind the closing quote{advice}")
+    expected = dict.fromkeys(places, f"a separator or a line break after the closing quote{advice}")
     if unclosed:
         expected.setdefault(len(starts) - 2, "a closing quote before the end of the file")
     return [(int(starts[place]), int(starts[place + 1]), text) for place, text in sorted(expected.items())]
@@ -452,7 +454,7 @@ def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) 
 def _sound(
     data: bytes, at: int, unsound: list[tuple[int, int, str]], refuse: Refuse | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield what is between records that cannot be, which `refuse` is called with; `BadRecord` for the first without it."""
+    """Yield what is between invalid records, and call `refuse` with these; without `refuse`, `BadRecord` for the first."""
     begin = 0
     for start, end, expected in unsound:
         if refuse is None:
@@ -467,7 +469,7 @@ def _sound(
 
 
 def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
-    """Return where the first record of `data` that is neither blank nor a comment begins and ends, if there is one."""
+    """Return where the first record of `data` that is neither blank nor a comment begins and ends; None if there is none."""
     begin = len(data) - len(data.lstrip(b"\r\n"))
     line = data[begin : data.find(b"\n", begin) + 1]
     marks = (dialect.quote.encode(), (dialect.comment or "").encode(), b"\r")
@@ -482,12 +484,12 @@ def _first_row(data: bytes, dialect: Dialect) -> tuple[int, int] | None:
 
 
 def _content_start(read: Callable[[int, int], bytes], size: int, start: int) -> int:
-    """Return `start`, or where a byte order mark ends that begins there."""
+    """Return `start`, or the end of a byte order mark that begins there."""
     return len(BOM) if start == 0 and read(0, min(len(BOM), size)) == BOM else start
 
 
 def _line_ends(data: bytes, begin: int) -> Offsets:
-    r"""Return the offset behind each `\n`, `\r\n` and lone `\r` of `data` from `begin` on, quoted or not."""
+    r"""Return the offset after each `\n`, `\r\n` and lone `\r` of `data` from `begin` on, quoted or not."""
     view = np.frombuffer(data, np.uint8)[begin:]
     hit = view == _LF
     if data.find(b"\r", begin) >= 0:

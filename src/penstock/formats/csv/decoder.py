@@ -1,16 +1,16 @@
-r"""CSV as records and rows: RFC 4180, or what a `Dialect` says. `cut` finds where records begin; `encoder` writes them.
+r"""Turning CSV into rows: RFC 4180, or what a `Dialect` says. `cut` finds where records begin; `encoder` writes them.
 
-Arrow reads the records. It knows one dialect well: doubled quotes. Its own escapes would act outside quotes too, and take the
-escape off any character, which no writer of this dialect means. So in a block with escaped quotes these are doubled first, at
-the cost of a pass; and comments, which Arrow does not know, are taken out.
+Arrow reads the records. It knows one dialect well: doubled quotes. Its own escapes would also act outside quotes, and
+remove the escape before any character, which no writer of this dialect intends. So in a block with escaped quotes these
+are doubled first, which costs one pass; and comments, which Arrow does not know, are removed.
 
-*Quotes tell a value from what stands for one.* An empty field and `null_value` are null; in quotes both are values. Nothing
-else could tell the empty string from null, or the text NULL from null. (Spark compares what is in the quotes, and reads both
-as null.) In a column of another type than string, text that is not a value of the type, and that stands for null elsewhere, is
-null in quotes too.
+*Quotes distinguish a value from a mark for null.* An empty field and `null_value` are null; in quotes both are values.
+Nothing else could distinguish the empty string from null, or the text NULL from null. (Spark compares the text in the
+quotes, and reads both as null.) In a column of another type than string, a text that stands for null without quotes,
+and that is not a value of the type, is null in quotes, too.
 
-*What a value means depends on the bytes of its record alone.* Arrow is always given a line end after the last record: without
-one it takes an empty last field for a quoted one if the field before it is quoted.
+*What a value means depends only on the bytes of its record.* Arrow is always given a line end after the last record:
+without one it takes an empty last field for a quoted one if the field before it is quoted.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
     from penstock.formats.format import Dialect, ReadFormat
 
-    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # of a column, and which of its fields are rescued
+    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # values of a column, and which of its fields are rescued
 
 _ARROW_BLOCK_MAX = (1 << 31) - 1
 _HEADER_BYTES_KEPT = 64 << 10
 _COLUMNS_MAX = 20_480  # Spark's `maxColumns`
-_NAMES_COMPARED = 1000  # of a header, with one that it does not have
+_NAMES_COMPARED = 1000  # of a header's names, with a name that it lacks
 
 
 class CsvDecoder:
-    """Records to rows: columns by position, as Spark reads with a schema, or by the names of a header (`fmt.columns`).
+    """Turns records into rows: columns by position, as Spark reads with a schema, or by the names of a header (`fmt.columns`).
 
     An empty field is null; an empty field in quotes is the empty string in a string column, null in another. Blank
-    lines are no records. A record with another number of fields is refused. Raises `BadFile` for a header that does not
-    have each column of the schema.
+    lines are not records. A record with another number of fields is refused. Raises `BadFile` for a header that lacks a
+    column of the schema.
     """
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
@@ -91,7 +91,7 @@ class CsvDecoder:
         self._names = [str(place) for place in range(len(fields))]  # names may be there twice; positions are not
         places = list(range(len(fields)) if fmt.columns is None else header_places(self._schema.names, fmt.columns))
         others = sorted(set(range(len(fields))) - set(places))
-        self._misfits: set[str] = set()  # columns in which a block before had values that are none of them
+        self._misfits: set[str] = set()  # columns for which an earlier block had values that do not fit
         self._unread = [fields[place] for place in others]
         rescued = others if fmt.rescued is not None and fmt.unknown == "rescue" else []
         taken = [self._names[place] for place in (*places, *rescued)]
@@ -117,14 +117,15 @@ class CsvDecoder:
     def sift(self, block: bytes) -> Sifted:
         """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`.
 
-        Arrow tells which records have another number of fields while it reads the others; of these, each column says which
-        of its values are none. It is handed no record that is no text: it would fail to tell of one, and say so on stderr.
+        While Arrow reads, it reports which records have another number of fields. For the rest, each column reports
+        which of its values do not fit. Arrow is given no record that is not text: it would fail to report one, and
+        print that on stderr.
         """
         if not is_utf8(block) and (by_text := self._sift_by_text(block)) is not None:
             return by_text
         try:
             texts, short = self._fields(block)
-        except MalformedError:  # for another reason than its number of fields
+        except MalformedError:  # for a reason other than a record's number of fields
             return sifted(block, self.starts(block), self._decode)
         reasons = dict.fromkeys(short, self._expected)
         kept = np.delete(np.arange((len(texts[0]) if texts else 0) + len(short)), short)
@@ -144,11 +145,11 @@ class CsvDecoder:
         records = record_starts(block, self._dialect)
         starts, every = row_starts(block, self._dialect, records), np.append(records, len(block))
         places = sorted(reasons)
-        ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments behind it
+        ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments after it
         return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
 
     def _sift_by_text(self, block: bytes) -> Sifted | None:
-        """Return the same of a block in which not all that is read is UTF-8, `None` if all is: other columns are not looked at."""
+        """Do the same for a block in which some text that is read is not UTF-8, `None` if all is; other columns are not checked."""
         starts = self.starts(block)
         others, _ = unreadable(block, starts)
         bounds = [*starts.tolist(), len(block)]
@@ -167,7 +168,7 @@ class CsvDecoder:
         return Sifted(rest.rows, starts[chosen], ends[chosen], [reasons[place] for place in order.tolist()])
 
     def _no_text(self, records: list[bytes]) -> MalformedError | None:
-        """Return what is said of records that are no UTF-8, if one has too many fields, or too few, or is none in a field that is read."""
+        """Return the error for records, if one has the wrong number of fields, or is not UTF-8 in a field that is read."""
         try:
             self._text(b"".join(records))
         except MalformedError as error:
@@ -175,10 +176,10 @@ class CsvDecoder:
         return None
 
     def _fitting(self, text: pa.Array, field: pa.Field) -> tuple[_Values, list[tuple[int, MalformedError]]]:
-        """Return the column with null in the place of values that are none of it, and where those are that are not rescued."""
+        """Return the column with null in the place of values that do not fit, and where those are that are not rescued."""
         if self._fmt.rescued is not None or field.name not in self._misfits:
             try:
-                self._rescuing(text.slice(0, PROBE_ROWS), field)  # to find in all of them that one is none takes longer
+                self._rescuing(text.slice(0, PROBE_ROWS), field)  # finding one bad value in all of them takes longer
                 return self._rescuing(text, field), []
             except MalformedError:
                 self._misfits.add(field.name)
@@ -201,7 +202,7 @@ class CsvDecoder:
         )
 
     def _rows(self, texts: list[pa.Array], values: list[_Values]) -> pa.RecordBatch:
-        """Return the rows of which the fields are `texts`, with what is rescued of them; columns that a header lacks are null."""
+        """Return the rows whose fields are `texts`, with what is rescued of them; columns that a header lacks are null."""
         columns = [column for column, _ in values]
         if not self._fmt.is_strict and self._schema is self._fmt.schema:
             return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -218,7 +219,7 @@ class CsvDecoder:
         )
 
     def _with_missing(self, columns: list[pa.Array], rows: int) -> list[pa.Array]:
-        """Return a column for each of the data, null for those that the header lacks."""
+        """Return all columns of the data; those that the header lacks are null."""
         read = iter(columns)
         left = Counter(self._schema.names)
         whole = []
@@ -229,7 +230,7 @@ class CsvDecoder:
         return whole
 
     def _rescuing(self, text: pa.Array, field: pa.Field) -> _Values:
-        """Return the values of a column, and which of its fields are none and are rescued. Raises `MalformedError` for others."""
+        """Return the values of a column, and which fields do not fit and are rescued. Raises `MalformedError` for others."""
         if self._fmt.rescued is None:
             return self.column(text, field), None
         loose = field.with_nullable(nullable=True)
@@ -240,7 +241,7 @@ class CsvDecoder:
         return column, bad if bad.any() else None
 
     def _loosely(self, text: pa.Array, field: pa.Field) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-        """Return the values of a column, null for what is none of it, and which fields these are."""
+        """Return the values of a column, null for fields that do not fit, and which fields these are."""
         if field.name not in self._misfits:
             try:
                 return self.column(text, field), np.zeros(len(text), np.bool_)
@@ -250,7 +251,7 @@ class CsvDecoder:
         return fitting(values, field.type, self._times, lambda fields: self.column(fields, field), likely=True)
 
     def _fields(self, block: bytes) -> tuple[list[pa.Array], list[int]]:
-        """Return the text of the records that have as many fields as there are columns, and which records have not."""
+        """Return the text of the records that have as many fields as there are columns, and which records do not."""
         short: list[int] = []
 
         def skip(row: csv.InvalidRow) -> str:
@@ -276,7 +277,7 @@ class CsvDecoder:
         return self._values(self._with_nulls(text, field), field)
 
     def _values(self, text: pa.Array, field: pa.Field) -> pa.Array:
-        """Return the values that fields stand for, null where there is null by now. Raises `MalformedError`."""
+        """Return the values of fields, null for fields that are already null. Raises `MalformedError`."""
         if not types.is_string(field.type):
             text = parse(text, field.type, field.name, self._times)
         if text.null_count and not field.nullable:
@@ -285,9 +286,9 @@ class CsvDecoder:
         return text
 
     def _with_nulls(self, text: pa.Array, field: pa.Field) -> pa.Array:
-        """Return the fields of a column with null for what stands for it: what else is no value of the type is a misfit."""
+        """Return the fields of a column with null for marks of null; any other text that is not a value of the type does not fit."""
         null, empty = self._dialect.null_value, self._dialect.empty_value
-        if empty is not None:  # what is empty and not null was quoted
+        if empty is not None:  # a field that is empty and not null was quoted
             text = pc.if_else(pc.equal(text, ""), pa.scalar(None if empty == null else empty, pa.string()), text)
         if not types.is_string(field.type):
             text = pc.if_else(pc.equal(text, ""), None, text)
@@ -297,7 +298,7 @@ class CsvDecoder:
 
 
 def header_names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
-    """Return the fields of a header. Raises `BadFile` if they are no UTF-8, or more than Spark takes."""
+    """Return the fields of a header. Raises `BadFile` if they are not UTF-8, or more than Spark takes."""
     if header.count(dialect.sep.encode()) >= _COLUMNS_MAX:
         msg = f"found a header of more than {_COLUMNS_MAX} fields, expected fewer; is sep={dialect.sep!r} what the file has?"
         raise BadFile(msg)
@@ -317,7 +318,7 @@ def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
 
 
 def taken_columns(fmt: ReadFormat) -> pa.Schema:
-    """Return the columns that are in the fields of a record: with a header, and `missing` null, those that the header has."""
+    """Return the columns that are read from the fields of a record: with a header, and `missing` null, those that the header has."""
     if fmt.columns is None or fmt.missing != "null":
         return fmt.schema if fmt.rescued is None else fmt.data_schema
     there = {name.casefold() for name in fmt.columns}
@@ -325,24 +326,25 @@ def taken_columns(fmt: ReadFormat) -> pa.Schema:
 
 
 def check_header(fmt: ReadFormat, header: tuple[str, ...]) -> None:
-    """Raise `BadFile` if a column is not in the header and has to be, or is there too often, or a name is unknown and must not be."""
+    """Raise `BadFile` if the header lacks a required column, has one too often, or has an unknown name that is not allowed."""
     places = header_places(taken_columns(replace(fmt, columns=header)).names, header)
     if fmt.unknown == "fail" and len(places) < len(header):
         others = [name for place, name in enumerate(header) if place not in set(places)]
         names = ", ".join(map(repr, others[:_NAMES_COMPARED]))
-        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or take ignore"
+        msg = f"the header has {excerpt(names)}, which no column has (unknownFields=fail); name the columns, or use ignore"
         raise BadFile(msg)
 
 
 def _named_text(name: str, text: pa.Array) -> pa.Array:
-    """Return members of a JSON object, null where the text is."""
+    """Return members of a JSON object, null for texts that are null."""
     return joined(f"{json.dumps(name)}:", json_text(text, name).cast(pa.binary()))
 
 
 def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
-    """Return where in `header` each of `columns` is: by its name, else by one that differs in case only.
+    """Return where in `header` each of `columns` is: by its name, else by a name that differs only in case.
 
-    Columns of one name are in the order of the header. Raises `BadFile` if one is missing, or more often there than asked.
+    Columns of the same name are in the order of the header. Raises `BadFile` if one is missing, or occurs more often
+    than asked for.
     """
     asked, places = Counter(columns), _places_by_name(columns, header)
     _check_places(asked, places, header)
@@ -351,7 +353,7 @@ def header_places(columns: list[str], header: tuple[str, ...]) -> list[int]:
 
 
 def _places_by_name(columns: list[str], header: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return where in `header` each of the names is; one that is not there may be in another case."""
+    """Return where in `header` each of the names is; a missing name may be there in another case."""
     places: dict[str, list[int]] = {name: [] for name in columns}
     others: list[int] = []
     for place, name in enumerate(header):
@@ -363,7 +365,7 @@ def _places_by_name(columns: list[str], header: tuple[str, ...]) -> dict[str, li
 
 
 def _check_places(asked: Counter[str], places: dict[str, list[int]], header: tuple[str, ...]) -> None:
-    """Raise `BadFile` unless each name is there as often as asked."""
+    """Raise `BadFile` unless the header has each name as often as asked for."""
     missing = [name for name in asked if len(places[name]) < asked[name]]
     if missing:
         near = difflib.get_close_matches(missing[0], header[:_NAMES_COMPARED], n=1)
@@ -381,20 +383,18 @@ def _check_places(asked: Counter[str], places: dict[str, list[int]], header: tup
 
 
 def _parsing(dialect: Dialect, skip: Callable[[csv.InvalidRow], str] | None = None) -> csv.ParseOptions:
-    """Return how Arrow parses; `skip` is asked about each record with another number of fields."""
+    """Return how Arrow parses; `skip` is called for each record with another number of fields."""
     quote = dialect.quote or False
     values = {"delimiter": dialect.sep, "quote_char": quote, "newlines_in_values": bool(quote)}
     return csv.ParseOptions(**values, invalid_row_handler=skip)
 
 
 def _plain(block: bytes, dialect: Dialect) -> bytes:
-    """Return the records of `block` as Arrow reads them, each with its line end; nothing if there is none."""
+    """Return the records of `block` in the form that Arrow reads, each with its line end; nothing if there is none."""
     records = with_doubled_quotes(without_comments(block, dialect), dialect)
     if not records.lstrip(b"\r\n"):
         return b""
-    if records.startswith(
-        BOM
-    ):  # which Arrow takes off whatever it is given; a file has but one, and that is gone already
+    if records.startswith(BOM):  # Arrow removes a mark from any input; the file's only one is already removed
         records = b"\n" + records
     return records if records.endswith((b"\n", b"\r")) else records + b"\n"
 
@@ -409,7 +409,7 @@ def _is_value(text: str, kind: pa.DataType) -> bool:
 
 
 def check_types(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> None:
-    """Raise `OptionError` unless there is a column, and csv can hold each of them."""
+    """Raise `OptionError` unless there is a column, and csv can hold every column."""
     if not len(schema):
         msg = "csv needs at least one column, found none"
         raise OptionError(msg)
@@ -420,6 +420,6 @@ def check_types(schema: pa.Schema, is_known: Callable[[pa.DataType], bool]) -> N
             )
             msg = (
                 f"column {field.name!r} is {spark_name(field.type)}, which csv cannot hold; make it a string, for example with "
-                f"{as_string}, or take a format that has such columns"
+                f"{as_string}, or use a format that has such columns"
             )
             raise OptionError(msg)

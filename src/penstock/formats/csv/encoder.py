@@ -1,4 +1,4 @@
-"""Rows as CSV: what `decoder` reads back as the same values, and readers of other makers, too."""
+"""Writing rows as CSV, so that `decoder` and other readers read back the same values."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
 
     from penstock.formats.format import WriteFormat
 
-    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # of a column, and which of its fields are rescued
-_PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")  # of what is not a string
-_BLANK = r"^[\x00-\x20]*$"  # what Java trims
+    _Values = tuple[pa.Array, npt.NDArray[np.bool_] | None]  # values of a column, and which of its fields are rescued
+# The characters of values that are not strings.
+_PLAIN = frozenset("+-.:0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_BLANK = r"^[\x00-\x20]*$"  # the characters that Java trims
 
 
 class CsvEncoder:
-    r"""Rows to records ended by `\n`: each row is one record, with its values, to whoever reads this dialect.
+    r"""Turns rows into records that end with `\n`: each row is one record, and every reader of this dialect finds its values.
 
-    A field is quoted when it holds a separator, a quote, an escape or a line break, and when without quotes it would be
-    null: an empty string, and what looks like `null_value`. Readers that guess are kept from it: a field that begins with
-    `'` is quoted, and so are a first one that begins with `#`, `comment` or a byte order mark, and one alone in its
-    record that is null or white space, whose line would pass for blank.
+    A field is quoted if it contains a separator, a quote, an escape or a line break, or if it would be null without
+    quotes: an empty string, or a text equal to `null_value`. Some fields are quoted so that readers that guess do not
+    misread them: a field that begins with `'`, a first field that begins with `#`, `comment` or a byte order mark, and
+    a record's only field if it is null or white space, because its line would pass for blank.
     """
 
     def __init__(self, fmt: WriteFormat) -> None:
@@ -71,9 +72,9 @@ class CsvEncoder:
         return QuoteScan(replace(self._dialect, comment=None)).ends(bytes(data), 0)
 
     def readable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that a reader of what `encode` makes of `batch` gets.
+        """Return the rows that a reader gets from `encode(batch)`.
 
-        They differ where two values are written alike: by `empty_value`, and in a record of a single string.
+        They differ from `batch` if two values are written alike: by `empty_value`, and in a record of a single string.
         """
         alone = batch.num_columns == 1
         empty, null = self._reads_as(self._empty, alone=alone), self._reads_as(self._dialect.null_value, alone=alone)
@@ -85,7 +86,7 @@ class CsvEncoder:
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def _reads_as(self, text: str, *, alone: bool) -> str | None:
-        """Return what the text that stands for null or the empty string is read as."""
+        """Return how the text that stands for null or the empty string is read."""
         if text == self._dialect.quote * 2:
             return ""
         if alone and re.match(_BLANK, text):
@@ -93,7 +94,7 @@ class CsvEncoder:
         return None if text in {"", self._dialect.null_value} else self._dialect.empty_value
 
     def _empty_text(self) -> str:
-        """Return what the empty string is written as."""
+        """Return how the empty string is written."""
         text, quotes = self._dialect.empty_value, self._dialect.quote * 2
         if text is None or text == quotes:
             return quotes
@@ -105,7 +106,7 @@ class CsvEncoder:
         return written
 
     def _fields(self, column: pa.Array, name: str, *, first: bool) -> pa.Array:
-        """Return the fields of a column, null where one is null and nothing stands for that."""
+        """Return the fields of a column; a null stays null if no text stands for it."""
         text = digits(column) if types.is_decimal(column.type) else render(column, name)
         null = self._dialect.null_value
         if types.is_string(column.type) or not _PLAIN.isdisjoint(self._special):
@@ -121,7 +122,7 @@ class CsvEncoder:
         return pc.fill_null(text, null) if null else text
 
     def _to_be_quoted(self, text: pa.Array, *, first: bool) -> pa.Array | None:
-        """Tell of each field whether it cannot stand without quotes; `None` if all can."""
+        """Tell for each field whether it needs quotes; `None` if none does."""
         quoted = None
         if _has_any(codes(text), self._special):
             form = "".join(f"\\x{ord(special):02x}" for special in self._special)
@@ -152,12 +153,12 @@ def _either(left: pa.Array | None, right: pa.Array) -> pa.Array:
 
 
 def _has_any(found: npt.NDArray[np.uint8], characters: str) -> bool:
-    """Tell whether one of the bytes is that which one of `characters` begins with."""
+    """Tell whether one of the bytes is the first byte of one of `characters`."""
     return any(np.any(found == character.encode()[0]) for character in characters)
 
 
 def _first_codes(text: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the first byte of each value of large strings; of an empty one that of another, or of none."""
+    """Return the first byte of each value of large strings; for an empty value some other byte, or none."""
     offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text)]
     characters = np.frombuffer(text.buffers()[2] or b"", np.uint8)
     return characters[offsets[offsets < len(characters)]]

@@ -1,9 +1,10 @@
 r"""The kinds of values in CSV and in the names of directories, as Spark infers them (`inferSchema`, `preferDate`).
 
-In this order a value is a whole number (`int`, `bigint`, a decimal without digits behind the point), a double, a date, a time, or a
-boolean; else it is text. Each is asked for by what reads it later (`scalars.parse`), so that what is inferred can be read: forms
-that Spark takes for a number or a time and the reader here does not (`1d`, `12:30`, which is one of today) are text. Where patterns say
-how times are written, they are those that fit them.
+A value is the first of these that it fits: a whole number (`int`, `bigint`, a decimal without digits after the point),
+a double, a date, a time, a boolean; otherwise it is text. Each kind is tested with the code that reads it later
+(`scalars.parse`), so that everything inferred can be read. Forms that Spark takes for a number or a time and our reader
+does not (`1d`; `12:30`, a time of the current day) are text. If patterns say how times are written, times are the
+values that fit the patterns.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _SHOWN = 200
 
 
 class _Form(NamedTuple):
-    """How values of a kind look, and the type that they are read as; what only looks so is text.
+    """How values of a kind look, and the type that they are read as; a value that only looks like it is text.
 
-    `None`: whatever can be read as the type looks so.
+    `None`: whatever can be read as the type looks like it.
     """
 
     kind: str
@@ -69,7 +70,7 @@ _FORMS = (
 
 
 class CsvKinds:
-    """Looks at blocks of CSV records, and enters what there is into `seen`, by the names of a header or as `_c0`, `_c1`, ..."""
+    """Examines blocks of CSV records, and enters the kinds in `seen`, by the names of a header or as `_c0`, `_c1`, ..."""
 
     sorts: ClassVar[bool] = False
     tells_times: ClassVar[bool] = True
@@ -80,11 +81,11 @@ class CsvKinds:
         self._room = room
         self._names: tuple[str, ...] | None = None
         self._decoder: CsvDecoder | None = None
-        self._several: set[str] = set()  # names that a header has for several columns, of which none is taken by it
-        self._settled: set[str] = set()  # columns that are text, whatever comes
+        self._several: set[str] = set()  # names that a header has several times; no column is found by them
+        self._settled: set[str] = set()  # columns that are text, whatever follows
 
     def take(self, block: bytes, where: Where, columns: tuple[str, ...] | None = None) -> int:
-        """Enter what is in the records of a block; see `Kinds`."""
+        """Enter the kinds in the records of a block; see `Kinds`."""
         names = columns if columns is not None else self._names or self._numbered(block)
         if not names:
             return 0
@@ -93,7 +94,7 @@ class CsvKinds:
             schema = pa.schema([(name, pa.string()) for name in names])
             self._decoder = CsvDecoder(ReadFormat(self._fmt.name, schema, csv=self._fmt.csv), Account())
         batch = self._decoder.decode(block)
-        starts = cache(partial(self._decoder.starts, block))  # asked for by examples alone
+        starts = cache(partial(self._decoder.starts, block))  # only examples need it
         for name, column in zip(names, batch.columns, strict=True):
             if name in self._several:
                 continue
@@ -105,7 +106,7 @@ class CsvKinds:
     def _enter(
         self, name: str, member: Seen, column: pa.Array, example: Callable[[pa.Array, int], ValueExample]
     ) -> None:
-        """Enter what there is in a column."""
+        """Enter the kinds in a column."""
         for kind, at in kinds(column, self._fmt.times):
             member.add(kind, partial(example, column, at))
             if kind == "string":
@@ -123,7 +124,7 @@ class CsvKinds:
 
 
 def several(names: Sequence[str]) -> set[str]:
-    """Return the names that there are more than once."""
+    """Return the names that occur more than once."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
@@ -132,9 +133,9 @@ def _example(column: pa.Array, at: int, where: Where, starts: npt.NDArray[np.int
 
 
 def kinds(text: pa.Array, times: TimeForms = ISO_8601) -> list[tuple[str, int]]:
-    """Return the kinds that there are among strings, each with the place of a value of it; null and the empty string are of none.
+    """Return the kinds among strings, each with the place of a value of it; null and the empty string have no kind.
 
-    Where there is text, other kinds may not be told.
+    If there is text, other kinds may be left out.
     """
     filled = pc.greater(pc.binary_length(text), 0).fill_null(fill_value=False)
     places = np.flatnonzero(filled.to_numpy(zero_copy_only=False))
@@ -151,7 +152,7 @@ def kinds(text: pa.Array, times: TimeForms = ISO_8601) -> list[tuple[str, int]]:
 
 
 def _forms(times: TimeForms) -> list[_Form]:
-    """Return the forms, of which those of times are as patterns say them."""
+    """Return the forms; those of times follow the patterns."""
     return [form if times.pattern_of(form.type) is None else form._replace(pattern=None) for form in _FORMS]
 
 
@@ -160,7 +161,7 @@ def _kind_of(value: pa.Array, times: TimeForms) -> str:
 
 
 def _like(values: pa.Array, form: _Form, times: TimeForms) -> npt.NDArray[np.bool_]:
-    """Tell which values look like it."""
+    """Tell which values look like the form."""
     if form.pattern is not None:
         like: npt.NDArray[np.bool_] = pc.match_substring_regex(values, form.pattern).to_numpy(zero_copy_only=False)
         return like
@@ -170,7 +171,7 @@ def _like(values: pa.Array, form: _Form, times: TimeForms) -> npt.NDArray[np.boo
 
 
 def _each(values: pa.Array, times: TimeForms) -> list[tuple[str, int]]:
-    """Return the kinds of values, none of which is null or empty."""
+    """Return the kinds of values, none of which may be null or empty."""
     if _are(values, _FORMS[1], times):
         return _whole(values, np.arange(len(values)))
     kinds_there: list[tuple[str, int]] = []
@@ -194,7 +195,7 @@ def _each(values: pa.Array, times: TimeForms) -> list[tuple[str, int]]:
 
 
 def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
-    """Return the kinds of whole numbers by their size; `places` is where they are."""
+    """Return the kinds of whole numbers, by their size; `places` is where they are."""
     digits = pc.ascii_ltrim(pc.utf8_ltrim(values, "+-"), "0")
     count = pc.binary_length(digits).to_numpy()
     sizes = []
@@ -217,14 +218,14 @@ def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, i
 
 
 def _are(values: pa.Array, form: _Form, times: TimeForms) -> bool:
-    """Tell whether all values look like it and are of its type."""
+    """Tell whether all values look like the form and are of its type."""
     if not _is(values, form.type, times):
         return False
     return form.pattern is None or bool(pc.all(pc.match_substring_regex(values, form.pattern)).as_py())
 
 
 def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
-    """Tell whether all values are of this type to the reader."""
+    """Tell whether the reader accepts all values for this type."""
     try:
         parse(values, kind, "", times)
     except MalformedError:
@@ -233,9 +234,9 @@ def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
 
 
 def partition_kinds(values: list[str]) -> list[tuple[str, int]]:
-    """Return the kinds of the values that directories have for one column, as `kinds`.
+    """Return the kinds of the values that directories have for one column, like `kinds`.
 
-    There `true`, `2024-1` and `2024-01-01T10` are text to Spark.
+    In names of directories `true`, `2024-1` and `2024-01-01T10` are text to Spark.
     """
     try:
         text = pa.array(values, pa.string())

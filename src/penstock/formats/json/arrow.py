@@ -1,16 +1,17 @@
-r"""Arrow as a parser of JSON lines, and what it must not be left alone with.
+r"""Arrow as a parser of JSON lines, with the checks that it lacks.
 
-Given a schema, Arrow reads JSON strictly where it counts: a value of another type, a fraction in a whole number, a key
-that is there twice or half a character in an escape is an error. What it is not strict about is looked at here, on the
-bytes, at a small part of the cost of parsing them:
+Given a schema, Arrow reads JSON strictly where it matters: a value of another type, a fraction in a whole number, a
+repeated key or half a character in an escape is an error. What it does not check is checked here, on the bytes, at a
+small part of the cost of parsing:
 
-1. *Lines.* It reads one object after the other and does not care for lines: two on one line, or one on two, and `null`
-   counts as an object without members (a document of nothing else kills the process). Rule: each line begins with `{` and
-   ends with `}`, and there are as many objects as lines. In JSON no `{` can follow a `}` but where an object ends and the
-   next one begins, so each line is whole objects, and then exactly one.
-2. *UTF-8* is not looked at at all.
-3. *Words.* `-NaN` and `Inf` pass for numbers, which they are for nobody else; where a key has no column nothing shows it.
-4. *Depth.* Objects and arrays may be as deep as one likes where a key has no column; Spark takes 1000 levels.
+1. *Lines.* It reads one object after another and ignores line breaks: two objects on one line, or one on two lines; and
+   `null` counts as an object without members (a document of nothing else kills the process). Rule: each line begins
+   with `{` and ends with `}`, and there are as many objects as lines. In JSON a `{` can follow a `}` only where one
+   object ends and the next begins, so each line is whole objects, and therefore exactly one.
+2. *UTF-8* is not checked at all.
+3. *Words.* `-NaN` and `Inf` are accepted as numbers, which no other reader does; under a key without a column they go
+   unnoticed.
+4. *Depth.* Under a key without a column, objects and arrays may be nested to any depth; Spark accepts 1000 levels.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ if TYPE_CHECKING:
     Positions = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
-BYTES_MAX = (1 << 31) - 2  # of a block, whose offsets have 32 bits
-DEPTH_MAX = 1000  # levels, the line's object being the first; Spark's parser has this limit
+BYTES_MAX = (1 << 31) - 2  # of a block, because its offsets have 32 bits
+DEPTH_MAX = 1000  # levels, including the line's object; Spark's parser has this limit
 QUOTE, COMMA, COLON, BACKSLASH = b'",:\\'
 _OPENING, _CLOSING = b"{}"
-_BRACKET_BIT = 32  # in which { differs from [, and } from ]
+_BRACKET_BIT = 32  # the bit in which { differs from [, and } from ]
 _WHITE = " \t\r\n"
 _MARK = BOM[0]
 
 
 class Lines:
-    """A block of JSON lines: `data`, each line with something on it and ended by a line feed, and where these are."""
+    """A block of JSON lines: `data`, without blank lines, each line ended by a line feed; and where the line feeds are."""
 
     def __init__(self, data: bytes) -> None:
-        """Take lines; blank ones, white space around others and byte order marks in front of them drop out.
+        """Take lines; drop blank lines, white space around lines, and byte order marks before them.
 
-        Raises `MalformedError` unless each of the others begins and ends like an object.
+        Raises `MalformedError` unless each remaining line begins and ends like an object.
         """
         self.data = data if data.endswith(b"\n") else data + b"\n"
         self.ends = line_feeds(self.data)
@@ -63,10 +64,10 @@ class Lines:
         return len(self.ends)
 
     def table(self, schema: pa.Schema, *, unknown: bool) -> pa.Table:
-        """Return the columns that `schema` names, one row a line; what has a key without a column is left out if `unknown`.
+        """Return the columns that `schema` names, one row per line; keys without a column are left out if `unknown`.
 
-        A missing key is null. Raises `MalformedError` if any line is no object, or has a value of another type than its
-        column; or if it has a key without a column and these are not allowed.
+        A missing key is null. Raises `MalformedError` if a line is not an object, or has a value of another type than
+        its column, or has a key without a column while `unknown` is false.
         """
         if not self.data:
             return schema.empty_table()
@@ -87,7 +88,7 @@ class Lines:
         return table
 
     def first(self, size: int) -> Lines:
-        """Return the first lines, about `size` bytes of them."""
+        """Return the first lines, about `size` bytes in all."""
         last = np.searchsorted(self.ends, min(size, len(self.data) - 1))
         return Lines(self.data[: int(self.ends[last]) + 1])
 
@@ -106,7 +107,7 @@ class Lines:
             raise no_object()
 
     def _are_objects(self) -> bool:
-        """Tell whether all lines are, as they stand. Raises `MalformedError` if one is none however tidy."""
+        """Tell whether all lines are objects as they stand. Raises `MalformedError` if one is not an object, tidied or not."""
         if not self.data:
             return True
         codes, ends = np.frombuffer(self.data, np.uint8), self.ends
@@ -119,7 +120,7 @@ class Lines:
         return False
 
     def check_depth(self) -> None:
-        """Raise `MalformedError` if a line is too deep. It must be long for that, and have many brackets."""
+        """Raise `MalformedError` if a line is nested too deeply. Only long lines with many brackets can be."""
         if np.diff(self.ends, prepend=-1).max() <= 2 * DEPTH_MAX:
             return
         codes = np.frombuffer(self.data, np.uint8)
@@ -136,7 +137,7 @@ class Lines:
 
 
 def unescaped_quotes(codes: npt.NDArray[np.uint8]) -> Positions:
-    """Return where strings begin and end, by turns."""
+    """Return where strings begin and end, alternating."""
     quotes = np.flatnonzero(codes == QUOTE)
     escaped = np.zeros(len(codes) + 1, np.bool_)
     escaped[escapes(codes) + 1] = True
@@ -145,7 +146,7 @@ def unescaped_quotes(codes: npt.NDArray[np.uint8]) -> Positions:
 
 
 def escapes(codes: npt.NDArray[np.uint8]) -> Positions:
-    """Return where a backslash begins an escape: every second one of a run, from its first one on."""
+    """Return where a backslash begins an escape: every second one of a run, beginning with its first."""
     at = np.flatnonzero(codes == BACKSLASH)
     begins = np.flatnonzero(np.diff(at, prepend=-2) != 1)
     run = np.repeat(begins, np.diff(begins, append=len(at)))
@@ -154,15 +155,14 @@ def escapes(codes: npt.NDArray[np.uint8]) -> Positions:
 
 
 def has_bare(data: bytes, word: bytes) -> bool:
-    """Tell whether the data may have a number or word that ends where this does. One in a string counts, too."""
+    """Tell whether the data may contain a number or word that ends like this, outside or inside of a string."""
     return len(_words(data, word)) > 0
 
 
 def _words(data: bytes, word: bytes) -> Positions:
-    """Return where `word`, of two characters or more, is followed by what may follow a JSON value, and preceded likewise."""
-    if any(
-        letter not in data for letter in word
-    ):  # to find that one is nowhere takes a fiftieth of the time of a search
+    """Return where `word`, of at least two characters, stands between characters that may surround a JSON value."""
+    # Testing that a byte is absent takes a fiftieth of the time of a search.
+    if any(letter not in data for letter in word):
         return np.empty(0, np.int64)
     codes = np.frombuffer(data, np.uint8)
     at = pairs(data, word[:2])
@@ -175,7 +175,7 @@ def _words(data: bytes, word: bytes) -> Positions:
 
 
 def pairs(data: bytes, pair: bytes) -> Positions:
-    """Return where two bytes stand side by side, some times faster than `bytes.find` finds them."""
+    """Return where two bytes are adjacent, several times faster than `bytes.find`."""
     wanted = np.frombuffer(pair, np.uint16)[0]
     even = np.flatnonzero(np.frombuffer(data, np.uint16, len(data) // 2) == wanted) * 2
     odd = np.flatnonzero(np.frombuffer(data, np.uint16, (len(data) - 1) // 2, 1) == wanted) * 2 + 1
@@ -193,7 +193,7 @@ _MAY_PRECEDE = _table_of(b":,[ \t\r\n")
 
 
 def _tidied(data: bytes) -> bytes:
-    """Return the lines without byte order marks in front, white space around them, and blank ones."""
+    """Return the lines without byte order marks before them, white space around them, and blank lines."""
     if _MARK in data:
         data = data.removeprefix(BOM).replace(b"\n" + BOM, b"\n")
     bounds = np.concatenate((np.zeros(1, np.int64), line_feeds(data) + 1))

@@ -1,11 +1,11 @@
-r"""Which lines are no JSON object of a schema, many at a time: what `malformed.sifted` asks before it tries groups.
+r"""Finding lines that are not JSON objects of a schema, many at a time: `malformed.sifted` uses these passes before it tries groups.
 
-1. *Broken lines*, by their bytes alone: one that does not begin with `{` and end with `}`, whose quotes are not in pairs, or
-   whose brackets do not close; one with a control character in a string (of one flipped bit, often), or that is no UTF-8. That is
-   what a line is that was cut, or into which something else was written, and costs less than reading it.
-2. *Lines that are no JSON* otherwise are found by asking Arrow about groups of them. What is asked is their grammar alone: a line
-   without what is in its strings and with other numbers. Of these there are few, and each is asked about once.
-3. *Values that do not fit* are looked for column by column, in groups of values.
+1. *Broken lines* are found by their bytes alone: a line that does not begin with `{` and end with `}`, whose quotes are
+   not in pairs, whose brackets do not close, that has a control character in a string (often from a flipped bit), or
+   that is not UTF-8. Lines that were cut or overwritten look like this, and finding them costs less than reading them.
+2. *Other lines that are not JSON* are found by asking Arrow about groups of them. Only their grammar is checked: the
+   contents of strings are removed, and numbers replaced. Of such reduced lines there are few, and each is checked once.
+3. *Values that do not fit* are searched for column by column, in groups of values.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
-# What can be exchanged without making JSON of what is none, or the other way round: strings, and the digits of numbers behind the first
-# that is not zero. A string that has something else in it is none; one that was passed over would have the next begin at its end.
+# Replacements that turn no JSON into something else, and nothing else into JSON: the contents of strings, and the
+# digits of numbers after the first one that is not zero. A string with invalid contents is not replaced. If the search
+# skipped it, the next match would begin at its closing quote.
 _GRAMMAR = ((r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"', '""'), ("[1-9][0-9]*", "1"))
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1
@@ -44,7 +45,7 @@ _STEPS[list(b"}]")] = -1
 
 
 def unlike_at_ends(data: bytes, starts: Positions) -> Found:
-    """Find the lines that cannot be an object, whatever is between their first and their last byte: those that were cut."""
+    """Find the lines that cannot be an object, because of their first or last byte: those that were cut."""
     if not len(starts):
         return starts, []
     codes, ends = np.frombuffer(data, np.uint8), np.append(starts[1:], len(data))
@@ -57,13 +58,13 @@ def unlike_at_ends(data: bytes, starts: Positions) -> Found:
 
 
 def _unlike_grammar(data: bytes, starts: Positions) -> Found:
-    """Find most of the lines that are no JSON: with a comma too many, or something else in the place of a value."""
+    """Find most of the lines that are not JSON: with an extra comma, or with something else instead of a value."""
     bad = ungrammatical(data, starts)
     return bad, [str(no_object())] * len(bad)
 
 
 def _unlike_inside(data: bytes, starts: Positions) -> Found:
-    """Find the lines whose quotes are not in pairs, whose brackets do not close, or that have a control character bare in a string."""
+    """Find the lines whose quotes are not in pairs, whose brackets do not close, or that have a raw control character in a string."""
     if not len(starts):
         return starts, []
     codes, bounds = np.frombuffer(data, np.uint8), np.append(starts, len(data))
@@ -77,7 +78,7 @@ def _unlike_inside(data: bytes, starts: Positions) -> Found:
 
 
 def _controlled(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positions, before: Positions) -> Positions:
-    """Return which lines have a control character where none may be: only tabs and carriage returns may, outside of strings."""
+    """Return which lines have a forbidden control character: only tabs and carriage returns are allowed, outside of strings."""
     at = np.flatnonzero((codes < ord(" ")) & (codes != ord("\n")))
     lines = np.searchsorted(bounds, at, side="right") - 1
     at, lines = at[lines >= 0], lines[lines >= 0]
@@ -87,10 +88,10 @@ def _controlled(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positio
 
 
 def _closed(codes: npt.NDArray[np.uint8], bounds: Positions, quotes: Positions, before: Positions) -> Flags:
-    """Tell of each line whether as many brackets close as open, outside of strings; `before`: quotes in front of each line."""
+    """Tell for each line whether as many brackets close as open, outside of strings; `before`: quotes before each line."""
     at = np.flatnonzero(_STEPS[codes])
     lines = np.searchsorted(bounds, at, side="right") - 1
-    inside = lines >= 0  # in front of the first record there may be blank lines alone
+    inside = lines >= 0  # only blank lines may come before the first record
     at, lines = at[inside], lines[inside]
     outside = (np.searchsorted(quotes, at) - before[lines]) % 2 == 0
     depth = np.bincount(lines[outside], weights=_STEPS[codes[at[outside]]], minlength=len(bounds) - 1)
@@ -124,10 +125,10 @@ def _refusal(lines: bytes) -> MalformedError | None:
 
 
 def misfits(data: bytes, starts: Positions, *, schema: pa.Schema, times: TimeForms) -> Found:
-    """Find the lines that have a value which is none of its column; each is a JSON object."""
+    """Find the lines that have a value which does not fit its column; each line must be a JSON object."""
     expected: dict[int, str] = {}
     for field, (values, read) in zip(schema, fields_of(data, schema, times), strict=True):
-        if len(values) != len(starts):  # a line that is blank to one and not to the other: trying tells
+        if len(values) != len(starts):  # the two disagree on which lines are blank: trying groups decides
             return np.zeros(0, np.int64), []
         present = pc.if_else(pc.equal(values, b"null"), None, values)
         for place, error in misfits_of(present, field, times, read, partial(shown, kind=field.type)):

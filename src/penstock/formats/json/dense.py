@@ -1,19 +1,21 @@
-r"""JSON by polars: flat records that have a value for each column, and nothing else.
+r"""JSON by polars: only flat records that have a value for each column.
 
-polars reads such records a tenth to a third faster than Arrow, and most streams of events are such records; with a hundred
-columns Arrow is the faster one. polars is as strict about types as we are, but not about the rest, silently:
+polars reads such records 10 to 33 % faster than Arrow, and most streams of events consist of them; with a hundred
+columns Arrow is faster. polars is as strict about types as we are, but silently accepts other things:
 
-1. Of a key that is there twice it takes the first value, Spark the last; keys that no column has are skipped, and nobody
-   hears of them. Every value needs a key, and a key ends with `":`. So if the block has that as often as it has values,
-   there is one key for each value, and no other. A string may have it, too; that is one too many, and never one too few.
-2. In string columns it writes numbers and arrays in its own way (`1.10` as `1.1`), so no value there may begin like one;
-   nor may a value of a date or time column be one: each must go on with `-` behind four characters, which no number does.
-3. Halves of characters (`\ud83d` alone) become NUL.
-4. A block that begins as gzip, zlib or zstd does (`x\x01`) it unpacks: no rows come of it, or an error of the system. So a block begins
-   with an object, or with white space.
+1. For a repeated key it takes the first value, Spark the last; and it skips keys that no column has without reporting
+   them. Every value needs a key, and a key ends with `":`. So if `":` occurs as often as the block has values, there is
+   one key for each value, and no other key. A string may contain `":`, too; then there is one too many, never one too
+   few.
+2. In string columns it rewrites numbers and arrays (`1.10` as `1.1`), so no value there may begin like a number or an
+   array. In date and time columns no value may be a number: each must have a `-` after four characters, which no number
+   has.
+3. Half a character (`\ud83d` alone) becomes NUL.
+4. It decompresses a block that begins like gzip, zlib or zstd (`x\x01`), which yields no rows, or a system error. So a
+   block must begin with an object, or with white space.
 
-Where one of these cannot be ruled out, a value is null or a type is not among the plainest, the block is another reader's.
-White space in front of a colon would break the counting, and is looked for.
+If one of these cannot be ruled out, if a value is null, or if a type is not among the plainest, another reader gets the
+block. White space before a colon would break the counting, so it is searched for.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ if TYPE_CHECKING:
 
     Positions = npt.NDArray[np.int64]
 
-_VERSION_MIN = (2, 1)  # older ones make a value of another type null, or another value
+_VERSION_MIN = (2, 1)  # older versions turn a value of another type into null, or into another value
 _COLUMNS_MAX = 48
-_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
+_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed from it
 _YEAR_DIGITS = 4
 _QUOTE, _COLON, _SPACE, _BACKSLASH = b'": \\'
-_LOWER = 32  # what makes a capital letter a small one
+_LOWER = 32  # the bit that turns an upper-case letter into lower case
 _ESCAPE_BYTES = 6
 _IS_FIRST, _IS_SECOND = (
     np.isin(np.arange(256), np.frombuffer(digits, np.uint8)) for digits in (b"89abAB", b"cdefCDEF")
@@ -55,7 +57,7 @@ _BEGINNINGS = (b"{", b" ", b"\t", b"\r", b"\n")
 
 
 class DenseReader:
-    """Reads blocks of one schema that have a value everywhere; holds nothing."""
+    """Reads blocks of one schema that have a value for every column; holds no state."""
 
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
@@ -65,15 +67,15 @@ class DenseReader:
 
     @staticmethod
     def takes(schema: pa.Schema) -> bool:
-        """Tell whether blocks of this schema can be read, with the polars that is installed."""
-        # A name with NUL in it would make polars panic when it hands over the column.
+        """Tell whether the installed polars can read blocks of this schema."""
+        # A name that contains NUL would make polars panic when it exports the column.
         if not 0 < len(schema) == len(set(schema.names)) <= _COLUMNS_MAX:
             return False
         plain = all(_name(field.type) and "\0" not in field.name for field in schema)
         return plain and is_strict(_polars().__version__)
 
     def read(self, data: bytes) -> pa.RecordBatch | None:
-        """Return the rows of `data`, lines, as `exact.exact` would; None where that is not certain."""
+        """Return the rows of the lines in `data`, as `exact.exact` would; None if that is not certain."""
         frame = self._framed(data)
         if frame is None or any(column.null_count() for column in frame.iter_columns()):
             return None
@@ -89,7 +91,7 @@ class DenseReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _framed(self, data: bytes) -> pl.DataFrame | None:
-        """Return what polars reads, and None for what it refuses or would unpack."""
+        """Return what polars reads; None if it refuses the data, or would decompress it."""
         polars = _polars()
         if not data.startswith(_BEGINNINGS):
             return None
@@ -100,7 +102,7 @@ class DenseReader:
         return frame
 
     def _converted(self, column: pa.Array, field: pa.Field) -> pa.Array | None:
-        """Return the column as the type of its field; None, or an error of the value, when that needs a closer look."""
+        """Return the column as the type of its field; None, or an error of the value, if that needs a closer look."""
         kind = field.type
         if _name(kind) != "String":
             return column.cast(kind)
@@ -113,9 +115,9 @@ class DenseReader:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether the bytes are UTF-8, as `charsets.is_utf8` does: in a seventh of the time where words of several alphabets alternate.
+    """Tell whether the bytes are UTF-8, as `charsets.is_utf8` does: seven times as fast if words of several alphabets alternate.
 
-    Others than readers of JSON do not have polars at hand, and it takes longer to load than this saves.
+    Only the readers of JSON have polars loaded; for others loading it would take longer than this saves.
     """
     if data.isascii():
         return True
@@ -135,7 +137,7 @@ def is_strict(version: str) -> bool:
 
 
 def _name(kind: pa.DataType) -> str:
-    """Return the polars type that values of a type are read as; "" if they are not read here."""
+    """Return the polars type as which values of a type are read; "" if this reader does not read them."""
     if types.is_signed_integer(kind):
         return "Int64"
     if types.is_float64(kind):
@@ -146,7 +148,7 @@ def _name(kind: pa.DataType) -> str:
 
 
 def _count_keys(data: bytes) -> int:
-    """Return how often `":` stands in the data; -1 if there is white space in front of any colon."""
+    """Return how often `":` occurs in the data; -1 if there is white space before any colon."""
     codes = np.frombuffer(data, np.uint8)
     keys = 0
     for begin in range(0, len(codes), _SCAN_BYTES):
@@ -159,7 +161,7 @@ def _count_keys(data: bytes) -> int:
 
 
 def has_half(data: bytes) -> bool:
-    """Tell whether an escape stands for half a character, without the other half."""
+    """Tell whether an escape stands for half a character, and the other half is missing."""
     if b"\\" not in data:
         return False
     at = _surrogates(data)
@@ -167,7 +169,7 @@ def has_half(data: bytes) -> bool:
 
 
 def _surrogates(data: bytes) -> Positions:
-    r"""Return where a backslash may begin an escape like `\ud83d`: everywhere it does, and where it is itself escaped perhaps."""
+    r"""Return where a backslash may begin an escape like `\ud83d`: all such places, and perhaps some where it is escaped itself."""
     codes = np.frombuffer(data, np.uint8)
     places = []
     for begin in range(0, len(codes), _SCAN_BYTES):
@@ -183,9 +185,10 @@ def _surrogates(data: bytes) -> Positions:
 
 
 def _are_whole(data: bytes, at: Positions) -> bool:
-    """Tell whether the escapes are halves by turns, first and second side by side, and nothing has a backslash in front of it.
+    """Tell whether the escapes alternate as first and second halves, each pair adjacent, and none has a backslash before it.
 
-    A first half without a backslash in front of it is an escape, and so is what begins behind its last digit. `False` tells nothing.
+    A first half without a backslash before it is an escape, and so is what begins after its last digit. `False` proves
+    nothing.
     """
     firsts, seconds = at[::2], at[1::2]
     if len(firsts) != len(seconds) or (seconds - firsts != _ESCAPE_BYTES).any():
@@ -197,7 +200,7 @@ def _are_whole(data: bytes, at: Positions) -> bool:
 
 
 def _has_odd(text: pa.Array) -> bool:
-    """Tell whether a value begins like a number or an array, so that polars may have made it of one."""
+    """Tell whether a value begins like a number or an array, so that polars may have rewritten one."""
     offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
     begins = offsets[:-1][offsets[1:] > offsets[:-1]]
     if not len(begins):
@@ -207,7 +210,7 @@ def _has_odd(text: pa.Array) -> bool:
 
 
 def _begin_like_dates(text: pa.Array) -> bool:
-    """Tell whether each value has a hyphen behind its first four characters."""
+    """Tell whether each value has a hyphen after its first four characters."""
     offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
     data = np.frombuffer(text.buffers()[2], np.uint8)
     if not len(text) or int(np.diff(offsets).min()) <= _YEAR_DIGITS:
@@ -217,6 +220,6 @@ def _begin_like_dates(text: pa.Array) -> bool:
 
 @cache
 def _polars() -> ModuleType:
-    import polars as pl  # takes a tenth of a second, and only JSON needs it
+    import polars as pl  # importing takes a tenth of a second, and only JSON needs it
 
     return pl

@@ -1,9 +1,10 @@
-"""A file that is one JSON document, or one array of them, as JSON lines: in place, so that offsets stay those of the file.
+"""A file that is one JSON document, or one array of them, turned into JSON lines in place, so that offsets stay those of the file.
 
-An object on many lines becomes one on one line by blanks for line breaks, which are white space in JSON outside of strings,
-and inside of them nothing at all. An array loses its brackets, and the commas between its elements become line feeds. Each
-byte stays where it was. What is found out here is where the elements are; whether they are objects, and of which values, is for
-the reader of lines to say, which refuses all that the text is not: two documents one behind the other are two objects on one line.
+An object on many lines becomes an object on one line: line breaks become blanks. Outside of strings both are white
+space in JSON, and inside of strings line breaks are not allowed. An array loses its brackets, and the commas between
+its elements become line feeds. Each byte keeps its place. This module only finds where the elements are. The reader of
+lines checks that they are objects, and which values they have. It refuses everything that the text must not be: two
+consecutive documents are two objects on one line.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     Codes = npt.NDArray[np.uint8]
 
-DOCUMENT_BYTES_MAX = 256 << 20  # it is held as a whole, with some bytes for each of its own
+DOCUMENT_BYTES_MAX = 256 << 20  # it is held in memory as a whole, with several bytes for each of its own
 _LF, _CR = 10, 13
 _COMMA, _ARRAY, _SPACE = b",[ "
 _STRUCTURE = np.isin(np.arange(256), np.frombuffer(b"{}[],", np.uint8))
@@ -35,7 +36,7 @@ _WHITE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 
 
 def whole(chunks: Iterable[bytes]) -> bytes:
-    """Return all of a file; `BadRecord` if it is too long to be held as a whole."""
+    """Return all of a file; `BadRecord` if it is too long to be held in memory."""
     data = bytearray()
     for chunk in chunks:
         data += chunk
@@ -49,10 +50,10 @@ def whole(chunks: Iterable[bytes]) -> bytes:
 
 
 def as_lines(data: bytes) -> bytes:
-    """Return the document, or the elements of the array, one a line, each at its place. Nothing if there is nothing in the file.
+    """Return the document, or the elements of the array, one per line, each at its place. Empty for an empty file.
 
-    Raises `BadRecord` for an array that is not closed, has an element of nothing or something behind it, and for a line break in a
-    string.
+    Raises `BadRecord` for an array that is not closed, has an empty element, or is followed by something, and for a
+    line break in a string.
     """
     codes = np.frombuffer(bytearray(data), np.uint8)
     if data.startswith(BOM):
@@ -73,7 +74,7 @@ def as_lines(data: bytes) -> bytes:
 
 
 def _open(codes: Codes, quotes: npt.NDArray[np.int64], data: bytes, first: int, last: int) -> None:
-    """Make lines of the elements of the array at `first`, whose bracket must be closed at `last`."""
+    """Turn the elements of the array at `first` into lines; its bracket must be closed at `last`."""
     marks = np.zeros(len(codes), np.uint8)
     marks[quotes] = 1
     outside = np.cumsum(marks, dtype=np.uint8) % 2 == 0
@@ -83,7 +84,7 @@ def _open(codes: Codes, quotes: npt.NDArray[np.int64], data: bytes, first: int, 
     if not len(closed):
         raise _malformed(data, first, "a bracket that closes the array")
     if closed[0] != last:
-        raise _malformed(data, int(closed[0]) + 1, "the end of the file behind the array")
+        raise _malformed(data, int(closed[0]) + 1, "the end of the file after the array")
     commas = places[(depth == 1) & (codes[places] == _COMMA)]
     codes[first] = codes[last] = _SPACE
     codes[commas] = _SPACE

@@ -1,17 +1,19 @@
-r"""Most of a block of JSON lines by the quick reader, where a few of its lines are not for it.
+r"""Reading most of a block of JSON lines with the quick reader, if only a few of its lines are unsuitable for it.
 
-One bad line has a whole block refused. To take all of it apart for the sake of a few lines costs several times what reading it does. So
-lines that are in doubt are put aside, and the quick reader is given the others, all at once:
+One bad line makes the quick reader refuse a whole block. Taking all of the block apart for the sake of a few lines
+costs several times as much as reading it. So doubtful lines are put aside, and the quick reader gets all the others at
+once:
 
-    doubted    lines that do not look like objects of the schema (`pattern`); those that hold what has had lines refused before:
-               `"id":"`, where a number is expected, or a key that no column has; and the line that Arrow names when it refuses
-               what is left
-    read       the others, by `quick`, which takes nothing that means something else to us
-    misfits    of these, the rows with a text that is none of its column's type: they are in doubt, too
+    doubted    lines that do not look like objects of the schema (`pattern`); lines that contain what has made lines fail
+               before: `"id":"`, where a number is expected, or a key that no column has; and the line that Arrow names when
+               it refuses the rest
+    read       the others, by `quick`, which accepts nothing that has another meaning for us
+    misfits    among these, the rows with a text that does not fit its column's type: they are doubtful, too
 
-Doubt decides nothing. What is in doubt is read by whoever else reads it exactly, and most of it may turn out right; what is not in doubt
-was read by a reader that is right about whatever it takes. As records do not depend on each other, both together are the rows of the block.
-Where many lines are in doubt, or it is not seen why lines are refused, there is no answer.
+Doubt decides nothing. An exact reader reads the doubtful lines, and most of them may turn out to be right. All other
+lines were read by a reader that is right about whatever it accepts. Because records do not depend on each other, both
+together are the rows of the block. If many lines are doubtful, or if it is not clear why lines are refused, there is no
+result.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ if TYPE_CHECKING:
     Positions = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
 
-_FEW = 5  # one line in so many may be in doubt
-_REFUSALS = 8  # of what is left of one block, each of which tells something of other lines, too
-_SLACK = 100  # lines, in which more may be refused
+_FEW = 5  # one line in this many may be doubtful
+_REFUSALS = 8  # per block; each tells something about other lines, too
+_SLACK = 100  # lines among which more may be refused
 _WINDOW_BYTES = 128 << 10
 _ROW = re.compile(r"in row (\d+)")
 _CHANGED = re.compile(r"Column\((.*)\) changed from \w+ to (\w+)")
-_BEGINS = {"string": b'"', "object": b"{", "array": b"["}  # values of a kind, all of them with the same byte
+_BEGINS = {"string": b'"', "object": b"{", "array": b"["}  # kinds of values, all of which begin with the same byte
 _UNEXPECTED = "unexpected field"
 _NAMES_MAX = 32
-_BLOCKS_AFTER_A_MISS = 8  # what kept most of a block from being read quickly is likely to be in the next ones, too
+_BLOCKS_AFTER_A_MISS = 8  # the next blocks are likely to have the same problem
 
 
 class Most(NamedTuple):
-    """The rows of all lines but for those in doubt, where these are among all lines, and the others, where their keys are to be counted."""
+    """The rows of the lines that are not doubtful, and these `lines` if their keys must be counted; `doubtful`: places of the others."""
 
     rows: pa.RecordBatch
     doubtful: Positions
@@ -58,18 +60,19 @@ class Most(NamedTuple):
 
 
 class Doubt:
-    """Puts lines aside. What it remembers changes how fast it is, and nothing else."""
+    """Puts lines aside. What it remembers changes its speed, and nothing else."""
 
     def __init__(self, quick: QuickReader) -> None:
         self._quick = quick
-        self._hopeless = 0  # blocks that are not tried
-        self._plain_times = False  # whether many of the times are written as few people do
-        self._marks: dict[bytes, None] = {}  # what lines held that were refused
+        self._hopeless = 0  # number of blocks that will not be tried
+        self._plain_times = False  # whether many of the times are written in an unusual way
+        self._marks: dict[bytes, None] = {}  # what refused lines contained
 
     def most(self, data: bytes, starts: Positions, *, unknown: bool, names: bool = False) -> Most | None:
-        """Return the rows of most of the lines of `data`, of which each begins at one of `starts`; `None` where that cannot be had.
+        """Return the rows of most of the lines of `data`; each line begins at one of `starts`. `None` if that is not possible.
 
-        Keys that no column has are left out if `unknown`. Else lines with such keys are in doubt if `names`; else there is no answer.
+        With `unknown`, keys that no column has are left out. Otherwise lines with such keys are doubtful if `names`; if
+        not, there is no result.
         """
         if self._hopeless:
             self._hopeless -= 1
@@ -90,7 +93,7 @@ class Doubt:
         return None
 
     def _unlike(self, data: bytes, starts: Positions, *, unknown: bool) -> Positions:
-        """Find the lines that do not look like those that are read: by the schema, unless keys beyond it are left out."""
+        """Find the lines that do not look like readable ones: by the schema, unless keys beyond it are left out."""
         for plain in () if unknown else sorted({self._plain_times, True}):
             places = unlike(data, starts, Looks(self._quick.form, self._quick.schema, plain))
             if places is not None and len(places) * _FEW <= len(starts):
@@ -99,7 +102,7 @@ class Doubt:
         return unlike_at_ends(data, starts)[0]
 
     def _read(self, block: _Divided, *, unknown: bool) -> Most | None:
-        """Return the rows of the lines that are not in doubt, but for those with misfits."""
+        """Return the rows of the lines that are not doubtful, except those with misfits."""
         lines = Lines(block.left)
         if len(lines) != len(block.places):
             return None
@@ -110,7 +113,7 @@ class Doubt:
         return Most(rows, np.flatnonzero(block.doubtful), lines) if block.is_few else None
 
     def _learn(self, block: _Divided, refusal: str, *, names: bool) -> bool:
-        """Put in doubt what the refusal says of what is left; tell whether it says anything."""
+        """Put lines in doubt by what the refusal says about the remaining lines; tell whether it says anything."""
         marks = list(self._marks_of(block, refusal, names=names))
         before = block.count
         for mark in marks:
@@ -128,7 +131,7 @@ class Doubt:
         return block.count > before
 
     def _marks_of(self, block: _Divided, refusal: str, *, names: bool) -> Iterator[bytes]:
-        """Yield what lines may hold that are refused as this one was."""
+        """Yield what lines may contain that are refused for the same reason as this one."""
         changed, row = _CHANGED.search(refusal), _ROW.search(refusal)
         if changed and row:
             name = changed[1].rpartition("/")[2].encode()
@@ -141,7 +144,7 @@ class Doubt:
             yield from (b'"' + name.encode() + b'"' for name in self._quick.other_names(block.left)[:_NAMES_MAX])
 
     def _refused_behind(self, block: _Divided, row: int) -> Positions:
-        """Return which lines are refused from this one on, found a window at a time."""
+        """Return which lines are refused from this one on, searched a window at a time."""
         sizes = block.sizes
         ends = np.cumsum(sizes)
         refused = [row]
@@ -161,7 +164,7 @@ class Doubt:
 
 
 class _Divided:
-    """Lines, and which of them are in doubt; `left` is what the others are, `places` which."""
+    """Lines, and which of them are doubtful; `left` are the bytes of the others, `places` their indices."""
 
     def __init__(self, data: bytes, starts: Positions) -> None:
         self._data = data
@@ -173,33 +176,33 @@ class _Divided:
 
     @property
     def count(self) -> int:
-        """How many lines are in doubt."""
+        """How many lines are doubtful."""
         return int(np.count_nonzero(self.doubtful))
 
     @property
     def is_few(self) -> bool:
-        """Whether these are few."""
+        """Whether few lines are doubtful."""
         return self.count * _FEW <= len(self.doubtful)
 
     @property
     def places(self) -> Positions:
-        """Which lines are not in doubt."""
+        """The indices of the lines that are not doubtful."""
         self._cut()
         return self._places
 
     @property
     def left(self) -> bytes:
-        """What these are."""
+        """The bytes of the lines that are not doubtful."""
         self._cut()
         return self._left
 
     @property
     def sizes(self) -> Positions:
-        """How many bytes each of them has."""
+        """How many bytes each of these lines has."""
         return self._ends[self.places] - self._starts[self.places]
 
     def line(self, row: int) -> bytes:
-        """Return one of what is left."""
+        """Return one of these lines."""
         place = self.places[row : row + 1]
         return self._data[int(self._starts[place[0]]) : int(self._ends[place[0]])] if len(place) else b""
 
@@ -210,7 +213,7 @@ class _Divided:
             self._changed = True
 
     def doubt_holding(self, mark: bytes) -> bool:
-        """Put the lines in doubt that hold these bytes, unless these are many; tell whether there were some, and few."""
+        """Put the lines in doubt that contain these bytes, unless they are many; tell whether there were some, and few."""
         count = self._data.count(mark)
         if not 0 < count * _FEW <= len(self.doubtful):
             return False
@@ -226,7 +229,7 @@ class _Divided:
 
 
 def merged(rows: pa.RecordBatch, others: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
-    """Return rows with the others among them, whose places among all are these."""
+    """Return rows merged with the others, whose places among all are `places`."""
     if not others.num_rows:
         return rows
     count = rows.num_rows + others.num_rows

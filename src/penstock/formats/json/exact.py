@@ -1,20 +1,20 @@
-r"""JSON by its text: every type, exactly.
+r"""An exact reader of JSON, by its text: it reads every type exactly.
 
-A line is an object, and what counts is the text of each value: `1.10` is a decimal of two digits, a string column that
-meets `{"a": 1}` gets these characters, `NaN` is a number. So values are found, not parsed, and their text is given to
-`scalars.parse`.
+A line is an object, and the text of each value matters: `1.10` is a decimal of two digits, a string column that meets
+`{"a": 1}` gets these characters, `NaN` is a number. So values are located, not parsed, and `scalars.parse` gets their
+text.
 
-Finding them takes no step per record. The bytes that structure JSON (quotes, commas, colons, brackets, line feeds) are
-picked out by one table look-up; those inside strings drop out, as an odd number of unescaped quotes lies before them; a
+Locating them takes no step per record. The bytes that structure JSON (quotes, commas, colons, brackets, line feeds) are
+found by one table look-up. Those inside strings are dropped: an odd number of unescaped quotes comes before them. A
 cumulative sum gives each its depth. At depth 1 of an object a colon separates a key from its value, which ends at the
 next comma or closing bracket of that depth. Slices of the block are then the values of a column.
 
-Nested values take the same step again: the text of a struct, array or map column, one value a line, is a block of its
-own. Whether the text is JSON at all is asked of Arrow's parser (`arrow`), once for a block, before anything else;
-finding relies on it. What Arrow does not take and Spark does is made plain before: numbers of any size, `-INF`, and
-escapes of half a character.
+Nested values are treated in the same way: the text of a struct, array or map column, one value per line, is a block of
+its own. First of all, Arrow's parser (`arrow`) checks, once per block, whether the text is JSON at all; locating relies
+on it. What Spark accepts and Arrow does not is simplified before: numbers of any size, `-INF`, and escapes of half a
+character.
 
-All keys pass by here, so those that no column has are counted; `count_unknown` does nothing else.
+All keys are seen here, so those that no column has are counted; `count_unknown` does only that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"{[")] = 1
 _STEPS[list(b"}]")] = -1
 
-# Spark's words for what JSON has no number for: bare, or in a string of a float column.
+# Spark's words for values that JSON has no number for: bare, or in a string of a float column.
 _WORDS = {
     **dict.fromkeys(("NaN", '"NaN"'), "NaN"),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF", '"Infinity"', '"+Infinity"', '"+INF"'), "Infinity"),
@@ -70,16 +70,16 @@ _TOKEN = np.isin(
 _NUMBER = r"^(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity|[+-]INF)$"
 _TEXT = pa.schema([("", pa.string())])
 _NOTHING = pa.schema([])
-_NAMES_MAX = 1000  # of keys in a block that no column has; of more than these the less frequent ones are not told apart
+_NAMES_MAX = 1000  # of unknown keys in a block; beyond that the less frequent ones are counted together
 
 
 def exact(
     data: bytes, schema: pa.Schema, times: TimeForms = ISO_8601, account: Account | None = None
 ) -> pa.RecordBatch:
-    """Return the rows of `data`, one JSON object a line, blank lines being none, as exactly `schema`.
+    """Return the rows of `data`, one JSON object per line, as exactly `schema`. Blank lines are skipped.
 
-    `times` says how times are written; keys that no column has are entered into the account.
-    Raises `MalformedError` when a line is no JSON object, or has a value that does not fit its column.
+    `times` says how times are written; keys that no column has are counted in the account. Raises `MalformedError` when
+    a line is not a JSON object, or has a value that does not fit its column.
     """
     if len(data) > BYTES_MAX:
         msg = f"a block of at most {BYTES_MAX} bytes"
@@ -93,9 +93,9 @@ def exact(
 def fields_of(
     data: bytes, schema: pa.Schema, times: TimeForms
 ) -> Iterator[tuple[pa.Array, Callable[[pa.Array], pa.Array]]]:
-    """Yield for each field of `schema` the JSON text of its values, one a line, and what reads some of them.
+    """Yield for each field of `schema` the JSON text of its values, one per line, and a function that reads some of them.
 
-    `data` is whole JSON objects, one a line. What reads raises `MalformedError` for a value that does not fit.
+    `data` is whole JSON objects, one per line. The function raises `MalformedError` for a value that does not fit.
     """
     text = JsonText(Lines(data).data)
     named, reader = Named(text), MemberReader(times, None)
@@ -106,12 +106,12 @@ def fields_of(
 
 
 def count_unknown(data: bytes, schema: pa.Schema, account: Account) -> None:
-    """Enter into the account the keys of `data`, whole JSON objects one a line, that no column has."""
+    """Count in the account the keys that no column has; `data` is whole JSON objects, one per line."""
     _count(JsonText(data), list(schema), "", account)
 
 
 def unpaired(data: bytes) -> Positions:
-    r"""Return where in `data` escapes like `\ud83d` stand that are half a character without the other half."""
+    r"""Return where in `data` there are escapes like `\ud83d` that are half a character without the other half."""
     codes = np.frombuffer(data, np.uint8)
     at = escapes(codes)
     at = at[at + 6 <= len(codes)]
@@ -126,19 +126,19 @@ def unpaired(data: bytes) -> Positions:
 
 @dataclass(frozen=True)
 class Spans:
-    """Values of a text: value `i` is `data[starts[i]:ends[i]]` and belongs to line `rows[i]`; all three rise."""
+    """Values of a text: value `i` is `data[starts[i]:ends[i]]` and belongs to line `rows[i]`; all three ascend."""
 
     starts: Positions
     ends: Positions
     rows: Positions
 
     def of(self, chosen: Positions | npt.NDArray[np.bool_]) -> Spans:
-        """Return some of them, in order."""
+        """Return the chosen values, in order."""
         return Spans(self.starts[chosen], self.ends[chosen], self.rows[chosen])
 
 
 class JsonText:
-    """Lines that each hold one object, or that each hold one array: where their members or elements are."""
+    """Lines that are all objects, or all arrays: where their members or elements are."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -163,7 +163,7 @@ class JsonText:
     def members(self) -> tuple[Spans, Spans]:
         """Return the keys, without their quotes, and the values of the objects."""
         colons, ends = np.flatnonzero(self._colons), self._ends
-        if len(ends) != len(colons):  # an empty object has an end and no colon
+        if len(ends) != len(colons):  # an empty object has an end but no colon
             ends = ends[np.searchsorted(ends, colons)]
         rows = self._rows(colons)
         keys = Spans(self._at[colons - 2] + 1, self._at[colons - 1], rows)
@@ -173,7 +173,7 @@ class JsonText:
         """Return the elements of the arrays."""
         begins = np.flatnonzero(self._opens | self._commas)
         spans = self._trimmed(Spans(self._at[begins] + 1, self._at[self._ends], self._rows(begins)))
-        return spans.of(spans.starts < spans.ends)  # nothing is between the brackets of an empty array
+        return spans.of(spans.starts < spans.ends)  # an empty array has nothing between its brackets
 
     def values(self, spans: Spans) -> pa.Array:
         """Return the text of each span, as binary."""
@@ -201,20 +201,20 @@ class Named:
         self._names, self._indices = unescaped(named.dictionary), named.indices.to_numpy()
 
     def values(self, name: str) -> Spans:
-        """Return the values of a member; of a key that is there twice the last one counts, as in Spark."""
+        """Return the values of a member; for a repeated key the last one counts, as in Spark."""
         same = pc.equal(self._names, name.encode()).to_numpy(zero_copy_only=False)
         chosen = self._values.of(np.flatnonzero(same[self._indices]))
         last = np.append(chosen.rows[1:] != chosen.rows[:-1], np.ones(min(len(chosen.rows), 1), np.bool_))
         return chosen.of(last)
 
     def unknown(self, fields: list[pa.Field]) -> tuple[Spans, Spans]:
-        """Return the keys that none of the fields has, and their values."""
+        """Return the keys that no field has, and their values."""
         known = pc.is_in(self._names, _binary([field.name for field in fields])).to_numpy(zero_copy_only=False)
         others = np.flatnonzero(~known[self._indices])
         return self.keys.of(others), self._values.of(others)
 
     def count(self, fields: list[pa.Field], path: str, account: Account) -> None:
-        """Enter the names that none of the fields has into the account."""
+        """Count in the account the names that no field has."""
         known = pc.is_in(self._names, _binary([field.name for field in fields])).to_numpy(zero_copy_only=False)
         others = np.flatnonzero(~known)
         if not len(others):
@@ -228,7 +228,7 @@ class Named:
 
 @dataclass(frozen=True)
 class MemberReader:
-    """Reads values as columns; `path` is what the names of their members begin with in the account."""
+    """Reads values as columns; in the account the names of their members begin with `path`."""
 
     times: TimeForms
     account: Account | None
@@ -246,7 +246,7 @@ class MemberReader:
         return columns
 
     def column(self, raw: pa.Array, field: pa.Field, path: str) -> pa.Array:
-        """Return the values whose JSON text is `raw` (null: there is none) as the type of `field`."""
+        """Return values with the JSON text `raw` (null: there is none) as the type of `field`."""
         raw = pc.if_else(pc.equal(raw, b"null"), None, raw)
         if raw.null_count and not field.nullable:
             msg = f"a value in {field.name!r}, which is not nullable (NOT NULL in the schema)"
@@ -289,7 +289,7 @@ class MemberReader:
         return pa.MapArray.from_arrays(offsets_of(keys.rows, text.lines), names, items, type=kind)
 
     def _instants(self, raw: pa.Array, field: pa.Field) -> pa.Array:
-        """Return times: a string is one as `scalars.parse` reads it, a whole number the seconds since 1970."""
+        """Return times: a string is read by `scalars.parse`, a whole number is the seconds since 1970."""
         quoted = _quoted(raw)
         text = _strings(pc.if_else(quoted, raw, None)).cast(pa.string())
         times = parse(text, field.type, field.name, self.times)
@@ -302,7 +302,7 @@ class MemberReader:
 
 
 def _count(text: JsonText, fields: list[pa.Field], path: str, account: Account) -> None:
-    """Enter the keys of the objects in `text` that no field has, and those of objects in fields, into the account."""
+    """Count in the account the keys of the objects in `text` that no field has, and those of objects in fields."""
     named = Named(text)
     named.count(fields, path, account)
     for field in fields:
@@ -321,21 +321,21 @@ def is_nested(kind: pa.DataType) -> bool:
 
 
 def are_nested(raw: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Tell which values, none of which is null, begin like one of this type."""
+    """Tell which values begin like a value of this type; none may be null."""
     opening = ord("[" if types.is_list(kind) else "{")
     nested: npt.NDArray[np.bool_] = first_bytes(raw) == opening
     return nested
 
 
 def shown(raw: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values, of which none has an escape, as the messages about those that are none of the type have them."""
+    """Return values without escapes as the messages about misfits show them."""
     if types.is_integer(kind) or types.is_boolean(kind) or types.is_floating(kind):
         return raw
     return pc.if_else(_quoted(raw), pc.binary_slice(raw, 1, -1), raw)
 
 
 def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
-    """Return the text that `scalars.parse` shall read, strings with their quotes where it must refuse them."""
+    """Return the text that `scalars.parse` will read; strings keep their quotes if it must refuse them."""
     kind = field.type
     if types.is_decimal(kind):
         return _strings(raw)
@@ -349,7 +349,7 @@ def _scalar_text(raw: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _check_range(text: pa.Array, values: pa.Array, field: pa.Field) -> None:
-    """Raise `MalformedError` for a number that no double is near; a float may be infinite by its rounding."""
+    """Raise `MalformedError` for a number that is out of range for a double; a float may become infinite by rounding."""
     infinite = pc.is_inf(values).fill_null(fill_value=False)
     if pc.any(infinite).as_py():
         numbers = pc.replace_substring_regex(text.filter(infinite), "^.*Inf.*$", "0")
@@ -363,13 +363,13 @@ def _with_words(raw: pa.Array) -> pa.Array:
 
 
 def _strings(raw: pa.Array) -> pa.Array:
-    """Return what JSON strings stand for, and the text itself of other values."""
+    """Return the contents of JSON strings, and the text itself of other values."""
     inner = unescaped(pc.binary_slice(pc.if_else(_quoted(raw), raw, None), 1, -1))
     return inner if inner.null_count == raw.null_count else pc.coalesce(inner, raw)
 
 
 def unescaped(inner: pa.Array) -> pa.Array:
-    """Return what the insides of JSON strings stand for."""
+    """Return what the text between the quotes of JSON strings stands for."""
     escaped = pc.match_substring(inner, "\\")
     if not pc.any(escaped).as_py():
         return inner
@@ -395,7 +395,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _with_plain_numbers(data: bytes) -> bytes:
-    """Return `data` with `0` and spaces in the place of each number and word for one; `MalformedError` for no such thing."""
+    """Return `data` with each number, or word for a number, replaced by `0` and spaces; `MalformedError` for anything else."""
     codes = np.frombuffer(bytearray(data), np.uint8)
     quotes = unescaped_quotes(codes)
     tokens = np.flatnonzero(np.diff(np.concatenate(([False], _TOKEN[codes], [False])).astype(np.int8)))
@@ -415,7 +415,7 @@ def _with_plain_numbers(data: bytes) -> bytes:
 
 
 def with_whole_characters(data: bytes) -> bytes:
-    """Return `data` with a question mark for each half of a character that lacks the other half, as Spark reads it."""
+    """Return `data` with a question mark for each half of a character without the other half, as Spark reads it."""
     if b"\\" not in data or (b"\\ud" not in data and b"\\uD" not in data):
         return data
     at = unpaired(data)
@@ -430,7 +430,7 @@ def _quoted(raw: pa.Array) -> pa.Array:
 
 
 def first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the first byte of each value, 0 for null; no value is empty."""
+    """Return the first byte of each value, 0 for null; no value may be empty."""
     first = np.zeros(len(raw), np.uint8)
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
     if valid.any():
@@ -440,13 +440,13 @@ def first_bytes(raw: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _slices(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
-    """Return `data[start:end]` for each of them, which rise, as binary."""
+    """Return `data[start:end]` for each pair, as binary; the pairs ascend."""
     bounds = np.empty(2 * len(starts), np.int32)
     if not len(bounds):
         return pa.array([], pa.binary())
     bounds[0::2], bounds[1::2] = starts, ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    slices = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)  # values, and what is between them
+    slices = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)  # the values, and the bytes between them
     return slices.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
@@ -460,7 +460,7 @@ def scattered(values: pa.Array, rows: Positions, count: int) -> pa.Array:
 
 
 def offsets_of(rows: Positions, count: int) -> pa.Array:
-    """Return where the values of each of `count` lines begin, and where the last ones end."""
+    """Return where the values of each of `count` lines begin, and where the last values end."""
     return pa.array(np.searchsorted(rows, np.arange(count + 1)), pa.int32())
 
 

@@ -1,24 +1,27 @@
-r"""Lines of JSON that differ in their values alone, read as what they are: records of one form with a quote between their fields.
+r"""JSON lines that differ only in their values, read as records of one form whose fields are separated by quotes.
 
-A program that writes events writes the same keys in the same order, with the same white space. Such a line, cut at each of its quotes, is
+A program that writes events writes the same keys in the same order, with the same white space. Such a line, cut at each
+of its quotes, is
 
     {"id": 7, "name": "x"}    ->    `{`  `id`  `: 7, `  `name`  `: `  `x`  `}`
 
-By turns there is what is outside of strings and what is inside. What is the same in all lines, keys and punctuation, is compared; what
-is left is the values. Arrow's reader of CSV cuts so at some times the speed of a parser of JSON, and a line with another number of quotes
-does not keep it from reading the others. So a broken line costs what the line costs.
+Pieces outside and inside of strings alternate. Pieces that are the same in all lines, keys and punctuation, are
+compared; the rest are the values. Arrow's reader of CSV can cut like this several times as fast as a parser of JSON,
+and a line with another number of quotes does not stop it from reading the others. So a broken line costs only its own
+length.
 
-A line is read if each of these holds; it is then a JSON object with these members and no others:
+A line is read if all of these hold; then it is a JSON object with these members and no others:
 
-1. There is no backslash in it, no control character, and it is UTF-8: then its strings are what stands between its quotes.
-2. Every piece that is the same in the line from which the form was learned is the same here. That line is one flat object, and each of its
-   keys is there once and is that of a column.
-3. A piece with a number or word in it begins and ends as in that line, and what is between is one as nearly all are: digits with at most
-   one point, of a size that cannot overflow; `true`, `false`, `null`.
-4. A text of a date or time is one (`misfits`).
+1. It contains no backslash and no control character, and it is UTF-8: then its strings are exactly what stands between
+   its quotes.
+2. Every fixed piece of the line from which the form was learned is the same here. That line is one flat object, each of
+   its keys occurs once, and each belongs to a column.
+3. A piece with a number or word in it begins and ends as in that line, and what is between is a usual value: digits
+   with at most one point, of a size that cannot overflow; `true`, `false`, `null`.
+4. A text of a date or time is valid (`misfits`).
 
-Other lines are in doubt, as in `doubt`: whoever reads exactly decides about them. Where they are many the block is for other readers,
-and some blocks are not tried.
+Other lines are doubtful, as in `doubt`: an exact reader decides about them. If they are many, other readers get the
+block, and some of the following blocks are not tried.
 """
 
 from __future__ import annotations
@@ -51,19 +54,20 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 _COLUMNS_MAX = 100
-_FEW = 5  # one line in so many may be in doubt
-_LINES_LEARNED_FROM = 8  # one of so many is likely to be as the others are
+_FEW = 5  # one line in this many may be doubtful
+_LINES_LEARNED_FROM = 8  # one of this many is likely to be like most others
 _PROBE_BYTES = 64 << 10
-_BLOCKS_AFTER_A_MISS = 8  # what kept one block from being read so is likely to be in the next ones, too
-_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed of it
-# Of whole numbers, by the bits of their type: so many digits fit, and one more where the first is less than this.
+_BLOCKS_AFTER_A_MISS = 8  # the next blocks are likely to have the same problem
+_SCAN_BYTES = 1 << 17  # fits in a core's cache together with what is computed from it
+# For whole numbers, by the bits of their type: the number of digits that always fit, and one more if the first is less
+# than this.
 _DIGITS_MAX = {8: (2, ord("1")), 16: (4, ord("3")), 32: (9, ord("2")), 64: (18, ord("9"))}
-_NUMBER_MAX = 300  # characters, of which none can be too large for a double
+_NUMBER_MAX = 300  # characters; such a number cannot be too large for a double
 _LOCAL_MICROS = pa.timestamp("us")
 
 
 def _scalar(data: bytes, kind: pa.DataType) -> pa.Scalar:
-    """Return a text as Arrow's. `pa.scalar` and `to_numpy` would import pandas for it where that is installed, which takes 0.3 s."""
+    """Return a text as an Arrow scalar. `pa.scalar` and `to_numpy` would import pandas if it is installed, which takes 0.3 s."""
     offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
     return pa.Array.from_buffers(kind, 1, [None, offsets, pa.py_buffer(data)])[0]
 
@@ -76,7 +80,7 @@ _IS_DIGIT = np.isin(np.arange(256), np.frombuffer(b"0123456789", np.uint8))
 
 
 class _Literal(NamedTuple):
-    """Where a value stands that is no string: in which piece, and between what."""
+    """Where a value that is not a string is: in which piece, and the text before and after it."""
 
     place: int
     prefix: bytes
@@ -85,7 +89,7 @@ class _Literal(NamedTuple):
 
 @dataclass(frozen=True)
 class _Frame:
-    """What the lines of a form have in common: `same` are pieces by their place; where the values of columns are, by name."""
+    """What the lines of a form have in common: `same` are fixed pieces by position; and the positions of columns' values, by name."""
 
     pieces: int
     same: dict[int, bytes]
@@ -93,7 +97,7 @@ class _Frame:
     literals: dict[str, _Literal]
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Tell whether values of all columns are where their types say, and nothing is there that no column has."""
+        """Tell whether the values of all columns are where their types require, and there is nothing that no column has."""
         quoted = {field.name for field in schema if _is_quoted(field.type)}
         names = set(schema.names)
         return (
@@ -104,15 +108,15 @@ class _Frame:
 
 
 class FrameReader:
-    """Reads blocks of one schema. What it remembers changes how fast it is, and nothing else."""
+    """Reads blocks of one schema. What it remembers changes its speed, and nothing else."""
 
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
         self._times = times
-        self._is_utf8 = is_text if DenseReader.takes(schema) else is_utf8  # that reader has loaded polars anyway
+        self._is_utf8 = is_text if DenseReader.takes(schema) else is_utf8  # that reader loads polars anyway
         self._frame: _Frame | None = None
-        self._away = 0  # blocks that are not tried
-        self._misfits: set[str] = set()  # columns in which a block before had texts that are none of them
+        self._away = 0  # number of blocks that will not be tried
+        self._misfits: set[str] = set()  # columns for which an earlier block had texts that do not fit
 
     @staticmethod
     def takes(schema: pa.Schema) -> bool:
@@ -122,9 +126,9 @@ class FrameReader:
         return all(_is_quoted(field.type) or _is_literal(field.type) for field in schema)
 
     def most(self, data: bytes, starts: Callable[[], Positions]) -> Most | None:
-        """Return the rows of most of the lines of `data`; `None` where that cannot be had.
+        """Return the rows of most of the lines of `data`; `None` if that is not possible.
 
-        `starts` tells where each line begins that is not blank; it is asked where lines are in doubt.
+        `starts` returns where each non-blank line begins; it is called if there are doubtful lines.
         """
         if self._away:
             self._away -= 1
@@ -135,7 +139,7 @@ class FrameReader:
         return most
 
     def _most_without(self, others: Positions, data: bytes, starts: Positions) -> Most | None:
-        """Return the same, some lines being in doubt from the start."""
+        """Do the same, with some lines in doubt from the start."""
         left = np.delete(np.arange(len(starts)), others)
         ends = np.append(starts[1:], len(data))[left]
         sizes = ends - starts[left]
@@ -149,7 +153,7 @@ class FrameReader:
         return most
 
     def _fitting_frame(self, data: bytes) -> _Frame | None:
-        """Return the form of the block before, or one that most of the first lines have."""
+        """Return the form of the previous block, or a form that most of the first lines have."""
         if self._frame is not None:
             return self._frame
         probe = data[: data.rfind(b"\n", 0, _PROBE_BYTES) + 1] or data
@@ -186,7 +190,7 @@ class FrameReader:
         return Most(rows, doubtful) if is_known else None
 
     def _doubt(self, texts: dict[str, pa.Array], good: Flags) -> None:
-        """Put the rows in doubt that have no number or word where one is to be, or a text that no date or time usually is."""
+        """Put the rows in doubt that lack a number or word where one is expected, or whose text is not a usual date or time."""
         for field in self._schema:
             text = texts.get(field.name)
             if text is not None and _is_literal(field.type):
@@ -197,7 +201,7 @@ class FrameReader:
                 good[strange_of(text, field.type, self._times)] = False
 
     def _rows(self, texts: dict[str, pa.Array], good: Flags) -> pa.RecordBatch:
-        """Return the rows that are good. Raises `MalformedError` if one of them is not, and it is not seen which."""
+        """Return the good rows. Raises `MalformedError` if one of them turns out bad, and it is not clear which."""
         mask = None if good.all() else pa.array(good)
         rows = int(np.count_nonzero(good))
         columns = []
@@ -239,7 +243,7 @@ def _is_literal(kind: pa.DataType) -> bool:
 
 
 def _frame_of(line: bytes) -> _Frame | None:
-    """Return the form of a line that is one flat object without escapes, and has each key once."""
+    """Return the form of a line that is one flat object without escapes, with each key once; None for other lines."""
     pieces = line.split(b'"')
     last = len(pieces) - 1
     if b"\\" in line or not last or last % 2 or not _BEGIN.fullmatch(pieces[0]):
@@ -251,14 +255,14 @@ def _frame_of(line: bytes) -> _Frame | None:
 
 
 def _enter_member(frame: _Frame, pieces: list[bytes], key: int) -> int:
-    """Enter the member of which one of the pieces is the key into the form; return where the next key is, 0 if it is no such member."""
-    name, behind = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
-    if behind is None or name in frame.strings or name in frame.literals:
+    """Enter the member whose key is at `key` into the form; return where the next key is, 0 if it is not such a member."""
+    name, outside = pieces[key].decode("utf-8", "replace"), _OUTSIDE.fullmatch(pieces[key + 1])
+    if outside is None or name in frame.strings or name in frame.literals:
         return 0
     frame.same[key] = pieces[key]
-    if behind[2] is not None:
-        end, after = key + 1, behind[3]
-        frame.literals[name] = _Literal(end, behind[1], after)
+    if outside[2] is not None:
+        end, after = key + 1, outside[3]
+        frame.literals[name] = _Literal(end, outside[1], after)
     elif key + 3 < len(pieces):
         end, after = key + 3, pieces[key + 3]
         frame.same.update({key + 1: pieces[key + 1], end: after})
@@ -270,7 +274,7 @@ def _enter_member(frame: _Frame, pieces: list[bytes], key: int) -> int:
 
 
 class _Cut(NamedTuple):
-    """Lines cut at their quotes, which have as many as the form has; `kept` is which these are, `refused` which are not."""
+    """Lines cut at their quotes, with as many quotes as the form has; `kept` and `refused` are the lines that have, and have not."""
 
     table: pa.Table
     kept: Positions
@@ -282,13 +286,13 @@ class _Cut(NamedTuple):
         return len(self.kept) + len(self.refused)
 
     def are_few(self, good: int) -> bool:
-        """Tell whether few of all lines are in doubt, if so many are not."""
+        """Tell whether few of all lines are doubtful, if this many are good."""
         return (self.lines - good) * _FEW <= self.lines
 
 
 def _cut(data: bytes, frame: _Frame) -> _Cut | None:
     refused: list[int] = []
-    most: list[int] = []  # how many may be refused: to count lines takes as long as half of a look at all
+    most: list[int] = []  # how many may be refused; computed late: counting lines takes half as long as reading
 
     def skip(row: csv.InvalidRow) -> str:
         if not refused:
@@ -299,7 +303,7 @@ def _cut(data: bytes, frame: _Frame) -> _Cut | None:
     names = [str(place) for place in range(frame.pieces)]
     inside = {str(literal.place) for literal in frame.literals.values()}
     converting = csv.ConvertOptions(
-        check_utf8=False,  # it is
+        check_utf8=False,  # it was checked already
         column_types={name: pa.binary() if name in inside else pa.string() for name in names},
         null_values=[],
         strings_can_be_null=False,
@@ -308,7 +312,7 @@ def _cut(data: bytes, frame: _Frame) -> _Cut | None:
     parsing = csv.ParseOptions(delimiter='"', quote_char=False, invalid_row_handler=skip)
     try:
         table = csv.read_csv(pa.BufferReader(data), reading, parsing, converting)
-    except pa.ArrowInvalid:  # too many of another form, or nothing
+    except pa.ArrowInvalid:  # too many lines of another form, or no line
         return None
     kept = np.arange(table.num_rows + len(refused))
     return _Cut(table, np.delete(kept, refused) if refused else kept, refused)
@@ -320,7 +324,7 @@ def _piece(table: pa.Table, place: int) -> pa.Array:
 
 
 def _alike(table: pa.Table, frame: _Frame) -> Flags:
-    """Tell which rows have everything that all lines of the form have."""
+    """Tell which rows have all the pieces that the lines of the form have in common."""
     good = np.ones(table.num_rows, np.bool_)
     for place, piece in frame.same.items():
         _keep(good, pc.equal(_piece(table, place), _scalar(piece, pa.string())))
@@ -332,7 +336,7 @@ def _alike(table: pa.Table, frame: _Frame) -> Flags:
 
 
 def _flags(right: pa.Array) -> Flags:
-    """Return truth values, none of them null, for numpy."""
+    """Return truth values as numpy's; none may be null."""
     if not len(right):
         return np.zeros(0, np.bool_)
     bits = np.frombuffer(right.buffers()[1], np.uint8)
@@ -345,9 +349,9 @@ def _keep(good: Flags, right: pa.Array) -> None:
 
 
 def _uncuttable(data: bytes, starts: Callable[[], Positions], *, whole: bool) -> Positions:
-    """Return which lines are not for Arrow: those that it would end at a carriage return, and those that are no UTF-8, unless all are.
+    """Return which lines Arrow must not get: those that it would end at a carriage return, and those that are not UTF-8, unless all are.
 
-    Of these it cannot tell that they have too few quotes, or too many.
+    For these it cannot report that they have too few quotes, or too many.
     """
     lines = np.zeros(0, np.int64)
     if not whole:
@@ -362,9 +366,10 @@ def _uncuttable(data: bytes, starts: Callable[[], Positions], *, whole: bool) ->
 
 
 def _odd(data: bytes, starts: Callable[[], Positions], lines: int) -> Positions:
-    """Return which lines have a backslash or a control character in them; there are so many lines that are not blank."""
+    """Return which lines contain a backslash or a control character; `lines` is the number of non-blank lines."""
     codes = np.frombuffer(data, np.uint8)
-    # Each line but the last is ended by a line feed: if there are no more controls than that, there are no others.
+    # Each line but perhaps the last ends with a line feed: if there are no more control characters than that, there are
+    # no others.
     if b"\\" not in data and _controls(codes) == lines - (not data.endswith(b"\n")):
         return np.zeros(0, np.int64)
     places = []
@@ -392,17 +397,17 @@ def _inside(table: pa.Table, literal: _Literal) -> pa.Array:
 
 
 def _plain(text: pa.Array, kind: pa.DataType) -> Flags:
-    """Tell which values are numbers or words as nearly all of the type are."""
+    """Tell which values are numbers or words of the usual form of the type."""
     if types.is_boolean(kind):
         return _flags(pc.equal(text, _TRUE)) | _flags(pc.equal(text, _FALSE))
     return _plain_numbers(text, kind)
 
 
 def _plain_numbers(text: pa.Array, kind: pa.DataType) -> Flags:
-    """Tell which values are numbers as nearly all are, and are JSON: digits, behind a minus perhaps, with digits behind a point perhaps."""
+    """Tell which values are numbers of the usual form, and JSON: an optional minus, digits, an optional point with digits."""
     offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
     codes = np.frombuffer(text.buffers()[2] or b"", np.uint8)[: offsets[-1]]
-    codes = np.concatenate((codes, np.zeros(2, np.uint8)))  # so that one may look behind each
+    codes = np.concatenate((codes, np.zeros(2, np.uint8)))  # so that there are bytes after each value
     starts, sizes = offsets[:-1], np.diff(offsets)
     minus = codes[starts] == _MINUS
     first = starts + minus

@@ -1,11 +1,12 @@
 r"""The kinds of values in JSON lines, as Spark infers them.
 
-A string is a string, whatever is in it; an empty one says as little as null does. A whole number is a `bigint`, a larger one
-a decimal without digits behind the point, one of more than 38 digits a double; so is what has a point or an exponent, and `NaN`.
+A string is a string, whatever it contains; an empty one is as little evidence as null. A whole number is a `bigint`, a
+larger one a decimal without digits after the point, one of more than 38 digits a double. Numbers with a point or an
+exponent, and `NaN`, are doubles.
 
-Two readers see the same. Arrow's parser infers types itself, which is fast, and it refuses what is of two kinds; a piece that it
-refuses, or that has numbers it may have rounded, is taken apart by the text of its values (`exact.JsonText`), which takes some
-times as long. Neither takes a step of Python per record.
+Two readers give the same result. Arrow's parser infers types itself, which is fast, and refuses columns of two kinds. A
+piece that it refuses, or that has numbers it may have rounded, is taken apart by the text of its values
+(`exact.JsonText`), which takes several times as long. Neither runs Python code per record.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ if TYPE_CHECKING:
     Where = Callable[[int], str]  # from a byte of a block to the path of its file
 
 _PIECE_BYTES = 256 << 10
-_LONG_DIGITS = 18  # of a whole number that fits whatever they are
+_LONG_DIGITS = 18  # a whole number with this many digits always fits
 _DIGITS_MAX = 38
 _LONG_MAX, _LONG_MIN = str((1 << 63) - 1), str(1 << 63)
-_EXACT_MAX = float(1 << 63)  # a whole number from here on is a double to Arrow
+_EXACT_MAX = float(1 << 63)  # Arrow reads larger whole numbers as doubles
 _SHOWN_BYTES = 200
 _QUOTE, _N, _T, _F = b'"ntf'
 _NESTED = {ord("{"): "struct", ord("["): "array"}
 
 
 class JsonKinds:
-    """Looks at blocks of JSON lines, and enters what there is into `seen`; see `Kinds`."""
+    """Examines blocks of JSON lines, and enters the kinds in `seen`; see `Kinds`."""
 
     sorts: ClassVar[bool] = True
     tells_times: ClassVar[bool] = False
@@ -59,7 +60,7 @@ class JsonKinds:
         self._room = room
 
     def take(self, block: bytes, where: Where, columns: tuple[str, ...] | None = None) -> int:  # noqa: ARG002 - there are no headers
-        """Enter what is in the records of a block; see `Kinds`."""
+        """Enter the kinds in the records of a block; see `Kinds`."""
         data = on_lines(block, self._sep)
         if not data or data.isspace():
             return 0
@@ -76,8 +77,9 @@ class JsonKinds:
         return record_starts(block, sep=self._sep)
 
     def _look(self, lines: Lines, where: Where) -> None:
-        """Enter what is in the lines. Raises `MalformedError` before anything is entered."""
-        # What is in front of lines and between them has dropped out: an example may be told of the next one of small files.
+        """Enter the kinds in the lines. Raises `MalformedError` before anything is entered."""
+        # Bytes before lines and between them were dropped, so if small files were joined, an example may name the next
+        # file.
         objects = _inferred(lines) if len(lines.data) > _PIECE_BYTES else None
         if objects is not None:
             _Columns(lines, where, self._room).struct(objects, self._seen)
@@ -89,7 +91,7 @@ class JsonKinds:
             at += len(piece.data)
 
     def _look_at(self, piece: Lines, where: Where) -> None:
-        """Enter what is in lines that are known to be JSON."""
+        """Enter the kinds in lines that are known to be JSON."""
         objects = _inferred(piece)
         if objects is not None:
             _Columns(piece, where, self._room).struct(objects, self._seen)
@@ -112,7 +114,7 @@ def _shifted(where: Where, at: int, byte: int) -> str:
 
 
 def _inferred(lines: Lines) -> pa.StructArray | None:
-    """Return the objects as Arrow infers their types; `None` if it does not, or may have rounded a whole number."""
+    """Return the objects with the types that Arrow infers; `None` if it refuses, or may have rounded a whole number."""
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(lines.data) + 1)
     try:
         table = arrow_json.read_json(pa.BufferReader(lines.data), reading)
@@ -125,7 +127,7 @@ def _inferred(lines: Lines) -> pa.StructArray | None:
     columns = [_whole(column) for column in table.columns]
     try:
         return pa.StructArray.from_arrays(columns, fields=list(table.schema)) if columns else None
-    except pa.ArrowInvalid:  # of `[null]` and then `[false]` Arrow makes a list that is longer than its elements
+    except pa.ArrowInvalid:  # from `[null]` and then `[false]` Arrow makes a list that is longer than its elements
         return None
 
 
@@ -134,7 +136,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _is_rounded(column: pa.ChunkedArray | pa.Array, depth: int) -> bool:
-    """Tell whether there is a number in the column, at any depth, that is a whole one too large for Arrow."""
+    """Tell whether the column contains, at any depth, a whole number that is too large for Arrow."""
     check_depth(depth)
     if isinstance(column, pa.ChunkedArray):
         return any(_is_rounded(chunk, depth) for chunk in column.chunks)
@@ -149,7 +151,7 @@ def _is_rounded(column: pa.ChunkedArray | pa.Array, depth: int) -> bool:
 
 
 class _Columns:
-    """Enters the columns that Arrow has made of lines."""
+    """Enters the kinds in the columns that Arrow made from lines."""
 
     def __init__(self, lines: Lines, where: Where, room: Room) -> None:
         self._lines = lines
@@ -157,7 +159,7 @@ class _Columns:
         self._room = room
 
     def struct(self, column: pa.StructArray, seen: Seen, rows: Callable[[int], int] = int, depth: int = 1) -> None:
-        """Enter the members of objects; `rows` tells of which line an object is."""
+        """Enter the members of objects; `rows` returns the line of an object."""
         check_depth(depth)
         for index, member in enumerate(column.type):
             self._column(column.field(index), seen.member(member.name, self._room), rows, depth)
@@ -206,7 +208,7 @@ class _Columns:
 
 
 def _bare(kind: pa.DataType) -> str | None:
-    """Return the kind of values that are written without quotes; `None` for others."""
+    """Return the kind of values that are written without quotes; `None` for other types."""
     if types.is_boolean(kind):
         return "boolean"
     if types.is_integer(kind):
@@ -215,12 +217,12 @@ def _bare(kind: pa.DataType) -> str | None:
 
 
 def _has_text(column: pa.Array) -> bool:
-    """Tell whether a value is not the empty string."""
+    """Tell whether some value is not the empty string."""
     return bool(pc.max(pc.binary_length(column)).as_py())
 
 
 class _ValueKinds:
-    """Enters values by their text; `rows` is always of which line of the piece each object, array or value is."""
+    """Enters the kinds of values by their text; `rows` is always the line of the piece for each object, array or value."""
 
     def __init__(self, lines: Lines, where: Where, room: Room) -> None:
         self._lines = lines

@@ -1,12 +1,12 @@
-r"""JSON lines: a record is a line that holds one object, a row its members by name.
+r"""JSON lines: a record is a line with one object, and a row is its members by name.
 
-Reading is what Spark's reader does in FAILFAST mode: a missing key is null, an unknown one is skipped, a value of
+Reading does what Spark's reader does in FAILFAST mode: a missing key is null, an unknown key is skipped, a value of
 another type is an error and never null; see `read`.
 
-Writing is what Spark's writer does: a null member is left out, a null in an array or map is written; times are ISO 8601
-in UTC (with six digits of a second where three do not hold them, which Spark cuts off), bytes Base64, NaN and the
-infinities strings. Each column becomes the text of its values; the rows are these pieces joined, so no step is taken
-per record.
+Writing does what Spark's writer does: a null member is left out, a null in an array or map is written. Times are ISO
+8601 in UTC (with six digits for the fraction of a second if three are not enough; Spark truncates it), bytes are
+Base64, NaN and the infinities are strings. Each column is turned into the text of its values, and the rows are these
+pieces joined, so no Python code runs per record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.formats.malformed import Found, Pass
 
 _TEXT = pa.large_string()
-_ENCODED_BYTES_MAX = 256 << 20  # of Arrow data that is turned into text at once
+_ENCODED_BYTES_MAX = 256 << 20  # of Arrow data, turned into text at once
 _WHITE = bytes.maketrans(b"\n\r", b"  ")
 _ESCAPES = {"\\": "\\\\", '"': '\\"'}  # the backslash first: the others bring new ones
 _ESCAPES.update((chr(code), f"\\u{code:04x}") for code in range(32))
@@ -51,7 +51,7 @@ _ESCAPES.update({"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"
 
 
 class JsonDecoder:
-    """Lines to rows: by name, strictly typed. Blank lines are no records, nor is a byte order mark in front of one."""
+    """Turns lines into rows: by name, strictly typed. Blank lines, and a byte order mark before one, are skipped."""
 
     def __init__(self, fmt: ReadFormat, account: Account) -> None:
         for field in fmt.schema:
@@ -62,7 +62,7 @@ class JsonDecoder:
         self._fmt = fmt
         self._account = account
         self._scratch = Account()
-        self._sifts = False  # as the block before had to be
+        self._sifts = False  # whether the previous block had to be sifted
 
     def decode(self, block: bytes) -> pa.RecordBatch:
         """Return the objects of `block`; see `Decoder`."""
@@ -72,9 +72,9 @@ class JsonDecoder:
             raise_bad_record(block, record_starts(block, sep=self._sep), self._tried, error)
 
     def sift(self, block: bytes) -> Sifted:
-        """Return the objects of `block`, and the lines that are none; see `Decoder`.
+        """Return the objects of `block`, and the lines that are not objects; see `Decoder`.
 
-        What is bad in one block is likely to be so in the next: then what costs little is looked at first.
+        Faults in one block are likely in the next, too: then the cheap checks are made first.
         """
         dense = None if self._sifts else self._dense_first(block)
         if dense is not None:
@@ -98,7 +98,7 @@ class JsonDecoder:
         return left
 
     def _framed(self, block: bytes) -> Sifted | None:
-        """Return the same where most of the lines have one form; see `frame`."""
+        """Return the same if most of the lines have one form; see `frame`."""
         data = on_lines(block, self._sep)
         if not isinstance(self._reader, JsonReader) or len(data) != len(block):
             return None
@@ -109,19 +109,19 @@ class JsonDecoder:
         return self._with_others(block, starts(), most, Account()) if len(most.doubtful) else nothing_bad(most.rows)
 
     def _dense_first(self, block: bytes) -> pa.RecordBatch | None:
-        """Return the rows of a block that the reader for dense records takes, where it is the faster one."""
+        """Return the rows of a block that the reader for dense records accepts, if it is the faster one."""
         data = on_lines(block, self._sep)
         return self._reader.dense_first(data) if isinstance(self._reader, JsonReader) and not data.isspace() else None
 
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
-        """Return the rows of a block that a faster reader takes as it is."""
+        """Return the rows of a block that a faster reader accepts completely."""
         data = on_lines(block, self._sep)
         return (
             self._reader.at_once(data) if isinstance(self._reader, JsonReader) and not data.isspace() and data else None
         )
 
     def _mostly(self, block: bytes) -> Sifted | None:
-        """Return the same where most of the lines can be read quickly, and the others are few."""
+        """Return the same if most of the lines can be read quickly, and the others are few."""
         if not isinstance(self._reader, JsonReader) or len(on_lines(block, self._sep)) != len(block):
             return None
         account = Account()
@@ -130,13 +130,14 @@ class JsonDecoder:
         return None if most is None else self._with_others(block, starts, most, account)
 
     def _with_others(self, block: bytes, starts: npt.NDArray[np.int64], most: Most, account: Account) -> Sifted:
-        """Return what was read of most lines together with what is found in the others; `account` is that of most lines."""
+        """Return the rows of most lines together with those of the other lines; `account` is that of most lines."""
         ends = np.append(starts[1:], len(block))[: len(starts)]
         begins, closes = starts[most.doubtful], ends[most.doubtful]
         others = of_records(block, begins, closes)
         sizes = closes - begins
         bounds = np.cumsum(sizes)
-        # These are few, of which many are bad: a try to read them in between costs more than the next look at their values.
+        # These are few, and many of them are bad: trying to read them in between would cost more than the next check of
+        # their values.
         looks = [find for passes in self._rounds(others) for find in passes]
         rest = sifted(others, (bounds - sizes).astype(np.int64), self._tried_apart, [looks] if looks else [])
         for seen in (account, self._scratch):
@@ -149,9 +150,10 @@ class JsonDecoder:
         return Sifted(merged(most.rows, rest.rows, places), begins[bad], closes[bad], rest.reasons)
 
     def _rounds(self, block: bytes) -> list[list[Pass]]:
-        """Return what looks for bad lines, many at a time: none where lines end in more than one byte.
+        """Return the passes that find bad lines, many at a time: none if lines end with more than one byte.
 
-        Broken ones are found by their bytes, at less than what a try to read the others costs; what comes behind reads them, too.
+        Broken lines are found by their bytes, which costs less than trying to read the others; the passes after that
+        read them, too.
         """
         if len(on_lines(block, self._sep)) != len(block):
             return []
@@ -163,13 +165,13 @@ class JsonDecoder:
         return [[partial(self._converted, find) for find in passes] for passes in rounds]
 
     def _filled(self, block: bytes) -> npt.NDArray[np.int64]:
-        """Return what `starts` does, at once where no line begins with white space or a byte order mark."""
+        """Return the same as `starts`, quickly if no line begins with white space or a byte order mark."""
         starts = record_starts(block, sep=self._sep)
         first = np.frombuffer(block, np.uint8)[starts]
         return self.starts(block) if ((first <= ord(" ")) | (first == BOM[0])).any() else starts
 
     def _accounted(self, block: bytes) -> pa.RecordBatch | None:
-        """Return the rows of `block` and enter what no column has into the account; `None`, and no entry, if a line is bad."""
+        """Return the rows of `block` and count what no column has in the account; `None`, and no entry, if a line is bad."""
         try:
             rows = self._tried(block)
         except MalformedError:
@@ -179,17 +181,17 @@ class JsonDecoder:
         return rows
 
     def _tried(self, block: bytes) -> pa.RecordBatch:
-        """Return the rows of `block`; what no column has is in an account of this try alone."""
+        """Return the rows of `block`; what no column has is counted in an account that is dropped."""
         self._scratch = Account()
         return self._decode(block, self._scratch)
 
     def _tried_apart(self, block: bytes) -> pa.RecordBatch:
-        """Return the same of lines that were put aside."""
+        """Do the same for lines that were put aside."""
         self._scratch = Account()
         return self._decode(block, self._scratch, apart=True)
 
     def _converted(self, find: Pass, block: bytes, starts: npt.NDArray[np.int64]) -> Found:
-        """Find in lines that a line feed ends."""
+        """Run the pass on lines that end with a line feed."""
         return find(on_lines(block, self._sep), starts)
 
     def starts(self, block: bytes) -> npt.NDArray[np.int64]:
@@ -213,7 +215,7 @@ class JsonDecoder:
 
 
 class JsonEncoder:
-    """Rows to lines, one object each."""
+    """Turns rows into lines, one object each."""
 
     def __init__(self, fmt: WriteFormat) -> None:
         check_distinct(fmt.schema)
@@ -245,18 +247,19 @@ def json_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def on_lines(block: bytes, sep: bytes | None) -> bytes:
-    r"""Return `block` with its records, and nothing else, ended by `\n`: a line break within a record, too, is white space."""
+    r"""Return `block` with only its records ended by `\n`: a line break within a record becomes other white space."""
     if sep is None:
         return block.replace(b"\r", b"\n") if b"\r" in block else block
     if sep == b"\n":
         return block
-    # A line break that is no separator is white space. NUL stands for separators meanwhile; neither NUL nor \1 is JSON.
+    # A line break that is not a separator is white space. NUL stands for separators meanwhile; neither NUL nor \1
+    # occurs in JSON.
     others = block.replace(b"\0", b"\1") if b"\0" not in sep else block
     return others.replace(sep, b"\0").translate(_WHITE).replace(b"\0", b"\n")
 
 
 def _check(kind: pa.DataType, name: str, is_known: Callable[[pa.DataType], bool]) -> None:
-    """Raise `OptionError` for a type, at any depth, that is neither one of single values that is known nor one that JSON has a form for."""
+    """Raise `OptionError` for a type, at any depth, that is neither a known single value nor a type that JSON has a form for."""
     if types.is_struct(kind):
         for member in kind:
             _check(member.type, f"{name}.{member.name}", is_known)
@@ -271,11 +274,11 @@ def _check(kind: pa.DataType, name: str, is_known: Callable[[pa.DataType], bool]
 
 
 def _objects(columns: list[pa.Array], names: list[str], count: int, *, end: str = "}") -> pa.Array:
-    """Return the text of `count` objects, which have the members that are not null."""
+    """Return the text of `count` objects with the members that are not null."""
     if not names:
         return pa.repeat(pa.scalar("{" + end, _TEXT), count)
     pieces: list[pa.Array | str] = ["{"]
-    begun: pa.Array | bool = False  # whether the objects have a member yet: none, all, or each by itself
+    begun: pa.Array | bool = False  # whether the objects have a member yet: no object, all, or an array
     for column, name in zip(columns, names, strict=True):
         text = _value(column, name)
         valid = text.is_valid() if text.null_count else True
@@ -285,7 +288,7 @@ def _objects(columns: list[pa.Array], names: list[str], count: int, *, end: str 
 
 
 def _prefix(key: str, begun: pa.Array | bool, valid: pa.Array | bool) -> pa.Array | str:  # noqa: FBT001 - all, none, or by row
-    """Return what is in front of a member's value: a comma where the object has begun, nothing before a null."""
+    """Return the text before a member's value: a comma if the object has begun, nothing before a null."""
     first, later = pa.scalar(key, _TEXT), pa.scalar("," + key, _TEXT)
     before = later if begun is True else first if begun is False else pc.if_else(begun, later, first)
     if valid is True:
@@ -326,7 +329,7 @@ def _sequence(column: pa.Array, elements: pa.Array, opening: str, closing: str) 
 
 
 def _escaped(text: pa.Array) -> pa.Array:
-    """Return the insides of the JSON strings; one pass for each special character that occurs."""
+    """Return the text between the quotes of JSON strings, in one pass per special character that occurs."""
     characters = codes(text)
     if np.any((characters < ord(" ")) | (characters == ord('"')) | (characters == ord("\\"))):
         counts = np.bincount(characters, minlength=256)

@@ -1,10 +1,12 @@
-r"""How lines of JSON look, as regular expressions, which tell them apart at half a gigabyte a second.
+r"""Regular expressions for the form of JSON lines, which sort lines at half a gigabyte a second.
 
-`unlike` finds the lines that have no value of its column's kind for each of their keys, and proves nothing: it knows no order, no
-repeated key and no range, and what is rare (escapes in keys, a byte order mark) it does not know. What it says of a line is whether that
-is likely to be read. `ungrammatical` finds lines that are no JSON, and is right about each that it names; it does not find all.
+`unlike` finds the lines that do not have a value of its column's kind for each of their keys. It proves nothing: it
+ignores order, repeated keys and ranges, and does not know rare things (escapes in keys, a byte order mark). It only
+tells whether a line is likely to be readable. `ungrammatical` finds lines that are not JSON, and is right about each
+line that it names; it does not find all.
 
-Members and elements are written with what stands in front of them, so that none is in the expression twice, whatever its depth.
+Members and elements are written together with the text before them, so that none is in the expression twice, whatever
+its depth.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 
     Positions = npt.NDArray[np.int64]
 
-_PATTERN_MAX = 32 << 10  # characters; what is longer costs more than it saves, and at some length is refused
+_PATTERN_MAX = 32 << 10  # characters; a longer pattern costs more than it saves, and is refused at some length
 _SPACE = "[ \t]*"
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrtu])*"'
 _INTEGER = "-?(?:0|[1-9][0-9]*)"
 _NUMBER = rf"{_INTEGER}(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_WORDS = "[+-]?(?:NaN|Infinity|Inf|INF)"  # of Spark's, and of Arrow's
+_WORDS = "[+-]?(?:NaN|Infinity|Inf|INF)"  # Spark's, and Arrow's
 _DEPTH = 4
 _LITERALS = (
     (types.is_boolean, "true|false"),
@@ -43,7 +45,7 @@ _LITERALS = (
 
 
 class Looks(NamedTuple):
-    """How a line looks: `read` is the schema that Arrow is given for it, `meant` that of the rows; `plain_times`: times are any strings."""
+    """The form of a line: `read` is the schema that Arrow gets for it, `meant` that of the rows; `plain_times`: times are any strings."""
 
     read: pa.Schema
     meant: pa.Schema
@@ -51,7 +53,7 @@ class Looks(NamedTuple):
 
 
 def unlike(data: bytes, starts: Positions, looks: Looks) -> Positions | None:
-    """Find the lines that do not look so, of which each begins at one of `starts`; `None` where that cannot be told."""
+    """Find the lines that do not have this form; each line begins at one of `starts`. `None` if that is not possible."""
     pattern = _pattern(looks)
     if pattern is None or not len(starts):
         return None
@@ -59,7 +61,7 @@ def unlike(data: bytes, starts: Positions, looks: Looks) -> Positions | None:
 
 
 def ungrammatical(data: bytes, starts: Positions) -> Positions:
-    """Find lines that are no JSON object, whatever the schema. Of those that are nested deeply it says nothing."""
+    """Find lines that are not JSON objects, whatever the schema. Deeply nested lines are never reported."""
     places = _unmatched(data, starts, _any_object()) if len(starts) else None
     if places is None or not len(places):
         return np.zeros(0, np.int64)
@@ -73,7 +75,7 @@ def _unmatched(data: bytes, starts: Positions, pattern: str) -> Positions | None
     lines = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     try:
         alike = pc.match_substring_regex(lines, pattern)
-    except pa.ArrowInvalid:  # too much for the library
+    except pa.ArrowInvalid:  # the pattern is too much for the library
         return None
     return np.flatnonzero(~alike.to_numpy(zero_copy_only=False))
 

@@ -1,16 +1,17 @@
-"""JSON by Arrow's parser: every block that it reads as we do, and no other.
+"""JSON by Arrow's parser: it reads every block that Arrow reads as we do, and no other.
 
-Arrow is given a schema that says what each value must look like, and `scalars` makes of that what it means: a date, a
-time or bytes are read as strings, whatever Arrow would make of them. What is left to Arrow is a string, a whole number
-in its range, a double, a boolean, and which object has which members. A block that it refuses, or that may mean something
-else to us, is left to `exact`:
+Arrow gets a schema that says what each value must look like, and `scalars` turns the values into what they mean: dates,
+times and bytes are read as strings, so Arrow does not interpret them. Arrow itself handles strings, whole numbers
+within their range, doubles, booleans, and which object has which members. A block that it refuses, or that may have
+another meaning for us, is left to `exact`:
 
-- *decimals* are read with more digits than their type has, so that none can wrap around, and rounded to it as Spark does;
-- a double *minus zero* may have been written `-0`, a whole number, which has none;
-- a double that is *infinite* may have been written `Inf`, or as digits without end, and one that is none as `-NaN`.
+- *decimals* are read with more digits than their type has, so that none can wrap around, and rounded to it as Spark
+  does;
+- a double *minus zero* may have been written `-0`, a whole number, which has no sign;
+- an *infinite* double may have been written `Inf`, or with too many digits; a double that is not a number, as `-NaN`.
 
-A string or time column whose values are all whole numbers (an id that is a string to some) is read as numbers: after the
-first block that was refused for it.
+A string or time column whose values are all whole numbers (an id that some writers make a string) is read as numbers,
+after the first block that was refused because of it.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ if TYPE_CHECKING:
 _OTHER_KIND = re.compile(r"Column\((.*)\) changed from (\w+) to (\w+)")
 _ROW = re.compile(r"in row (\d+)")
 _DIGITS_128, _DIGITS_256, _DIGITS = 38, 76, 38
-_ATTEMPTS_MAX = 8  # at other kinds of columns, for one block
+_ATTEMPTS_MAX = 8  # per block, with other kinds of columns
 
 
 class QuickReader:
-    """Reads blocks of one schema. What it has learned of the data changes how fast it is, and nothing else."""
+    """Reads blocks of one schema. What it learns about the data changes its speed, and nothing else."""
 
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self.schema = schema
         self._times = times
-        self._numbers: dict[str, bool] = {}  # paths of string and time columns that hold whole numbers; False: some do
-        self._rounds = False  # whether decimals have more digits behind the point than their type
-        self._misfits: set[str] = set()  # columns in which a block had texts that are none of them
+        self._numbers: dict[str, bool] = {}  # paths of string and time columns with whole numbers; False: only some are
+        self._rounds = False  # whether decimals have more digits after the point than their type
+        self._misfits: set[str] = set()  # columns for which a block had texts that do not fit
         self.form = self._read_as()
 
     @staticmethod
     def takes(schema: pa.Schema) -> bool:
-        """Tell whether blocks of this schema can be read: Arrow has no maps here, and finds a column by its name."""
+        """Tell whether blocks of this schema can be read: Arrow's parser has no maps, and finds a column by its name."""
         return len(schema) > 0 and _is_plain(list(schema))
 
     def read(self, lines: Lines, *, unknown: bool) -> pa.RecordBatch:
-        """Return the rows as `exact.exact` would; keys that no column has are left out if `unknown`, else refused.
+        """Return the rows as `exact.exact` would; keys that no column has are left out if `unknown`, otherwise refused.
 
-        Raises `MalformedError` where it is not certain that `exact` would return the same, or return at all.
+        Raises `MalformedError` if it is not certain that `exact` would return the same, or return at all.
         """
         return self._rows(lines, _Conversion(lines.data, self._times), unknown=unknown)
 
     def most(self, lines: Lines, *, unknown: bool) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Return the same, and which rows have a text that may be none of its column's type; these rows mean nothing."""
+        """Return the same, and which rows have a text that may not fit its column's type; these rows have no meaning."""
         convert = _Conversion(lines.data, self._times, np.zeros(len(lines), np.bool_), self._misfits)
         rows = self._rows(lines, convert, unknown=unknown)
         if convert.misfits is None:
@@ -74,7 +75,7 @@ class QuickReader:
         return rows, convert.misfits
 
     def refused(self, data: bytes) -> int | None:
-        """Return which of some lines Arrow refuses first, where it says so."""
+        """Return which line Arrow refuses first, if it says so."""
         try:
             Lines(data).table(self.form, unknown=True)
         except MalformedError as error:
@@ -83,7 +84,7 @@ class QuickReader:
         return None
 
     def other_names(self, data: bytes) -> list[str]:
-        """Return names of keys that no column has; none where they cannot be told."""
+        """Return names of keys that no column has; none if they cannot be found."""
         reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         parsing = arrow_json.ParseOptions(explicit_schema=self.form, unexpected_field_behavior="infer")
         try:
@@ -101,7 +102,7 @@ class QuickReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _table(self, lines: Lines, *, unknown: bool, attempts: int = _ATTEMPTS_MAX) -> pa.Table:
-        """Return what Arrow reads, asked for other kinds of columns as often as a refusal says of which kind they are."""
+        """Return what Arrow reads; each time it refuses a column's kind and names the right one, it is asked again with that."""
         try:
             return lines.table(self.form, unknown=unknown)
         except MalformedError as error:
@@ -110,7 +111,7 @@ class QuickReader:
         return self._table(lines, unknown=unknown, attempts=attempts - 1)
 
     def _learned(self, refusal: str) -> bool:
-        """Tell whether the refusal says something about a column by which the block may be read after all."""
+        """Tell whether the refusal says something about a column that may make the block readable."""
         changed = _OTHER_KIND.search(refusal)
         if changed is None:
             learned = "requires scale" in refusal and not self._rounds
@@ -132,7 +133,7 @@ class QuickReader:
         return field.with_type(self._kind(field.type, f"{parent}/{field.name}"))
 
     def _kind(self, kind: pa.DataType, path: str) -> pa.DataType:
-        """Return the type that Arrow shall read values of a type as."""
+        """Return the type that Arrow will use to read values of a type."""
         if types.is_struct(kind):
             return pa.struct([self._field(field, path) for field in kind])
         if types.is_list(kind):
@@ -145,7 +146,7 @@ class QuickReader:
         return pa.int64() if numbers else pa.string()
 
     def _decimal(self, kind: pa.DataType) -> pa.DataType:
-        """Return a decimal that has room for any number of as many digits as its precision, wherever their point is."""
+        """Return a decimal with room for any number of as many digits as its precision, wherever the point is."""
         if self._rounds:
             return pa.decimal256(_DIGITS, _DIGITS)
         if kind.precision + kind.scale <= _DIGITS_128:
@@ -166,7 +167,7 @@ def _is_plain(fields: list[pa.Field]) -> bool:
 
 
 def _names_beyond(kind: pa.DataType | pa.Schema, expected: pa.DataType | pa.Schema) -> Iterator[str]:
-    """Yield the names in a type that another one, of which it has all, does not have, at any depth."""
+    """Yield the names in `kind` that `expected` lacks, at any depth; `kind` has all names of `expected`."""
     known = {field.name: field.type for field in expected}
     for field in kind:
         if field.name not in known:
@@ -180,10 +181,10 @@ def _names_beyond(kind: pa.DataType | pa.Schema, expected: pa.DataType | pa.Sche
 
 
 class _Conversion:
-    """From what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`.
+    """Converts what Arrow has read of a block to columns of the schema. Raises `MalformedError` and `pa.ArrowInvalid`.
 
-    With `misfits`, by row, texts that are none of their column's type are entered there, and null in the column. `likely` are columns
-    that had some.
+    With `misfits`, a row with a text that does not fit its column's type is marked there, and the text becomes null.
+    `likely` are columns that had such texts.
     """
 
     def __init__(
@@ -257,8 +258,9 @@ class _Conversion:
 def _decimals(read: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return decimals of the type: a half is rounded away from zero, as in Spark.
 
-    Arrow holds numbers to the precision of their type before it gives them its scale, and not behind it: what was read may have
-    more digits than its type says, and is given one that has them all, so that what follows looks for itself.
+    Arrow checks numbers against the precision before it rescales them, and not afterwards: what was read may have more
+    digits than its type says. So it is given a type with room for all digits, and the casts that follow check
+    themselves.
     """
     wide = pa.decimal128 if types.is_decimal128(read.type) else pa.decimal256
     most = _DIGITS_128 if wide is pa.decimal128 else _DIGITS_256

@@ -1,16 +1,15 @@
-"""Blocks of JSON lines to rows: quickly where that is certain to be right, exactly where it is not.
+"""Turning blocks of JSON lines into rows: quickly if that is certain to be right, otherwise exactly.
 
-Four readers give the same rows. `frame` takes flat records that one program has written, and broken lines among them do
-not slow it down; `dense` takes flat records without nulls; of these two the faster one is asked first (`race`). `quick` takes all that
-is usual, at the speed of Arrow's parser;
-`exact` takes everything, at a quarter of that. A block that the quick one leaves alone is cut into pieces, so that what is unusual
-costs what it takes of the block: a bad value, a repeated key, half a character. Where most pieces need the exact reader, the
-next blocks are given to it as they are.
+Four readers give the same rows. `frame` reads flat records that one program has written, and broken lines among them do
+not slow it down; `dense` reads flat records without nulls; of these two the faster one is asked first (`race`). `quick`
+reads everything usual, at the speed of Arrow's parser; `exact` reads everything, at a quarter of that speed. A block
+that the quick reader refuses is cut into pieces, so that an unusual record (a bad value, a repeated key, half a
+character) slows down only its own piece. If most pieces need the exact reader, it gets the next blocks directly.
 
-The quick reader is first asked to refuse keys that no column has: that costs nothing where there are none, so none is
-ever missed. A piece in which there are some is read without them, and they are counted besides, which takes about as long
-again. Where piece after piece has some (a schema that leaves columns out on purpose), the blocks are read without them
-from then on, and in each of them the first lines are looked at; the account then says that it is partial.
+The quick reader is first told to refuse keys that no column has: that costs nothing if there are none, so none is ever
+missed. A piece with such keys is read without them, and they are counted separately, which takes about as long again.
+If piece after piece has some (a schema that leaves columns out on purpose), blocks are read without them from then on,
+and only their first lines are examined; the account then says that it is partial.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
     from penstock.formats.patterns import TimeForms
 
 _PIECE_BYTES = 256 << 10
-# The reader for dense records is asked for so much first: most data is dense throughout, or nowhere.
+# The reader for dense records first gets this much: most data is dense throughout, or nowhere.
 _PROBE_BYTES = 64 << 10
-_LOOK_BYTES = 64 << 10  # of each block, where there are so many with keys that no column has
-_PIECES_WITH_UNKNOWN = 4  # one after the other: the rest has some, too
-_BLOCKS_AFTER_A_MISS = 8  # what kept a faster reader from one block is likely to be in the next ones, too
+_LOOK_BYTES = 64 << 10  # of each block, if many blocks have keys that no column has
+_PIECES_WITH_UNKNOWN = 4  # consecutive pieces: the rest is likely to have some, too
+_BLOCKS_AFTER_A_MISS = 8  # the next blocks are likely to have the same problem
 _DENSE, _FRAME = "dense", "frame"
 
 
 class JsonReader:
-    """Reads blocks of one schema. What it remembers changes how fast it is and what it counts, never a row."""
+    """Reads blocks of one schema. What it remembers changes its speed and what it counts, never a row."""
 
     def __init__(self, schema: pa.Schema, times: TimeForms) -> None:
         self._schema = schema
@@ -60,15 +59,15 @@ class JsonReader:
         self._quick = QuickReader(schema, times) if QuickReader.takes(schema) else None
         self._doubt = None if self._quick is None else Doubt(self._quick)
         self._race = race_of(schema, _DENSE, _FRAME)
-        self._is_dense = False  # as the block before was
-        self._not_dense = self._not_quick = 0  # blocks for which they are not asked
+        self._is_dense = False  # whether the previous block was
+        self._not_dense = self._not_quick = 0  # number of blocks for which they will not be asked
         self._unknown_pieces = 0
         self.exact_bytes = 0
 
     def read(self, data: bytes, account: Account) -> pa.RecordBatch:
-        """Return the rows of `data`, lines each ended by a line feed, and enter the keys no column has into the account.
+        """Return the rows of the lines in `data`, each ended by a line feed, and count the keys that no column has in the account.
 
-        Raises `MalformedError`; what is in the account then is of no use.
+        Raises `MalformedError`; then the content of the account is useless.
         """
         dense = self.dense_first(data)
         if dense is not None:
@@ -77,11 +76,11 @@ class JsonReader:
         return self._unframed(data, account) if framed is None else framed
 
     def dense_first(self, data: bytes) -> pa.RecordBatch | None:
-        """Return the rows of `data` if the reader for dense records is to be asked first, and takes them. Called once a block."""
+        """Return the rows of `data` if the reader for dense records is asked first, and accepts them. Called once per block."""
         return self._densely(data) if self._race.first() == _DENSE else None
 
     def _framed(self, data: bytes, account: Account) -> pa.RecordBatch | None:
-        """Return the same where most lines have one form, and the others can be read, too. Raises `MalformedError`."""
+        """Return the same if most lines have one form, and the others can be read, too. Raises `MalformedError`."""
         starts = cache(partial(_starts, data))
         most = self.framed(data, starts)
         if most is None or not len(most.doubtful):
@@ -91,7 +90,7 @@ class JsonReader:
         return merged(most.rows, others, most.doubtful)
 
     def _unframed(self, data: bytes, account: Account) -> pa.RecordBatch:
-        """Return the same, by the other readers."""
+        """Do the same with the other readers."""
         dense = self._densely(data)
         if dense is not None:
             return dense
@@ -109,10 +108,10 @@ class JsonReader:
         return batches[0] if len(batches) == 1 else _joined(batches, self._schema)
 
     def apart(self, data: bytes, account: Account) -> pa.RecordBatch:
-        """Return the same of a few lines that were put aside, of which nothing is learned of the others.
+        """Do the same for a few lines that were put aside; nothing is learned from them about the others.
 
-        A key with a damaged letter in it is one that no column has, and in each block of a damaged file a few lines have such: to take
-        that for how the file is would have all of it read without a look at its keys.
+        A key with a damaged letter is a key that no column has, and each block of a damaged file has a few such lines.
+        If they were taken as typical of the file, all of it would be read without checking its keys.
         """
         before = self._is_dense, self._not_dense, self._not_quick, self._unknown_pieces
         self._not_dense, self._not_quick, self._unknown_pieces = _BLOCKS_AFTER_A_MISS, 0, 0
@@ -122,12 +121,12 @@ class JsonReader:
             self._is_dense, self._not_dense, self._not_quick, self._unknown_pieces = before
 
     def framed(self, data: bytes, starts: Callable[[], npt.NDArray[np.int64]]) -> Most | None:
-        """Return the rows of most lines where these have one form; see `frame`."""
+        """Return the rows of most lines if these have one form; see `frame`."""
         frame = self._frame
         return None if frame is None else self._race.ask(_FRAME, len(data), lambda: frame.most(data, starts))
 
     def at_once(self, data: bytes) -> pa.RecordBatch | None:
-        """Return the same if a faster reader takes all of it, and each key has a column; `None` where that is not certain."""
+        """Return the same if a faster reader accepts all of it, and each key has a column; `None` if that is not certain."""
         dense = self._densely(data)
         if dense is not None or self._quick is None or self._not_quick:
             return dense
@@ -137,7 +136,7 @@ class JsonReader:
             return None
 
     def most(self, data: bytes, starts: npt.NDArray[np.int64], account: Account) -> Most | None:
-        """Return the rows of most lines of `data`, quickly, where it has some that cannot be read; see `doubt`."""
+        """Return the rows of most lines of `data`, quickly, though some cannot be read; see `doubt`."""
         many = self._unknown_pieces >= _PIECES_WITH_UNKNOWN
         most = None if self._doubt is None else self._doubt.most(data, starts, unknown=many)
         if most is not None and most.lines is not None and many:
@@ -188,7 +187,7 @@ class JsonReader:
         return self._exactly(piece.data, account)
 
     def _look_at_some(self, lines: Lines, account: Account) -> None:
-        """Count the unknown keys of the first piece of a block; where it has none, the next block is asked for them again."""
+        """Count the unknown keys of the first piece of a block; if it has none, the next block is checked for them again."""
         first = lines.first(_LOOK_BYTES)
         seen = Account()
         count_unknown(first.data, self._schema, seen)
@@ -203,7 +202,7 @@ class JsonReader:
 
 
 def _starts(data: bytes) -> npt.NDArray[np.int64]:
-    """Return where each line begins that is not blank."""
+    """Return where each non-blank line begins."""
     return not_blank(data, record_starts(data, sep=b"\n"), b" \t\r\n")
 
 

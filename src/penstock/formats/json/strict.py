@@ -1,10 +1,10 @@
-r"""JSON where keys without a column, columns without a key, and values of another type are more than told.
+r"""JSON for which unknown keys, missing keys or values of another type must be refused or rescued.
 
-The faster readers are asked first, and refuse keys without a column; what they have read has nothing that is to be rescued. Whether a
-column that is null had no key, they do not tell. What they leave is taken apart here as in `exact`, whose way of reading values this
-is, and what no column has or takes is kept as text: the members of an object, which is `{"user":{"zip":"D-1"},"nme":"x"}` for a
-record whose `user.zip` is no number and whose `nme` no column has. Where it is in an array or a map, that is kept whole: what is inside
-has no name of its own.
+The faster readers are asked first, and refuse keys without a column; so what they have read has nothing to be rescued.
+They do not tell whether a null column had no key. What they refuse is taken apart here as in `exact`, whose way of
+reading values is used, and what no column has or accepts is kept as text: the members of an object, such as
+`{"user":{"zip":"D-1"},"nme":"x"}` for a record whose `user.zip` is not a number and whose `nme` no column has. If it is
+in an array or a map, the array or map is kept whole, because what is inside has no name of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.formats.json.quick import QuickReader
     from penstock.formats.malformed import Found
 
-    # Values of a column, and by row the JSON text of what it does not hold of them.
+    # Values of a column, and for each row the JSON text of the part that the column does not hold.
     Read = tuple[pa.Array, pa.Array | None]
 
 
@@ -54,15 +54,15 @@ _PIECE_BYTES = 256 << 10
 
 
 class StrictReader:
-    """Reads blocks of one format, of which `is_strict` holds; see `JsonReader`."""
+    """Reads blocks of one format, for which `is_strict` holds; see `JsonReader`."""
 
     def __init__(self, fmt: ReadFormat) -> None:
         self._fmt = fmt
         self._plain = _Plain(fmt.data_schema, fmt.times)
-        self._doubts = False  # whether lines of the block before had to be taken apart
+        self._doubts = False  # whether lines of the previous block had to be taken apart
 
     def read(self, data: bytes, account: Account) -> pa.RecordBatch:
-        """Return the rows of `data`, and enter the keys that no column has into the account. Raises `MalformedError`."""
+        """Return the rows of `data`, and count the keys that no column has in the account. Raises `MalformedError`."""
         plain = None if self._doubts else self._plain.read_plain(data)
         if plain is not None and (self._fmt.missing != "fail" or not _has_nulls(plain)):
             return self._fmt.with_rescued(plain.columns, None, plain.num_rows)
@@ -77,7 +77,7 @@ class StrictReader:
         return pa.Table.from_batches(batches, self._fmt.schema).combine_chunks().to_batches()[0]
 
     def _mostly(self, data: bytes, account: Account) -> pa.RecordBatch | None:
-        """Return the rows where only a few lines have to be taken apart; `None` where that is not so."""
+        """Return the rows if only a few lines have to be taken apart; otherwise `None`."""
         starts = not_blank(data, record_starts(data, sep=b"\n"), b" \t\r\n")
         most = self._plain.most_plain(data, starts)
         self._doubts = most is not None and len(most.doubtful) > 0
@@ -90,7 +90,7 @@ class StrictReader:
         others = of_records(data, starts[most.doubtful], ends[most.doubtful])
         seen = Account()
         apart = self._taken_apart(others, seen)
-        if apart.num_rows != len(most.doubtful):  # a line that is blank to one and not to the other
+        if apart.num_rows != len(most.doubtful):  # the two disagree on which lines are blank
             return None
         account.count(seen.unknown.items(), seen.more)
         return merged(rows, apart, most.doubtful)
@@ -113,10 +113,10 @@ class StrictReader:
 
 
 class _Plain(JsonReader):
-    """The faster readers alone."""
+    """The faster readers only."""
 
     def read_plain(self, data: bytes) -> pa.RecordBatch | None:
-        """Return the rows if each key has a column, and each value its type; `None` where that is not certain."""
+        """Return the rows if each key has a column, and each value its type; `None` if that is not certain."""
         dense = self._densely(data)
         if dense is not None or len(data) <= _PIECE_BYTES:
             return dense
@@ -126,14 +126,14 @@ class _Plain(JsonReader):
             return None
 
     def most_plain(self, data: bytes, starts: npt.NDArray[np.int64]) -> Most | None:
-        """Return the same of most lines, of which each begins at one of `starts`."""
+        """Return the same for most lines; each line begins at one of `starts`."""
         framed = self.framed(data, lambda: starts)
         if framed is not None or self._doubt is None:
             return framed
         return self._doubt.most(data, starts, unknown=False, names=True)
 
     def read_piece(self, lines: Lines) -> pa.RecordBatch | None:
-        """Return the same of some lines."""
+        """Return the same for some lines."""
         quick: QuickReader | None = self._quick
         try:
             return None if quick is None else quick.read(lines, unknown=False)
@@ -155,7 +155,7 @@ def _holds_null(column: pa.Array) -> bool:
 
 @dataclass(frozen=True)
 class _StrictMembers:
-    """Reads values as columns, and keeps what does not fit; `path` is what the names of their members begin with."""
+    """Reads values as columns, and keeps what does not fit; the names of their members begin with `path`."""
 
     fmt: ReadFormat
     account: Account
@@ -189,7 +189,7 @@ class _StrictMembers:
         return [pc.if_else(pc.equal(inside, b""), None, inside)]
 
     def column(self, raw: pa.Array, field: pa.Field, path: str) -> Read:
-        """Return the values whose JSON text is `raw` as the type of the field, and the text of those that are none."""
+        """Return the values with the JSON text `raw` as the type of the field, and the text of those that do not fit."""
         raw = pc.if_else(pc.equal(raw, b"null"), None, raw)
         if is_nested(field.type):
             column, rest = self._nested(raw, field, path)
@@ -225,7 +225,7 @@ class _StrictMembers:
             lost.append(scattered(rest, rows, len(raw)))
         return scattered(column, rows, len(raw)), pc.coalesce(*lost) if lost else None
 
-    def _structs(self, text: JsonText, present: pa.Array, kind: pa.DataType, path: str) -> Read:  # noqa: ARG002 - as the others
+    def _structs(self, text: JsonText, present: pa.Array, kind: pa.DataType, path: str) -> Read:  # noqa: ARG002 - signature like the others
         members, rest = self.members(text, list(kind), path)
         column = pa.StructArray.from_buffers(kind, text.lines, [None], children=members)
         return column, None if rest is None else joined("{", rest, "}")
@@ -245,14 +245,14 @@ class _StrictMembers:
 
 
 def unlike(data: bytes, starts: npt.NDArray[np.int64], *, fmt: ReadFormat) -> Found:
-    """Find the lines whose keys are not those of the columns, where that must be; objects within them are found by trying.
+    """Find the lines whose keys are not those of the columns, if they must be; objects within lines are found by trying.
 
-    `data` is whole JSON objects, one a line.
+    `data` is whole JSON objects, one per line.
     """
     text = JsonText(Lines(data).data)
     named, fields = Named(text), list(fmt.data_schema)
     expected: dict[int, str] = {}
-    if text.lines != len(starts):  # a line that is blank to one and not to the other: trying tells
+    if text.lines != len(starts):  # the two disagree on which lines are blank: trying decides
         return np.zeros(0, np.int64), []
     if fmt.unknown == "fail":
         keys, _ = named.unknown(fields)
@@ -274,7 +274,7 @@ def _missing(path: str) -> str:
 
 
 def _whole(present: pa.Array, rest: pa.Array | None, rows: npt.NDArray[np.int64]) -> pa.Array | None:
-    """Return the text of the values of which a part is not held."""
+    """Return the text of the values of which only a part is held."""
     if rest is None:
         return None
     lossy = np.zeros(len(present), np.bool_)

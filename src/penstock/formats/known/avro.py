@@ -7,17 +7,19 @@
     16 bytes                                        the file's sync marker
     [rows, bytes, data, sync marker] ...            blocks; rows and bytes are long
 
-A block begins behind the sync marker of the one before, the first behind that of the header. A range owns the blocks that begin in
-it: the first is found by searching the marker, as every reader of Avro in ranges does, and the others follow from it, each with
-its marker where it must be. So each block belongs to exactly one range. How many rows a block has is compared with what comes out of it.
-What Avro cannot tell nobody can: a file that was cut between two blocks is a whole one, for nothing in it says how long it is.
+A block begins after the sync marker of the previous block, the first one after that of the header. A range owns the
+blocks that begin in it. Its first block is found by searching for the marker, as every reader of Avro ranges does. The
+others follow from it, and each must end with the marker. So each block belongs to exactly one range. The row count that
+a block stores is compared with its decoded rows. One fault cannot be detected: a file that was cut between two blocks
+looks complete, because nothing in it says how long it is.
 
-Blocks are found here, and decoded and encoded by `polars-avro` (arrow-avro, in Rust), several at once; a Python decoder took
-twenty times as long.
+This module finds the blocks, and `polars-avro` (arrow-avro, in Rust) decodes and encodes several of them at once; a
+Python decoder took twenty times as long.
 
-*Types.* Names are letters, digits and `_`, and keys of maps are strings: anything else is refused before rows come. Times are
-microseconds. A time without a zone (`local-timestamp`) is one of `timeZone`. A UUID is read as its text, an enum as its symbol.
-A file tells no more than Avro's types, so the schema of rows that are staged in one is kept beside it.
+*Types.* Names consist of letters, digits and `_`, and keys of maps are strings: anything else is refused before rows
+come. Times are microseconds. A time without a zone (`local-timestamp`) is in the zone `timeZone`. A UUID is read as its
+text, an enum as its symbol. A file stores only Avro's types, so the schema of rows that are staged in a file is kept
+beside it.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _HEADER_BYTES_MAX = 64 << 20
 _BLOCK_BYTES_MAX = 1 << 30
 _LONG_BYTES_MAX = 10
 _CHUNK_BYTES = 1 << 20
-_DECODED_BYTES = 8 << 20  # of blocks, decoded at once
+_DECODED_BYTES = 8 << 20  # of blocks that are decoded at once
 _GROUP_BYTES = 1 << 20  # of Arrow in one block
 _ROWS = 65536
 _CODECS = {"snappy": "Snappy", "none": None, "gzip": "Deflate", "zstd": "Zstandard"}
@@ -75,7 +77,7 @@ class _Avro(TableFormat):
             msg = "format=avro needs the library polars-avro; install it: pip install 'penstock[avro]'"
             raise DependencyError(msg)
 
-    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are divisible
         return True
 
     def rows(
@@ -110,7 +112,7 @@ class _Avro(TableFormat):
 
 
 class _AvroWriter(GroupWriter):
-    """Writes batches to one file, a block a group."""
+    """Writes batches to one file, one block per group."""
 
     def __init__(self, file: WritableFile, fmt: WriteFormat, group_bytes: int, ratio: float) -> None:
         super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
@@ -122,7 +124,7 @@ class _AvroWriter(GroupWriter):
         kind = _CODECS[fmt.compression]
         compression = getattr(_avro_rs.Codec, kind) if kind else None
         self._writer = _avro_rs.AvroBuffSink(cast("BinaryIO", self._file), self._stored.file.empty_table(), compression)
-        self._file.check()  # it has written what files begin with
+        self._file.check()  # the library has written the header
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
         rows = [self._stored.rows(batch) for batch in batches]
@@ -133,7 +135,7 @@ class _AvroWriter(GroupWriter):
 
 
 def _copied(table: pa.Table) -> pa.Table:
-    """Return the table with nested columns that are slices copied: the writer panics at some slices of structs in structs."""
+    """Return the table with sliced nested columns copied: the writer panics at some slices of structs in structs."""
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if types.is_nested(field.type) and any(chunk.offset for chunk in column.chunks):
@@ -142,7 +144,7 @@ def _copied(table: pa.Table) -> pa.Table:
 
 
 def _check_field(field: pa.Field) -> None:
-    """Raise `OptionError` for a column, or what is in it, that Avro cannot hold."""
+    """Raise `OptionError` for a column, or a part of its type, that Avro cannot hold."""
     if not _NAME.fullmatch(field.name):
         msg = f"the name {field.name!r} is not one that Avro allows, which are letters, digits and _: rename it"
         raise OptionError(msg)
@@ -166,7 +168,7 @@ def _check_type(kind: pa.DataType) -> None:
 
 
 class _Header(NamedTuple):
-    """What is in front of the blocks: its bytes, as the decoder is given them, its length in the file, the sync marker, the calendar."""
+    """The part before the blocks: its bytes as the decoder gets them, its length in the file, the sync marker, the calendar."""
 
     data: bytes
     end: int
@@ -175,14 +177,14 @@ class _Header(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Rows, and the bytes with them, from the count to the sync marker."""
+    """Blocks: their row count, and their bytes, from the count to the sync marker."""
 
     rows: int
     data: bytes
 
 
 class _ForwardFile:
-    """A file that is read forward in pieces of a megabyte, whatever is asked for."""
+    """A file that is read forward in pieces of a megabyte, whatever the caller asks for."""
 
     def __init__(self, file: ReadableFile, size: int) -> None:
         self._file = file
@@ -205,19 +207,19 @@ class _ShortError(Exception):
 
 
 class _Values:
-    """Avro's values, one behind the other."""
+    """A sequence of Avro's values."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
         self.at = at
 
     def long(self) -> int:
-        """Return the next number: seven bits a byte, the lowest first, the sign in the lowest bit."""
+        """Return the next number: seven bits per byte, the lowest first, the sign in the lowest bit."""
         number = 0
         for place in range(_LONG_BYTES_MAX):
             byte = self.taken(1)[0]
             number |= (byte & 0x7F) << 7 * place
-            if byte < 0x80:  # noqa: PLR2004 - the last
+            if byte < 0x80:  # noqa: PLR2004 - the last byte
                 return (number >> 1) ^ -(number & 1)
         msg = f"found a number of more than {_LONG_BYTES_MAX} bytes"
         raise BadFile(msg)
@@ -255,7 +257,7 @@ def _parsed_header(data: bytes) -> _Header:
     values = _Values(data, len(_MAGIC))
     metadata: dict[bytes, bytes] = {}
     while count := values.long():
-        if count < 0:  # the length of these entries in bytes follows, for readers that skip them
+        if count < 0:  # then the length of these entries in bytes follows, for readers that skip them
             values.long()
         for _ in range(abs(count)):
             key = values.taken(values.long())
@@ -279,7 +281,7 @@ def _header_bytes(metadata: dict[bytes, bytes], sync: bytes) -> bytes:
 
 
 def _long(number: int) -> bytes:
-    """Return a number that is not negative as Avro has it."""
+    """Return a non-negative number in Avro's encoding."""
     number <<= 1
     data = bytearray()
     while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
@@ -290,13 +292,13 @@ def _long(number: int) -> bytes:
 
 
 def _plain_schema(text: bytes) -> bytes | None:
-    """Return a schema with UUIDs as the texts that they are in the file; `None` if it has none."""
+    """Return a schema with UUIDs as the texts that the file stores; `None` if it has none."""
     if b'"uuid"' not in text:
         return None
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        return None  # the decoder tells what is wrong with it
+        return None  # the decoder reports what is wrong with it
     return json.dumps(_without_uuids(schema)).encode()
 
 
@@ -311,7 +313,7 @@ def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - any JSON can be there
 
 
 def _blocks(window: _ForwardFile, header: _Header, span: tuple[int, int]) -> Iterator[_Block]:
-    """Yield the blocks that begin in `span`. Raises `BadFile` for one that is not as it must be."""
+    """Yield the blocks that begin in `span`. Raises `BadFile` for an invalid block."""
     begin, end = _first_begin(window, header, *span), min(span[1], window.size)
     while begin is not None and begin < end:
         values = _Values(window.read(begin, 2 * _LONG_BYTES_MAX))
@@ -332,7 +334,7 @@ def _blocks(window: _ForwardFile, header: _Header, span: tuple[int, int]) -> Ite
 
 
 def _first_begin(window: _ForwardFile, header: _Header, start: int, end: int) -> int | None:
-    """Return where the first block begins in [start, end); `None` if none does."""
+    """Return where the first block begins in [start, end); `None` if there is none."""
     if start <= header.end:
         return header.end if header.end < end else None
     at = start - _SYNC_BYTES
@@ -349,7 +351,7 @@ def _first_begin(window: _ForwardFile, header: _Header, start: int, end: int) ->
 
 
 def _gathered(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """Yield several blocks as one piece of bytes, with the rows that they have together."""
+    """Yield several blocks as one piece of bytes, with their total number of rows."""
     held: list[bytes] = []
     rows = size = 0
     for block in blocks:
@@ -374,10 +376,10 @@ def _schema(header: _Header) -> pa.Schema:
 
 
 def _decoded(data: bytes, wanted: list[str]) -> list[pa.RecordBatch]:
-    """Return the rows of a file in memory, with these columns at least.
+    """Return the rows of a file in memory, with at least these columns.
 
-    All at once: the library's iterator must not be dropped while an exception is on its way, as that of a generator that is given
-    up is. It calls Python then, and ends the process.
+    All at once, because the library's iterator must not be dropped while an exception propagates, as when a generator
+    is closed. It would call Python then, and end the process.
     """
     from polars_avro import AvroError
 
@@ -385,7 +387,7 @@ def _decoded(data: bytes, wanted: list[str]) -> list[pa.RecordBatch]:
     batches = []
     try:
         for batch in decoding:
-            batches.append(pa.record_batch(batch))  # noqa: PERF401 - a comprehension would hold the iterator, too
+            batches.append(pa.record_batch(batch))  # noqa: PERF401 - a comprehension would keep the iterator, too
     except (AvroError, ValueError, pa.ArrowException) as error:
         msg = f"blocks cannot be read: {error}"
         raise BadFile(msg) from error
@@ -394,7 +396,7 @@ def _decoded(data: bytes, wanted: list[str]) -> list[pa.RecordBatch]:
     return batches
 
 
-def _source(data: bytes) -> Any:  # noqa: ANN401 - the library has no types for what it takes
+def _source(data: bytes) -> Any:  # noqa: ANN401 - the library has no types for its arguments
     from polars_avro import _avro_rs
 
     return _avro_rs.AvroSource([lambda: nullcontext(BytesIO(data))], strict=False, utf8_view=False)

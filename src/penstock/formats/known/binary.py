@@ -23,16 +23,16 @@ class _Binary(TableFormat):
     read_options = frozenset({"blockSize"})
     as_it_is = True
 
-    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - bytes are bytes
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - bytes can be cut anywhere
         return fmt.block_size is not None
 
-    def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - it is reckoned
+    def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - it is computed
         return min(whole_blocks(at, fmt.block_size), size) if fmt.block_size else None
 
     def rows(
         self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
     ) -> Iterator[pa.RecordBatch]:
-        del account  # there is no column but one
+        del account  # there is only one column
         return binary_batches(file.read, size, *span, fmt.block_size, fmt.schema)
 
 

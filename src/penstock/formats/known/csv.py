@@ -1,4 +1,4 @@
-"""CSV: records by a `Dialect`, whose quotes may hold line breaks; a cut is found by following them from a known beginning."""
+"""The format CSV: records by a `Dialect`. Its quotes may contain line breaks, so a cut is found by following them from a known start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Csv(RecordFormat):
         return CsvEncoder(fmt).readable(rows)
 
     def in_bytes(self, fmt: ReadFormat) -> bool:
-        # Quotes are followed in plain ASCII behind a mark of UTF-8.
+        # Quotes are followed in plain ASCII, after a UTF-8 mark.
         how = charset(fmt.encoding, b"")
         is_plain = (how.unit, how.bom) == (UTF_8_CHARSET.unit, UTF_8_CHARSET.bom)
         return is_plain and searchable(fmt.encoding, fmt.csv.marks.decode(), plain=True)
@@ -90,7 +90,7 @@ class _Csv(RecordFormat):
     def reach(self, fmt: ReadFormat, read: Read, size: int, at: int) -> int | None:  # noqa: ARG002 - a cut is where a record begins
         return at
 
-    def ranged(self, fmt: ReadFormat, read: Read, size: int, span: tuple[int, int], how: Charset) -> Found:  # noqa: ARG002 - as ASCII
+    def ranged(self, fmt: ReadFormat, read: Read, size: int, span: tuple[int, int], how: Charset) -> Found:  # noqa: ARG002 - as for ASCII
         from penstock.formats.csv.cut import csv_blocks, csv_header
 
         read = _remembering(read, size)
@@ -113,12 +113,12 @@ class _Csv(RecordFormat):
         found = self.stream_blocks(fmt, chunks, how)
         return csv_stream_header(found, fmt.csv) if fmt.csv.header else (b"", found)
 
-    def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as ASCII
+    def stream_blocks(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Blocks:  # noqa: ARG002 - as for ASCII
         from penstock.formats.csv.cut import csv_stream_blocks
 
         return csv_stream_blocks(chunks, BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
-    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:  # noqa: ARG002 - as ASCII
+    def record_starts(self, fmt: ReadFormat, block: bytes, how: Charset) -> npt.NDArray[np.int64]:  # noqa: ARG002 - as for ASCII
         from penstock.formats.csv.cut import record_starts
 
         return record_starts(block, fmt.csv)
@@ -132,7 +132,7 @@ class _Csv(RecordFormat):
 
 
 def _remembering(read: Read, size: int) -> Read:
-    """Return `read` of a file of `size` bytes that reads its beginning, which is looked at more than once, but once."""
+    """Return `read` for a file of `size` bytes; it reads the file's beginning, which is needed several times, only once."""
     head = b""
 
     def remembering(offset: int, length: int) -> bytes:

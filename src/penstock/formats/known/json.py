@@ -1,4 +1,4 @@
-"""JSON: a record is a line with one object in it, or with `multiLine` a document; a row is its members by name."""
+"""The format JSON: a record is a line with one object or, with `multiLine`, a document; a row is its members by name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Json(RecordFormat):
 
 
 def _is_json(record: bytes) -> bool:
-    """Tell whether a record is one value, whatever of: then the file is read as it is meant."""
+    """Tell whether a record is one JSON value of any kind: then the file was read in the right way."""
     try:
         json.loads(record)
     except (ValueError, RecursionError):

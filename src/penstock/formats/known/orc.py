@@ -1,21 +1,23 @@
-"""ORC: stripes by byte range, columns by name.
+"""The format ORC: stripes by byte range, columns by name.
 
-A range owns the stripes that begin in it. Where one begins is reckoned: of n stripes each counts for an n-th of the file, whatever
-its length, for pyarrow tells their number and no more. So each stripe of any file belongs to exactly one of its ranges, and
-ranges are even where stripes are, as writers make them.
+A range owns the stripes that begin in it. Where a stripe begins is computed: each of n stripes counts for an n-th of
+the file, whatever its length, because pyarrow reports only how many there are. So each stripe of any file belongs to
+exactly one of its ranges, and ranges are even if stripes are, as writers make them.
 
-*Times.* Arrow reads ORC's times in nanoseconds, which end in 1677 and 2262: a time beyond is an error when it is read, and is
-refused when it is written, before it is staged. So is one before 1970 with a fraction of a second, which Arrow writes with a negative
-fraction, and Java's readers fail over; and a date before 1582-10-15, for Arrow does not note the calendar that it counts in, and
-Java's readers take it for the Julian one. (What is read is of the calendar that the file notes, see `calendar`.) Instants are written
-as such (`timestamp with local time zone`). A `timestamp` of ORC is what a clock showed where it was written, as Spark also
-stores its instants, so it is one of `timeZone`.
+*Times.* Arrow reads ORC's times in nanoseconds, which cover 1677 to 2262. A time outside is an error when it is read,
+and is refused when it is written, before it is staged. Two more kinds are refused: a time before 1970 with a fraction
+of a second, because Arrow writes a negative fraction, at which Java's readers fail; and a date before 1582-10-15,
+because Arrow does not note its calendar, and Java's readers assume the Julian one. (Values are read by the calendar
+that the file notes, see `calendar`.) Instants are written as such (`timestamp with local time zone`). A `timestamp` of
+ORC is what a clock showed where it was written. Spark stores its instants like this, too, so it is taken to be in the
+zone `timeZone`.
 
-*Structs.* pyarrow writes structs inside structs, at any depth, with the values of other rows where one of them is null (seen with
-26.0, on files that nobody could read right). So they are refused when they are written; they are read as they are.
+*Structs.* When a struct inside a struct is null in some row, at any depth, pyarrow writes values of other rows (seen
+with 26.0, in files that no reader could read right). So such structs are refused when they are written; they are read
+normally.
 
-A file tells no more than its own types, so the schema of rows that are staged in one is kept beside it. Memory is bounded by one
-stripe, decoded.
+A file stores only its own types, so the schema of rows that are staged in a file is kept beside it. Memory is bounded
+by one stripe, decoded.
 """
 
 from __future__ import annotations
@@ -47,15 +49,15 @@ if TYPE_CHECKING:
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
-# Of ORC's messages `FileTail` and `Footer`, and of its `CalendarKind`.
+# From ORC's messages `FileTail` and `Footer`, and its `CalendarKind`.
 _TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = 2, 11, 1
-_BYTES = 2  # of Protocol Buffers: a field with a length; all others of these two messages are numbers
+_BYTES = 2  # in Protocol Buffers: a field with a length; all other fields of these messages are numbers
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
-_SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that can be asked for: a dot would be a member of a struct
+_SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that pyarrow can look up: a dot would mean a member of a struct
 _MICROS_MAX = (1 << 63) // 1000 - 1
 _SECOND = 1_000_000
 _BATCH_ROWS = 65536
-_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last for the name of a column
+_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last if a column's name is not UTF-8
 
 
 class _Orc(TableFormat):
@@ -64,7 +66,7 @@ class _Orc(TableFormat):
     codecs = tuple(_CODECS)
     read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
 
-    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are divisible
         return True
 
     def rows(
@@ -111,13 +113,13 @@ class _Orc(TableFormat):
 def _check_times(name: str, times: pa.Array) -> None:
     micros = times.cast(pa.int64()).drop_null().to_numpy()
     if np.any((micros < -_MICROS_MAX) | (micros > _MICROS_MAX)):
-        _refuse(name, "time before 1677-09-22 or behind 2262-04-11")
+        _refuse(name, "time before 1677-09-22 or after 2262-04-11")
     if np.any((micros < 0) & (micros % _SECOND != 0)):
         _refuse(name, "time before 1970 with a fraction of a second")
 
 
 def _instants(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its times as instants, which all times of ORC are to Spark; those inside of others are left."""
+    """Return a type with its times as instants, as Spark sees all times of ORC; nested times are left unchanged."""
     return UTC_MICROS if types.is_timestamp(kind) else kind
 
 
@@ -129,7 +131,7 @@ def _refuse(name: str, which: str) -> NoReturn:
 
 
 class _OrcReader:
-    """An ORC file, whose errors are `BadFile`, but for those of reading it, which come through as they are."""
+    """An ORC file. Its errors become `BadFile`; errors of reading the file object come through unchanged."""
 
     def __init__(self, file: ReadableFile, size: int) -> None:
         from pyarrow import orc
@@ -144,7 +146,7 @@ class _OrcReader:
             self._fail("not a readable ORC file", error)
 
     def stripe(self, index: int, names: list[str]) -> pa.RecordBatch:
-        """Return the rows of a stripe, with these columns at least."""
+        """Return the rows of a stripe, with at least these columns."""
         is_simple = names and all(map(_SIMPLE.fullmatch, self.schema.names))
         try:
             return self._file.read_stripe(index, columns=names if is_simple else None)
@@ -159,14 +161,14 @@ class _OrcReader:
 
 
 def _is_julian(file: orc.ORCFile) -> bool:
-    """Tell whether days before 1582-10-15 are of the Julian calendar: as the footer says, else those of Java's writer are."""
+    """Tell whether days before 1582-10-15 are Julian: as the footer says; if it does not, whether Java's writer wrote the file."""
     footer = dict(_fields(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
     kind = dict(_fields(footer)).get(_FOOTER_CALENDAR)
     return bool(kind == _JULIAN if kind else file.writer == "ORC_JAVA")
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a message of Protocol Buffers, each with its number: a number, or bytes. The library wrote it just now."""
+    """Yield the fields of a Protocol Buffers message, each with its number: a number, or bytes. The library has just written it."""
     at = 0
 
     def varint() -> int:
@@ -175,7 +177,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
         while True:
             at += 1
             number |= (message[at - 1] & 0x7F) << shift
-            if message[at - 1] < 0x80:  # noqa: PLR2004 - the last of a number has no eighth bit
+            if message[at - 1] < 0x80:  # noqa: PLR2004 - the last byte of a number lacks the eighth bit
                 return number
             shift += 7
 
@@ -190,7 +192,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 class _Source(SeekableFile):
-    """The file as Arrow reads it, which keeps of an error but its text."""
+    """The file as Arrow reads it; keeps errors, because Arrow keeps only their text."""
 
     error: PenstockError | None = None
 
@@ -203,7 +205,7 @@ class _Source(SeekableFile):
 
 
 class _OrcWriter(GroupWriter):
-    """Writes batches to one ORC file. The library keeps what it encodes until a stripe is full."""
+    """Writes batches to one ORC file. The library keeps encoded data until a stripe is full."""
 
     def __init__(self, file: WritableFile, fmt: WriteFormat, group_bytes: int, ratio: float) -> None:
         super().__init__(file, fmt.schema, group_bytes, ratio=ratio)
@@ -212,23 +214,23 @@ class _OrcWriter(GroupWriter):
         from pyarrow import orc
 
         self._writer = orc.ORCWriter(self.arrow_file(), compression=_CODECS[fmt.compression], stripe_size=group_bytes)
-        self._file.check()  # it has written what files begin with
+        self._file.check()  # the library has written the header
         self._is_begun = False
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
-        # On buffers of their own: of a slice of structs Arrow writes other rows.
+        # With their own buffers: from a slice of structs Arrow writes other rows.
         own = [pa.ipc.read_record_batch(batch.serialize(), batch.schema) for batch in batches]
         self._writer.write(pa.Table.from_batches(own, schema=self._schema))
         self._is_begun = True
 
     def _end(self) -> None:
-        if not self._is_begun:  # the types are in the first rows that are written
+        if not self._is_begun:  # writing the first rows writes the types
             self._writer.write(self._schema.empty_table())
         self._writer.close()
 
 
 def _check_type(kind: pa.DataType, *, inside: bool = False) -> None:
-    """Raise `OptionError` for a struct that is `inside` another: of such, where one is null, Arrow writes the values of other rows."""
+    """Raise `OptionError` for a struct that is `inside` another: if such a struct is null, Arrow writes the values of other rows."""
     if types.is_struct(kind) and inside:
         msg = "a struct inside a struct, whose rows Arrow's writer mixes up"
         raise OptionError(msg)

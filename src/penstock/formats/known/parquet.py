@@ -1,4 +1,4 @@
-"""Parquet: row groups by byte range, columns by name; see `formats.parquet`."""
+"""The format Parquet: row groups by byte range, columns by name; see `formats.parquet`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Parquet(TableFormat):
     read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
     tells_schema = True
 
-    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are
+    def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are divisible
         return True
 
     def rows(

@@ -1,4 +1,4 @@
-"""Text: a record is a line, a row its one string (or binary) column."""
+"""The format text: a record is a line, and a row is its one string (or binary) column."""
 
 from __future__ import annotations
 
