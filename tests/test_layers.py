@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    where source and sink meet, the ingest first of all; beside it `metrics`, what monitors are told, and `catalogs`, tables
+    ingestion    where source and sink meet, first of all in the ingest; beside it `metrics` for monitors and `catalogs` for tables
     source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
@@ -11,8 +11,8 @@
     units  arguments
     errors  clock  unique  processes  tally
 
-`penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
-Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
+`penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes per query. Every
+import counts, wherever it is: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
 """
 
 from __future__ import annotations

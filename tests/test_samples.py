@@ -189,7 +189,7 @@ def test_noted_schemas_are_read(samples: Path) -> None:
 
 
 def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
-    """Some days were reported as complete, and one was reopened; the function continues with the events that it has not received."""
+    """Days were reported as complete, and one was reopened; the function's next start sends only the events that it did not get before."""
     time.seconds = 1_800_000_060
     output = Output(samples / "days", time)
     output.schema = DAYS_SCHEMA

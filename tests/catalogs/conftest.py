@@ -1,4 +1,4 @@
-"""An output, a clock that stands still, and a table of each kind over the output."""
+"""An output, a clock that does not run, and a table of each kind over the output."""
 
 from __future__ import annotations
 

@@ -460,7 +460,7 @@ def test_files_that_are_gone_or_altered(output: Output, table: Table) -> None:
 
 
 def test_files_that_are_no_tables(output: Output, table: Table) -> None:
-    """A text file is refused because no table can have it."""
+    """A text file is refused, because a table cannot contain it."""
     output.batch(output.sink(rollBatches="1"), 0, {0: ["a"]})
     with pytest.raises(CatalogError, match="no Parquet file"):
         table.follow()

@@ -390,7 +390,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2, 3)
 
     def test_driver_that_is_overtaken_before_it_begins_is_fenced(self, kit: Kit) -> None:
-        """It has read the checkpoint, stops, and finds the sink further on: it is fenced, and not told that the checkpoint was restored."""
+        """A driver reads the checkpoint, stops, and finds the sink further on: it is fenced, and no restored checkpoint is blamed."""
         stale = Driver(kit, "a")
         stale.run(0)
         kit.spark.plan(1)

@@ -72,7 +72,7 @@ def each_file(output: Output) -> Sink:
 def test_every_file_is_given_once_in_the_order_of_the_ledger(
     output: Output, folds_of_four: None, limit: int | None, restarted: bool
 ) -> None:
-    """Two readers, one that keeps up and one that many folds overtake, receive every file once, in order."""
+    """One reader keeps up, and another falls many folds behind: both receive every file once, in order."""
     sink = each_file(output)
     eager, lazy = Reader(sink), Reader(sink)
     for number in range(24):

@@ -135,7 +135,7 @@ def test_begin_behind_an_event(output: Output) -> None:
 
 @pytest.mark.parametrize("change", ["cut", "altered", "other"])
 def test_a_place_that_is_none_is_refused(output: Output, change: str) -> None:
-    """A kept place that was cut, altered, or belongs to something else is refused; after a restore from a copy the error says so."""
+    """A saved position that was cut, altered, or belongs to something else is refused; after a restore from a copy the error says so."""
     publish(output, "a", files=3)
     reader = source(output)
     kept = json.dumps(reader.plan(reader.begin()))

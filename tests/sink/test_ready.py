@@ -150,7 +150,7 @@ def test_days_without_a_zone_end_with_the_last_zone_of_the_earth(output: Output)
 
 
 def test_how_far_the_sources_of_a_checkpoint_are(tmp_path: Path) -> None:
-    """The slowest source counts; one that has read nothing is at 0; of a foreign source and of one that follows nothing is known."""
+    """The slowest source counts; a source that has read nothing is at 0; nothing is known about foreign sources and those that follow."""
     checkpoint = Checkpoint(str(tmp_path))
     (tmp_path / "offsets").mkdir()
     forms = {

@@ -788,7 +788,7 @@ def test_growing_file_where_nothing_can_be_appended(output: Output) -> None:
 
 
 def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:
-    """Bytes beyond the decided length are not ours; they are neither cut nor left in the middle. Once they are cut, the sink continues."""
+    """Bytes beyond the decided length are not ours: they are not cut, and no rows go after them. Once they are cut, the sink continues."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"]})
     failpoints.arm("sink.publish.grow=error")

@@ -103,7 +103,7 @@ def test_a_newer_file_ends_the_look(folder: Folder, name: str, looks: int) -> No
 
 
 def test_a_file_that_comes_behind_the_look_is_read(folder: Folder) -> None:
-    """Nobody is told what the look before Spark has seen: a source that starts after it looks for itself."""
+    """The check before Spark starts passes nothing on: a source that starts after it looks for itself."""
     at = finished(folder, FEW)
     folder.put("g", 1200)
     assert folder.planner().is_ahead(at)

@@ -325,7 +325,7 @@ def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: 
         assert storage.read(f"{root}/slots/{slot}") == winner.encode()
 
 
-# -- what is said when it does not work -----------------------------------------------------------------------------------
+# -- errors and their messages --------------------------------------------------------------------------------------------
 
 
 def test_no_bucket(found: StoreServer) -> None:

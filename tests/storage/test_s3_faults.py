@@ -71,7 +71,7 @@ def expected(batches: int) -> Counter[str]:
     return Counter(f"{number} {task}" for number in range(batches) for task in range(2))
 
 
-# -- what is told before Spark starts -------------------------------------------------------------------------------------
+# -- what is reported before Spark starts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("right", ["list", "get", "put", "delete"])
@@ -123,7 +123,7 @@ def test_credentials_that_expire_are_refused_as_such(relay: Relay, place: str, c
     assert storage.read(f"{path}/a") == b"x"
 
 
-# -- what comes through ---------------------------------------------------------------------------------------------------
+# -- what succeeds nonetheless --------------------------------------------------------------------------------------------
 
 
 def test_credentials_expire_in_mid_batch(relay: Relay, place: str) -> None:

@@ -160,7 +160,7 @@ def make_windows(directory: Path) -> None:
 
 
 def make_days(output: Output) -> None:
-    """Make an output by days: one is complete, one was complete and got late rows, one waits; a function was told about some of it."""
+    """Make an output by days: one is complete, one was complete and got late rows, one waits; a function got some of the events."""
     output.schema = DAYS_SCHEMA
     output.time.seconds = 1_800_000_000
     sink = output.sink(**DAYS)
