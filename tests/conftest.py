@@ -1,4 +1,4 @@
-"""What every test may ask for: a Spark session, an HDFS, real log files; and how tests are spread over processes."""
+"""Fixtures for all tests: a Spark session, an HDFS, real log files and others; and how tests are distributed over processes."""
 
 from __future__ import annotations
 
@@ -43,64 +43,66 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LOGHUB = REPOSITORY.parent / "shared" / "data" / "loghub"
 JAVA_AT_LEAST = 17
 
-# Nothing here runs for long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session
-# that starts, runs three batches and ends, nor a collector with threads of its own, nor a look at what Scala's compiler has made,
-# which takes another 9 %. Read by Spark's launcher in this process and in all that tests start.
-# Their temporary files are in a directory of this run, since one that is killed leaves its own; its name is short, for sockets are in it.
+# No JVM here runs long enough to be worth Java's second compiler, which takes 40 % of the processor time of a session that
+# starts, runs three batches and ends, or a garbage collector with its own threads, or the verification of what Scala's compiler
+# has made, which takes another 9 %. Spark's launcher reads this, in this process and in all processes that tests start. The JVMs'
+# temporary files go to a directory of this run, because a killed JVM leaves its files; its name is short, because it holds
+# sockets.
 JAVA_FILES = "" if "SPARK_SUBMIT_OPTS" in os.environ else tempfile.mkdtemp(prefix="j-")
 if JAVA_FILES:
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join([*SHORT_LIVED, f"-Djava.io.tmpdir={JAVA_FILES}"])
 
-# What the launcher of a JVM is, which is a JVM itself and writes one line.
+# The launcher of a JVM, which is a JVM itself and writes one line.
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(SHORT_LIVED))
 
-# Directories of tests are in memory where it has room for them: to sync takes an eighth of the processor time of the suite. What
-# should meet a disk asks for `on_disk`. Read by pytest when it makes the first one, in the process that starts the others.
+# The tests' directories are in memory if it has room for them: syncing takes an eighth of the processor time of the suite. A test
+# that needs a disk asks for `on_disk`. Pytest reads this when it makes the first directory, in the process that starts the
+# others.
 MEMORY = Path("/dev/shm")  # noqa: S108 - what is made in it is a directory of this user's own
 MEMORY_BYTES, LEFT_TO_OTHERS = 4 << 30, 8 << 30  # the tests need a quarter of the first, their JVMs half of the second
 
 
 def memory_has_room() -> bool:
-    """Tell whether there is a file system in memory, with enough room, whose programs can be run."""
+    """Tell whether there is a file system in memory with enough room, from which programs can be run."""
     if not (MEMORY.is_dir() and os.access(MEMORY, os.W_OK | os.X_OK)):
         return False
     volume = os.statvfs(MEMORY)
-    runs = not volume.f_flag & os.ST_NOEXEC  # a container's does not
+    runs = not volume.f_flag & os.ST_NOEXEC  # containers mount it without this right
     return runs and volume.f_bavail * volume.f_frsize > MEMORY_BYTES and virtual_memory().available > LEFT_TO_OTHERS
 
 
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ and memory_has_room():
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
-# For queries of some rows: plans that are not compiled, which takes a seventh of the processor time of a query that is run once, and
-# no shuffle into 200 tasks. Sessions of the documents, the examples and the command are those that users get.
+# For queries over a few rows: no compiled plans, whose compilation takes a seventh of the processor time of a query that runs
+# once, and no shuffle into 200 tasks. Sessions of the documents, the examples and the command keep the settings that users get.
 SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
 }
 
-# A loaded machine is no reason to fail, and a failure must be repeatable from what the report prints. Each run draws other examples.
+# A loaded machine is no reason to fail, and the report must show how to repeat a failure. Each run draws different examples.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True, max_examples=effort(25, 2000))
 hypothesis.settings.load_profile("penstock")
 
 
-# A command and its flags are made of the signatures of all commands, which takes ten times as long as most commands that a test runs.
+# Typer builds a command and its flags from the signatures of all commands, which takes ten times as long as most tested commands.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
-_NUMBERS = count()  # of the directories of tests
-_NAME_MAX = 30  # letters of a test's name in that of its directory: paths of sockets are short
+_NUMBERS = count()  # of the tests' directories
+_NAME_MAX = 30  # letters of a test's name in the name of its directory: paths of sockets must be short
 
-# Groups of tests that share a process, in the order in which they are begun: the first ones wait for JVMs for much of their time.
+# Groups of tests that share a process, in the order in which they begin: the first ones mostly wait for JVMs.
 LONGEST = ("programs", "spark", "servers", "stores", "db")
 
-STORES = {"server", "moto"}  # what modules call the store of objects that their tests share
-_SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # of the shared session, as it was made, and their hash
+STORES = {"server", "moto"}  # names of the fixtures with the object store that a module's tests share
+_SETTINGS = pytest.StashKey[tuple[int, dict[str, str]]]()  # hash and settings of the shared session as it was created
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Look for no garbage while tests are collected, nor among what was: a million objects that stay."""
+    """Switch garbage collection off during collection, and freeze what it leaves: a million objects that stay."""
     gc.disable()
     try:
         if (process := getattr(session.config, "workerinput", None)) is not None:
@@ -110,41 +112,41 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
-        atexit.register(gc.unfreeze)  # libraries complain of what is there when Python has ended
+        atexit.register(gc.unfreeze)  # libraries warn about objects that remain when Python exits
         gc.enable()
 
 
 def pytest_unconfigure() -> None:
-    """Remove what JVMs that were killed have left; xdist's workers have our directory, and are over."""
+    """Remove what killed JVMs have left; xdist's workers use our directory, and have ended."""
     if JAVA_FILES:
-        shutil.rmtree(JAVA_FILES, ignore_errors=True)  # one that ends just now removes its own
+        shutil.rmtree(JAVA_FILES, ignore_errors=True)  # a JVM that is just ending removes its own files
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return for `-n auto` and `-n logical` how many cores there are, and two more with Spark.
+    """Return the number of cores for `-n auto` and `-n logical`, plus two with Spark.
 
-    Groups that wait for JVMs and servers for much of their time (`LONGEST`) are begun first, each in a process of its own, and leave
-    a part of the cores idle: three of them keep one and a half busy. What never waits runs beside them.
+    Groups that mostly wait for JVMs and servers (`LONGEST`) begin first, each in its own process, and leave some cores idle:
+    three of them keep one and a half cores busy. Tests that never wait run beside them.
     """
     return (os.cpu_count() or 1) + 2 * ("not spark" not in config.option.markexpr)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ForgetfulScheduling | None:
-    """Return what spreads tests over processes where they are kept in groups."""
+    """Return the scheduler that distributes tests over processes, if they are kept in groups."""
     from tests.support.scheduling import ForgetfulScheduling  # noqa: PLC0415 - it needs xdist, without which it is not asked for
 
     return ForgetfulScheduling(config, log) if config.option.dist == "loadgroup" else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what asks for `spark` or `hdfs`, and keep all of a kind in one process: each takes seconds and a gigabyte.
+    """Mark the tests that use `spark` or `hdfs`, and keep all of a kind in one process: each server takes seconds and a gigabyte.
 
-    HDFS and Kafka are one kind: what asks for one of them and for a session shares that, too.
+    HDFS and Kafka are one kind: tests with one of them and a session share that session, too.
 
-    Here and not in `pytest_collection_modifyitems`, where xdist has looked at the groups before. A name that has an address in it is
-    refused: it is another one in each process, and processes that do not know one another's tests run none.
+    This happens here because xdist has already looked at the groups when `pytest_collection_modifyitems` is called. A test name
+    with an address in it is refused: it differs between processes, and xdist runs no tests if the processes' lists differ.
     """
     if re.search(" at 0x[0-9a-f]{6}", item.nodeid):
         msg = f"{item.nodeid}: the name has an address; give ids= names of their own"
@@ -153,15 +155,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for name in asked & {"spark", "hdfs"}:
         item.add_marker(getattr(pytest.mark, name))
     if asked & {"postgres", "kafka", *STORES}:
-        item.add_marker(pytest.mark.slow)  # it has a server to start
+        item.add_marker(pytest.mark.slow)  # starts a server
     serves = item.get_closest_marker("hdfs") or "kafka" in asked
     group = "servers" if serves else "spark" if item.get_closest_marker("spark") else None
     if asked & STORES and not group:
-        group = "stores"  # each module has one, in each process that runs a test of it
+        group = "stores"  # each module has one server, in each process that runs one of its tests
     if "commands" in asked and not group:
         group = "commands"  # forked from one process
     groups = [group] if group else []
-    if "python" in asked:  # also for a program that needs no Spark: there is one such interpreter, with its JVM
+    if "python" in asked:  # also for a program without Spark: there is only one such interpreter, with its JVM
         groups = ["programs", "spark"]
     if item.config.pluginmanager.hasplugin("xdist"):
         for name in groups:
@@ -170,26 +172,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
-    """Send a report as one piece: xdist sends its forty texts one by one, thrice a test, which takes longer than many a test."""
+    """Send a report in one piece: xdist sends its forty texts one by one, three times per test, which takes longer than many tests."""
     return {"packed": marshal.dumps((yield))}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, object, object]:
-    """Take it apart again."""
+    """Unpack the report again."""
     data.update(marshal.loads(data.pop("packed")))  # noqa: S302 - of a process of ours, of this very Python
     return (yield)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have xdist's processes begin with what takes longest, so that none of them is alone with it in the end; the rest stays shuffled."""
+    """Have xdist's processes begin with the longest tests, so that none is left with one at the end; the rest stays shuffled."""
     if hasattr(config, "workerinput"):
         items.sort(key=_begins)
 
 
 def _begins(item: pytest.Item) -> int:
-    """Return how early a test begins, the earliest with 0: by its groups, then what is slow by itself, then all others."""
+    """Return the rank of a test, 0 for the earliest: first the groups, then single slow tests, then all others."""
     groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
     if groups:
         return min(LONGEST.index(group) if group in LONGEST else len(LONGEST) for group in groups)
@@ -200,7 +202,7 @@ def _begins(item: pytest.Item) -> int:
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return an empty directory, which is removed unless the test has failed.
 
-    As pytest's, but numbers are counted: pytest looks for the greatest one among the links that it leaves to all others.
+    Like pytest's, but numbered by a counter: pytest searches for the greatest number among the links to all other directories.
     """
     failed = request.session.testsfailed
     name = re.sub(r"\W", "_", request.node.name)[:_NAME_MAX]
@@ -212,14 +214,14 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
-    """Return a directory where temporary files usually are: where a sync takes what it takes, and names have the order of a disk's."""
+    """Return a directory where temporary files usually are: a sync takes its real time there, and names come in a disk's order."""
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as directory:
         yield Path(directory)
 
 
 @pytest.fixture
 def nobody_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an application that lives taken for one that goes on at once, and not when it has had seconds to end."""
+    """Treat an application that is alive as one that continues, without giving it seconds to end."""
     monkeypatch.setattr("penstock.ingestion.replan._ENDING_SECONDS", 0.0)
 
 
@@ -235,7 +237,7 @@ def loghub() -> Path:
 def spark() -> Iterator[SparkSession]:
     """Return the local session that all tests of this process share. Do not stop it, do not change its configuration.
 
-    Skips where there is no PySpark or no Java, but for PENSTOCK_REQUIRE_SPARK=1 (`make test`), where that is a failure.
+    Skips without PySpark or Java, unless PENSTOCK_REQUIRE_SPARK=1 (`make test`) makes that a failure.
     """
     reason = _missing_for_spark()
     if reason:
@@ -255,10 +257,11 @@ def _no_failpoint_stays_armed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _shared_session_is_as_it_was(request: pytest.FixtureRequest) -> None:
-    """Take back what another test has left of the shared session: its place, its settings, its queries.
+    """Undo what another test has changed in the shared session: its place, its settings, its queries.
 
-    It is the active one again: Spark looks for data sources there, and a `newSession` may have its place. `unset` of a setting leaves
-    Spark's default, and not that of `SMALL`. A query that goes on takes a core from all that come behind it.
+    It becomes the active session again: Spark looks for data sources there, and a `newSession` may have taken its place.
+    `unset` of a setting leaves Spark's default, not the value in `SMALL`. A query that goes on takes a core from all later
+    tests.
     """
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")
@@ -271,9 +274,9 @@ def _shared_session_is_as_it_was(request: pytest.FixtureRequest) -> None:
 
 
 def _restore_settings(session: SparkSession, stash: pytest.Stash) -> None:
-    """Give the session the settings that it had when this was called first, and no other."""
+    """Give the session exactly the settings that it had when this was first called."""
     state = session._jsparkSession.sessionState().conf()
-    now = state.getAllConfs().hashCode()  # to ask for each of them takes a tenth of a second
+    now = state.getAllConfs().hashCode()  # asking for each setting takes a tenth of a second
     before, settings = stash.get(_SETTINGS, (None, {}))
     if before is None:
         stash[_SETTINGS] = now, dict(session.conf.getAll)
@@ -287,9 +290,9 @@ def _restore_settings(session: SparkSession, stash: pytest.Stash) -> None:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
-    """Return the HDFS that all tests of this process share. Whoever stops a part of it starts it again.
+    """Return the HDFS that all tests of this process share. A test that stops a part of it must start it again.
 
-    Skips where there is none to be had, but for PENSTOCK_REQUIRE_HDFS=1 (`make test`), where that is a failure.
+    Skips if HDFS is not available, unless PENSTOCK_REQUIRE_HDFS=1 (`make test`) makes that a failure.
     """
     try:
         with running(tmp_path_factory.mktemp("hdfs")) as cluster:
@@ -300,9 +303,9 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniHdfs]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Return the broker that all tests of this process share, each with topics of its own. Whoever kills it starts it again.
+    """Return the broker that all tests of this process share, each with its own topics. A test that kills it must start it again.
 
-    Skips where there is none to be had, but for PENSTOCK_REQUIRE_KAFKA=1 (`make test`), where that is a failure.
+    Skips if Kafka is not available, unless PENSTOCK_REQUIRE_KAFKA=1 (`make test`) makes that a failure.
     """
     from tests.support import kafka as server  # noqa: PLC0415 - it is asked for by few
 
@@ -315,7 +318,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """Return the store of objects that all tests of this process share; it has a bucket, `bucket`, and each test a prefix of its own."""
+    """Return the object store that all tests of this process share; it has a bucket, `bucket`, and each test uses its own prefix."""
     from tests.support import stores  # noqa: PLC0415 - it is asked for by few
 
     with stores.running("moto", tmp_path_factory.mktemp("moto")) as server:
@@ -325,7 +328,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 
 @pytest.fixture
 def relay(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    """Return a relay in front of that store, which this process takes for the store."""
+    """Return a relay in front of that store; this process takes it for the store."""
     from tests.support import stores  # noqa: PLC0415 - it is asked for by few
 
     stores.use(moto, monkeypatch)
@@ -336,7 +339,7 @@ def relay(moto: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
-    """Return the interpreter in which programs of this process's tests run that need not be the first ones of a JVM."""
+    """Return the interpreter for this process's programs that need no JVM of their own."""
     from tests.support.interpreter import interpreter  # noqa: PLC0415 - it needs PySpark, which may be missing
 
     with interpreter(tmp_path_factory.mktemp("programs")) as running_interpreter:
@@ -345,7 +348,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """Return the PostgreSQL that all tests of this process share. Whoever kills it starts it again."""
+    """Return the PostgreSQL that all tests of this process share. A test that kills it must start it again."""
     from tests.support import postgres as server  # noqa: PLC0415 - it is asked for by few
 
     with server.running() as running_server:
@@ -353,7 +356,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _missing_for_spark() -> str | None:
-    """Return what there is too little of to start Spark, as a reason to skip, or None."""
+    """Return what is missing for Spark, as a reason to skip, or None."""
     if find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'pyspark>=4.3,<5'"
     home = os.environ.get("JAVA_HOME")

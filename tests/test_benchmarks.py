@@ -1,6 +1,6 @@
-"""The benchmark harness: that its arithmetic, its input and its report are right, and that it runs end to end.
+"""The benchmark harness: its arithmetic, its input and its report are right, and it runs from end to end.
 
-No time is asserted anywhere: what is fast is for `make bench` to say.
+No test asserts a time: `make bench` says what is fast.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def digest(data: DataSet) -> str:
 
 
 def test_median_and_spread_are_of_all_values() -> None:
-    """A series is summed up by its median, its least and its greatest value, in whatever order they came."""
+    """A series is described by its median, minimum and maximum, in whatever order the values came."""
     assert (OURS.median, OURS.spread) == (2.0, (1.0, 3.0))
 
 
 def test_ratio_is_of_medians_and_its_spread_of_neighbours() -> None:
-    """The ratio compares medians; its spread compares only what was measured side by side."""
+    """The ratio compares medians; its spread compares only values that were measured side by side."""
     figure = Figure("case", "what", OURS, SPARK)
     assert figure.ratio == 2
     assert figure.ratio_spread == (2, 3)
@@ -87,18 +87,18 @@ def test_ratio_spread_where_one_side_ran_once() -> None:
     ],
 )
 def test_verdict_follows_the_rule(figure: Figure, passed: bool | None) -> None:
-    """Faster needs at least the limit, longer at most, below less even at its worst; nothing asked is no verdict."""
+    """Faster: at least the limit; longer: at most; below: less, even at its worst; without a rule there is no verdict."""
     assert figure.passed is passed
 
 
 def test_plot_shows_as_long_as_as_fast() -> None:
-    """One axis for both rules: 1.25 times as long becomes 0.8 times as fast, with its spread turned round."""
+    """One axis for both rules: 1.25 times as long becomes 0.8 times as fast, and its spread is inverted."""
     figure = Figure("c", "w", SPARK, OURS, "longer", 1.25)
     assert speeds(figure) == (0.5, 1 / 3, 0.5, 0.8)
 
 
 def test_figure_survives_json() -> None:
-    """A figure read back from the raw figures is the one that was written."""
+    """A figure read back from JSON equals the one that was written."""
     for figure in (Figure("c", "w", OURS, SPARK, "longer", 1.2, {"input": "x"}), Figure("c", "w", OURS, rule="below")):
         assert Figure.from_json(json.loads(json.dumps(figure.to_json()))) == figure
 
@@ -108,12 +108,12 @@ def test_figure_survives_json() -> None:
     [(3.906, "s", "3.91 s"), (39.06, "s", "39.1 s"), (1234.5, "ms", "1,234 ms"), (2310, "bytes", "2,310 bytes")],
 )
 def test_values_are_shown_with_three_digits(value: float, unit: str, text: str) -> None:
-    """A value has its unit and as many digits as mean something."""
+    """A value has its unit and only significant digits."""
     assert shown(value, unit) == text
 
 
 def test_spread_of_one_value_is_that_value() -> None:
-    """What was measured once has no range."""
+    """A single measurement has no range."""
     assert spread(Series("x", (1.5,))) == "1.50"
     assert spread(OURS) == "1.00-3.00"
 
@@ -123,14 +123,14 @@ def test_spread_of_one_value_is_that_value() -> None:
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
 def test_same_seed_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
-    """Two machines with one seed have the same input; another seed makes another one."""
+    """Two machines with the same seed have the same input; another seed makes a different one."""
     one = made(Recipe(form, 20_000, 3), tmp_path / "one")
     assert digest(made(Recipe(form, 20_000, 3), tmp_path / "two")) == digest(one)
     assert digest(made(Recipe(form, 20_000, 3, seed=1), tmp_path / "two")) != digest(one)
 
 
 def test_data_is_kept_between_runs(tmp_path: Path) -> None:
-    """The second call finds the files of the first, and their old times."""
+    """The second call finds the files of the first, with their old times."""
     first = made(Recipe("text", 5_000, 2), tmp_path)
     before = [os.stat(path).st_ino for path in first.paths]
     again = made(Recipe("text", 5_000, 2), tmp_path)
@@ -140,14 +140,14 @@ def test_data_is_kept_between_runs(tmp_path: Path) -> None:
 
 
 def test_data_that_lost_a_file_is_refused(tmp_path: Path) -> None:
-    """A data set of which somebody removed a part is not measured."""
+    """A data set with a missing file is not measured."""
     Path(made(Recipe("text", 5_000, 2), tmp_path).paths[0]).unlink()
     with pytest.raises(FileNotFoundError, match="expected 2"):
         made(Recipe("text", 5_000, 2), tmp_path)
 
 
 def test_json_records_are_what_the_schema_says(tmp_path: Path) -> None:
-    """Every line is an object with exactly the columns, and the number of rows is that of the lines."""
+    """Every line is an object with exactly the columns, and the number of rows equals that of the lines."""
     data = made(Recipe("json", 300_000, 2), tmp_path)
     records = [json.loads(line) for path in data.paths for line in Path(path).read_text().splitlines()]
     assert len(records) == data.rows
@@ -158,7 +158,7 @@ def test_json_records_are_what_the_schema_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", SHAPES)
 def test_shapes_have_their_columns(tmp_path: Path, form: str) -> None:
-    """Another parser reads each shape by its schema, without a key that it does not know; a seed gives the same bytes."""
+    """Another parser reads each shape by its schema, without an unknown key; a seed gives the same bytes."""
     data = made(Recipe(form, 200_000, 1), tmp_path / "one")
     assert digest(made(Recipe(form, 200_000, 1), tmp_path / "two")) == digest(data)
     how = arrow_json.ParseOptions(to_arrow(schema(form)), unexpected_field_behavior="error")
@@ -168,7 +168,7 @@ def test_shapes_have_their_columns(tmp_path: Path, form: str) -> None:
 
 
 def test_csv_records_are_rfc_4180(tmp_path: Path) -> None:
-    """Each file has a header and rows of as many fields, some of them quoted with quotes inside."""
+    """Each file has a header and rows with the same number of fields, some of them quoted with quotes inside."""
     data = made(Recipe("csv", 300_000, 2), tmp_path)
     tables = [list(csv.reader(io.StringIO(Path(path).read_text()), strict=True)) for path in data.paths]
     assert all(table[0] == list(COLUMNS) for table in tables)
@@ -178,7 +178,7 @@ def test_csv_records_are_rfc_4180(tmp_path: Path) -> None:
 
 
 def test_backlog_is_spread_over_time(tmp_path: Path) -> None:
-    """The files that are done have times that rise evenly up to the end."""
+    """The finished files have modification times that increase evenly up to the end."""
     assert backlog(tmp_path / "in", 4, end=1000, seconds=400) == 4
     times = [path.stat().st_mtime for path in sorted((tmp_path / "in").iterdir())]
     assert times == [600, 700, 800, 900]
@@ -188,7 +188,7 @@ def test_backlog_is_spread_over_time(tmp_path: Path) -> None:
     ("sizes", "cuts"), [([10, 10], (10, 10)), ([30, 10], (20, 20)), ([1, 2, 30], (16, 17)), ([1], (0, 1))]
 )
 def test_two_processes_share_the_bytes(sizes: list[int], cuts: tuple[int, int]) -> None:
-    """Both get half of the bytes, edge to edge, each byte once."""
+    """Both get half of the bytes, in adjacent ranges, each byte once."""
     parts = halves({str(number): size for number, size in enumerate(sizes)})
     assert tuple(sum(end - start for _, start, end in part) for part in parts) == cuts
     seen = sorted((path, byte) for part in parts for path, start, end in part for byte in range(start, end))
@@ -199,7 +199,7 @@ def test_two_processes_share_the_bytes(sizes: list[int], cuts: tuple[int, int]) 
 
 
 def test_only_visible_rows_count(tmp_path: Path) -> None:
-    """State, staged and hidden files are not output, wherever they lie."""
+    """State, staged and hidden files are not output, wherever they are."""
     for name in ("a/part", "_penstock/s/staging/x", "a/.part.crc", "a/_SUCCESS"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1\n2\n")
@@ -216,14 +216,14 @@ def test_lost_rows_are_an_error(tmp_path: Path) -> None:
 
 
 def test_values_that_became_null_are_an_error(tmp_path: Path) -> None:
-    """A reader that makes nulls of what it cannot parse must not win by that."""
+    """A reader must not win by turning values that it cannot parse into nulls."""
     pq.write_table(pa.table({"a": [1, None]}), tmp_path / "part.parquet")
     with pytest.raises(WrongResult, match="nulls in a"):
         rows(str(tmp_path), "parquet")
 
 
 def test_outputs_that_differ_in_a_value_are_an_error(tmp_path: Path) -> None:
-    """Order and files do not matter to the comparison of two outputs, a value and a row twice do."""
+    """The comparison of two outputs ignores order and files, but not a different value or a doubled row."""
     outputs = {"first": [1, 2, 2], "other order": [2, 1, 2], "value": [1, 2, 3], "row": [1, 2, 2, 2]}
     same = Same(3)
     for name, values in outputs.items():
@@ -244,7 +244,7 @@ def bench(tmp_path: Path, *, repeat: int = 2) -> Bench:
 
 
 def test_contenders_take_turns(tmp_path: Path) -> None:
-    """A B A B; the first round does not count; each finds no output of the other; a slow one runs as often as it may."""
+    """A B A B; the first round does not count; each finds no output of the other; a slow contender runs only as often as allowed."""
     seen: list[str] = []
 
     def contender(label: str, runs: int | None = None) -> Contender:
@@ -272,7 +272,7 @@ def test_wrong_output_ends_the_case(tmp_path: Path) -> None:
 
 
 def test_environment_of_contenders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this process has set for Spark or Penstock reaches neither contender; only one of them skips syncs."""
+    """This process's settings for Spark or Penstock reach no contender; only one of them skips syncs."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere")
     monkeypatch.setenv("PENSTOCK_FAILPOINTS", "x")
     room = Room(tmp_path)
@@ -285,7 +285,7 @@ def test_environment_of_contenders(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_syncs_are_left_out_and_counted(tmp_path: Path) -> None:
-    """A Python in that environment syncs nothing, and says how often it did not."""
+    """A Python in that environment syncs nothing, and counts the syncs that it skips."""
     room = Room(tmp_path)
     code = "import os; fd = os.open('f', os.O_CREAT | os.O_RDWR); os.fsync(fd); os.fdatasync(fd); os.fsync(-1)"
     subprocess.run([sys.executable, "-c", code], env=environment("ingest", room, syncs=False), cwd=tmp_path, check=True)
@@ -293,7 +293,7 @@ def test_syncs_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_parse_and_write_alone(tmp_path: Path) -> None:
-    """Two plain processes write every record between them; an error in one is reported with its traceback."""
+    """Two plain processes together write every record; an error in one is reported with its traceback."""
     data = made(Recipe("json", 50_000, 3), tmp_path / "data")
     (tmp_path / "out").mkdir()
     ranges = halves({path: Path(path).stat().st_size for path in data.paths})
@@ -306,7 +306,7 @@ def test_parse_and_write_alone(tmp_path: Path) -> None:
 
 
 def test_parse_and_write_alone_by_a_column(tmp_path: Path) -> None:
-    """Each value has a directory, whose file holds the rows of that value, and every row is in one; of Parquet, too."""
+    """Each value has a directory with a file of its rows, and every row is in one of them; also from Parquet."""
     data = made(Recipe("json", 50_000, 1), tmp_path / "data")
     table = pl.read_ndjson(data.paths[0]).with_columns(pl.col("ts").str.to_datetime(time_zone="UTC"))
     table.write_parquet(tmp_path / "in.parquet", row_group_size=100)
@@ -323,7 +323,7 @@ def test_parse_and_write_alone_by_a_column(tmp_path: Path) -> None:
 
 
 def test_death_of_a_contender_is_reported(tmp_path: Path) -> None:
-    """A process that ends without an answer is a failure that says so, not a hang."""
+    """A process that ends without an answer is a failure that says so, and does not hang."""
     with worker("bare", Room(tmp_path)) as plain:
         os.kill(plain.pid, 9)
         with pytest.raises(ContenderFailed, match="no answer"):
@@ -360,12 +360,12 @@ def test_profile_sees_the_whole_batch(tmp_path: Path, what: str) -> None:
     ],
 )
 def test_functions_count_for_their_share(file: str, name: str, share: str) -> None:
-    """What takes the time is named after what it is for."""
+    """Each costly function counts for the share that says what it does."""
     assert share_of(file, name) == share
 
 
 def test_memory_of_python_children_is_seen(tmp_path: Path) -> None:
-    """The peak is that of the largest Python process below, also when it has given the memory back."""
+    """The peak is that of the largest Python child process, even after it has freed the memory."""
     code = (
         "import subprocess, sys; subprocess.run([sys.executable, '-c', "
         "'import time; data = bytearray([1]) * 200_000_000; del data; time.sleep(1)'])"
@@ -400,7 +400,7 @@ def filled() -> Report:
 
 
 def test_page_says_what_was_measured() -> None:
-    """The page has each figure with its verdict, what failed and why, a busy machine, and the shares of the profile."""
+    """The page has each figure with its verdict, failures with reasons, a busy machine, and the shares of the profile."""
     page = markdown(filled())
     assert "2.00 s (1.00-3.00) | Spark | 4.00 s (3.00-9.00) | 2.00 x as fast | ≥ 2 x | pass" in page
     assert "**miss**" in page
@@ -412,19 +412,19 @@ def test_page_says_what_was_measured() -> None:
 
 
 def test_page_without_figures_says_so() -> None:
-    """Before the first run the page claims nothing."""
+    """Before the first run the page states no figures."""
     assert "There are no figures yet" in markdown(Report(1))
 
 
 def test_report_keeps_the_cases_of_other_runs(tmp_path: Path) -> None:
-    """A run of one case leaves the others as they were; a run of another scale is never mixed in."""
+    """A saved report is read back with its cases; a run of another scale does not see them."""
     filled().save(tmp_path)
     assert Report.load(tmp_path, 1) == filled()
     assert Report.load(tmp_path, 0.5).cases == {}
 
 
 def test_plot_is_drawn_of_what_was_asked(tmp_path: Path) -> None:
-    """The plot shows comparisons with a limit, and is the same picture for the same figures."""
+    """The plot shows comparisons with a limit, and is identical for identical figures."""
     pytest.importorskip("matplotlib")
     report = filled()
     assert [figure.what for figure in drawn(report)] == ["text | warm"]
@@ -434,7 +434,7 @@ def test_plot_is_drawn_of_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_table_for_the_screen() -> None:
-    """The table that is printed as it goes has a line for each figure."""
+    """The table printed during a run has a line for each figure."""
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(table(filled().cases["text-text"].figures))
     assert console.export_text().count("2.00 s (1.00-3.00)") == 2
@@ -455,7 +455,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     [(["text-txt"], "text-text"), (["--repeat", "1"], "at least 3"), (["--repeat", "0"], "repeat")],
 )
 def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
-    """A case that does not exist is refused with the nearest one; a median of one run only where nobody reads it."""
+    """An unknown case is refused with the nearest name; a median of fewer than 3 runs is refused for a report."""
     app = typer.Typer()
     app.command()(main)
     done = CliRunner().invoke(app, arguments)
@@ -480,9 +480,9 @@ def test_usage_errors_are_explained(arguments: list[str], said: str) -> None:
     ],
 )
 def test_a_case_end_to_end(tmp_path: Path, case: str, said: list[str]) -> None:
-    """All contenders start, take turns, produce the right rows, and the report says so; nothing is left behind."""
+    """All contenders start, take turns and produce the right rows, and the report says so; no output is left behind."""
     made = Path(archive.location())
-    if made.is_file():  # making another one takes as long as all the rest
+    if made.is_file():  # making another one takes as long as everything else
         cache = tmp_path / "data/cache/penstock"
         cache.mkdir(parents=True, mode=0o700)
         (cache / made.name).symlink_to(made)

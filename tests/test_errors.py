@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def kinds(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:
-    """Return the whole tree."""
+    """Return the whole tree of errors below a kind."""
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in kinds(child))]
 
 
 def test_the_tree_at_the_top_is_that_of_the_classes() -> None:
-    """Whoever opens the file is shown every error, below the one that a handler would catch it by."""
+    """The tree in the module's docstring shows every error, below the one by which a handler would catch it."""
     shown: dict[str, str] = {}
     above = ["PenstockError"]
     for bars, name in re.findall(r"^    ((?:\|   )*)\+-- (\w+)", errors.__doc__ or "", re.MULTILINE):
@@ -43,7 +43,7 @@ def test_codes_are_unique() -> None:
 
 @pytest.mark.parametrize("kind", kinds())
 def test_errors_survive_pickling(kind: type[PenstockError]) -> None:
-    """Every error comes back as itself, with its message."""
+    """Every error is unpickled as itself, with its message."""
     error = kind("what, where, found, expected")
     back = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (type(back), str(back)) == (kind, f"[{kind.code}] what, where, found, expected")
@@ -56,17 +56,17 @@ def test_bad_record_keeps_its_place() -> None:
 
 
 def printed(error: PenstockError) -> str:
-    """Return an error as Python prints it at the end of a traceback, when it has left for Spark."""
+    """Return an error as Python prints it at the end of a traceback, prepared for Spark."""
     return "".join(traceback.format_exception_only(errors.leave(error)))
 
 
 def same(found: PenstockError | None, error: PenstockError) -> bool:
-    """Tell whether an error is another one, with its message and fields."""
+    """Tell whether an error equals another one, with its message and fields."""
     return found is not None and (type(found), found.args, vars(found)) == (type(error), error.args, vars(error))
 
 
 class Wrapper(Exception):
-    """What PySpark raises: text, what Java says, and a cause that is no cause to Python."""
+    """What PySpark raises: text, Java's stack trace, and a cause that Python does not know as one."""
 
     def __init__(self, text: str, *, java: str = "", cause: Exception | None = None) -> None:
         super().__init__(text)
@@ -92,7 +92,7 @@ HOSTILE = [
 @pytest.mark.parametrize("message", HOSTILE)
 @pytest.mark.parametrize("kind", [BadRecord, errors.StorageError])
 def test_error_is_found_exactly_in_what_spark_makes_of_it(kind: type[PenstockError], message: str) -> None:
-    """Type, message and fields come back from the text of a traceback, whatever the message says of other errors."""
+    """Type, message and fields are recovered from the text of a traceback, whatever the message says about other errors."""
     error = BadRecord(message, path="/in/\n[PST-400] a", offset=7) if kind is BadRecord else kind(message)
     text = printed(error)
     expected = kind(message)
@@ -106,7 +106,7 @@ def test_error_is_found_exactly_in_what_spark_makes_of_it(kind: type[PenstockErr
 
 
 def test_a_name_that_is_not_utf8_can_leave() -> None:
-    """PySpark sends what can be encoded as UTF-8, and loses an error that cannot: such a name is escaped."""
+    """PySpark sends only what UTF-8 can encode, and loses any other error: such a name is escaped."""
     assert (
         printed(errors.StorageError("no \udcff"))
         .encode()
@@ -115,7 +115,7 @@ def test_a_name_that_is_not_utf8_can_leave() -> None:
 
 
 def test_error_without_its_note_is_found_by_its_name() -> None:
-    """An error in a text from elsewhere is the last one that a line names, with the rest of the line as its message."""
+    """In a text from elsewhere the error is the last one named in a line, with the rest of the line as its message."""
     text = (
         "[STREAM_FAILED] ... Traceback ...\npenstock.errors.NotThere: [PST-502] no such file\n\n"
         "The above exception was the direct cause ...\n"
@@ -148,13 +148,13 @@ def test_error_without_its_note_is_found_by_its_name() -> None:
     ],
 )
 def test_what_is_no_error_of_ours(text: str) -> None:
-    """A text, or an error, that only mentions codes has none of ours in it."""
+    """A text, or an error, that only mentions codes contains none of our errors."""
     assert errors.of(text) is None
     assert errors.of(ValueError(text)) is None
 
 
 def test_error_is_found_in_what_python_makes_of_it() -> None:
-    """An error of ours is itself; it is found behind `from`, in a group, and in what was being handled, unless that is disowned."""
+    """An error of ours is found itself, as a cause, in a group, and as a context, unless `from None` has suppressed that."""
     ours = errors.Fenced("x")
     assert errors.of(ours) is ours
     assert errors.of(None) is None
@@ -188,7 +188,7 @@ def _caused(error: Exception, cause: Exception) -> Exception:
 
 
 def test_error_whose_jvm_is_gone() -> None:
-    """What PySpark knows by itself is enough where it would have to ask a JVM that is gone for the rest."""
+    """What PySpark knows by itself is enough if the JVM that it would have to ask is gone."""
 
     class Gone(Wrapper):
         def __str__(self) -> str:
@@ -216,14 +216,14 @@ def test_error_whose_jvm_is_gone() -> None:
     ],
 )
 def test_what_spark_refuses_before_it_asks_us(text: str, says: str) -> None:
-    """What Spark refuses in its own words about our formats is said in ours, with what to do."""
+    """What Spark refuses about our formats in its own words is said in ours, with advice."""
     error = errors.of(Wrapper(text))
     assert isinstance(error, errors.OptionError)
     assert says in error.message
 
 
 def test_errors_leave_without_what_led_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What led to an error is not sent to Spark, which repeats each line of it, but for PENSTOCK_DEBUG=1."""
+    """The causes of an error are not sent to Spark, which repeats each line, unless PENSTOCK_DEBUG=1."""
     words, why = "x", "why"
 
     @border
@@ -254,7 +254,7 @@ def test_errors_leave_without_what_led_to_them(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_exit_statuses() -> None:
-    """Usage errors end with 2, damaged state with 3, everything else with 1."""
+    """Usage errors exit with 2, damaged state with 3, everything else with 1."""
     for kind in kinds():
         expected = 2 if issubclass(kind, errors.UsageError) else 3 if issubclass(kind, errors.DamagedState) else 1
         assert kind.exit_status == expected

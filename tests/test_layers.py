@@ -3,7 +3,7 @@
     cli          on top: commands
     verify
     spark        bindings; with session and pyspark_penstock the only code that knows Spark
-    ingestion    where source and sink meet, the ingest first of all; beside it `metrics`, what monitors are told, and `catalogs`, tables
+    ingestion    where source and sink meet, first of all in the ingest; beside it `metrics` for monitors and `catalogs` for tables
     source  sink  aio  windows  db  kafka  session     side by side: none knows another
     wal  formats  query                  side by side
     storage                              and beside it `testing`, which users import and we do not
@@ -11,8 +11,8 @@
     units  arguments
     errors  clock  unique  processes  tally
 
-`penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes a query.
-Every import counts, wherever it stands: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
+`penstock/__init__.py` re-exports lazily, so importing `penstock` costs nothing: Spark does it in six processes per query. Every
+import counts, wherever it is: in a function, under `if TYPE_CHECKING`, or by name through `importlib`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BINDINGS = _RECORDS | _JOINED | {"ingestion", "metrics", "catalogs", "spark"}
 _PLUGINS = {path.name for path in SOURCE.glob("pyspark_penstock*")}
 ROOT = "penstock"  # the package itself: what its `__init__` re-exports
 
-# What each layer may import of the others; itself it may always.
+# Which other layers each layer may import; it may always import itself.
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -70,7 +70,7 @@ BELOW: dict[str, set[str]] = {
     "verify": _BINDINGS,
     "cli": _BINDINGS | {ROOT, "verify"},
     "__main__": {"cli"},
-    ROOT: _BINDINGS | {"verify", "cli"},  # the bar of the command is that of a notebook
+    ROOT: _BINDINGS | {"verify", "cli"},  # the command's progress bar is the notebook's
     **dict.fromkeys(_PLUGINS, _BINDINGS | {ROOT}),
 }
 
@@ -89,7 +89,7 @@ ONLY_IN = {
 
 
 def layer_of(module: str) -> str:
-    """Return the layer that a dotted module or object is of; `penstock.x` is `ROOT` where there is no layer `x`."""
+    """Return the layer of a dotted module or object; `penstock.x` belongs to `ROOT` if there is no layer `x`."""
     first, _, rest = module.partition(".")
     second = rest.partition(".")[0]
     if first != "penstock":
@@ -98,7 +98,7 @@ def layer_of(module: str) -> str:
 
 
 def imports(text: str, module: str, *, package: bool) -> Iterator[tuple[int, str]]:
-    """Yield (line, dotted target) of every import anywhere in a module; relative ones are made absolute."""
+    """Yield (line, dotted target) of every import anywhere in a module; relative imports are made absolute."""
     for node in importing(text):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -114,7 +114,7 @@ def imports(text: str, module: str, *, package: bool) -> Iterator[tuple[int, str
 
 
 def upward(text: str, module: str, *, package: bool = False) -> list[str]:
-    """Return the imports of a module that do not point down, as lines that an editor can jump to."""
+    """Return the imports of a module that do not point down, as lines with file and line number for an editor."""
     layer = layer_of(module)
     found = []
     for line, target in imports(text, module, package=package):
@@ -128,7 +128,7 @@ def upward(text: str, module: str, *, package: bool = False) -> list[str]:
 
 @cache
 def importing(text: str) -> list[ast.Import | ast.ImportFrom | ast.Call]:
-    """Return what imports something in a file."""
+    """Return the nodes of a file that import something."""
     return [
         node
         for node in walked(text)[1]
@@ -160,14 +160,14 @@ def test_imports_point_down() -> None:
 
 
 def files_of(text: str, module: str, known: set[str], *, package: bool = False) -> set[str]:
-    """Return the modules of `known` that a module imports, wherever the import stands."""
+    """Return the modules in `known` that a module imports, wherever the import is."""
     targets = (target for _, target in imports(text, module, package=package))
     found = {target if target in known else target.rpartition(".")[0] for target in targets}
     return found & known - {module}
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Return the groups of modules that reach each other, those of one apart."""
+    """Return the groups of modules that reach each other; single modules are left out."""
     order: list[str] = []
     seen: set[str] = set()
 
@@ -197,8 +197,8 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 
 @pytest.mark.xdist_group("tidy")
 def test_no_files_import_each_other() -> None:
-    """There is an order in which the files can be read: no file imports one that imports it, for types or in a function either."""
-    texts = {module: path for module, path in modules() if module != ROOT}  # whose names load when they are asked for
+    """The files can be read in some order: no file imports one that imports it, even for types or in a function."""
+    texts = {module: path for module, path in modules() if module != ROOT}  # its names are loaded on request
     graph = {
         module: files_of(path.read_text(encoding="utf-8"), module, set(texts), package=path.name == "__init__.py")
         for module, path in texts.items()
@@ -207,7 +207,7 @@ def test_no_files_import_each_other() -> None:
 
 
 def test_circles_are_found() -> None:
-    """Two that import each other, and three in a ring; what only one of them imports is in none."""
+    """Two modules that import each other are a circle, and three in a ring; a module that only one of them imports belongs to none."""
     graph = {"a": {"b", "e"}, "b": {"a"}, "c": {"d"}, "d": {"e"}, "e": {"f"}, "f": {"d"}}
     assert sorted(map(sorted, circles(graph))) == [["a", "b"], ["d", "e", "f"]]
     assert files_of("if TYPE_CHECKING:\n    from p.b import B", "p.a", {"p.a", "p.b"}) == {"p.b"}
@@ -215,7 +215,7 @@ def test_circles_are_found() -> None:
 
 
 def test_every_module_has_a_layer() -> None:
-    """A new module at the top of the package is given its place in `BELOW` before anything can import it."""
+    """A new module at the top of the package must have its place in `BELOW` before anything can import it."""
     placed = {*BELOW, "__init__"}
     names = {path.stem for path in (SOURCE / "penstock").iterdir() if path.suffix == ".py"}
     names |= {path.name for path in (SOURCE / "penstock").iterdir() if path.is_dir() and any(path.glob("*.py"))}
@@ -255,26 +255,26 @@ GOOD = [
 
 @pytest.mark.parametrize(("module", "code"), BAD)
 def test_checker_finds(module: str, code: str) -> None:
-    """The checker finds each kind of import that points up or aside."""
+    """The checker finds each kind of import that points up or sideways."""
     assert upward(code, module)
 
 
 @pytest.mark.parametrize(("module", "code"), GOOD)
 def test_checker_leaves_alone(module: str, code: str) -> None:
-    """The checker says nothing of imports that point down or stay within their layer."""
+    """The checker reports no import that points down or stays within its layer."""
     assert not upward(code, module)
 
 
 def test_relative_imports_are_made_absolute() -> None:
-    """A relative import means the same module from a package's `__init__` as from a module in it."""
+    """A relative import means the same module in a package's `__init__` as in one of its modules."""
     text = "from . import a\nfrom .b import c\nfrom ..d import e"
     expected = ["penstock.sink.a", "penstock.sink.b.c", "penstock.d.e"]
     assert [target for _, target in imports(text, "penstock.sink.publish", package=False)] == expected
     assert [target for _, target in imports(text, "penstock.sink", package=True)] == expected
 
 
-# In a fresh interpreter: import a package and report what was loaded and what was done meanwhile. The audit hook is
-# Python's own record of files opened, processes started and sockets made, whatever library does it.
+# Imports a package in a fresh interpreter and reports what was loaded and done meanwhile. The audit hook is Python's own record
+# of opened files, started processes and created sockets, whatever the library.
 _WATCHED_IMPORT = """
 import importlib, json, sys
 
@@ -338,13 +338,13 @@ def test_importing_penstock_is_light() -> None:
 @pytest.mark.parametrize("plugin", sorted(_PLUGINS))
 @pytest.mark.parametrize("blocked", [["pyspark"], ["pyspark.sql"], ["pyspark", "pyarrow", "polars", "numpy"]])
 def test_importing_the_spark_plugin_never_raises(blocked: list[str], plugin: str) -> None:
-    """Spark imports what is named `pyspark_*` wherever it is installed, so it must not raise though libraries are missing."""
+    """Spark imports any installed module named `pyspark_*`, so it must not raise even if libraries are missing."""
     watched_import(plugin, blocked=blocked, before=[])
 
 
 @pytest.mark.parametrize("plugin", sorted(_PLUGINS))
 def test_importing_the_spark_plugin_is_light(plugin: str) -> None:
-    """A plugin adds no polars or Arrow to what PySpark itself has loaded, and no I/O to its start."""
+    """Beyond what PySpark itself loads, a plugin loads no polars or Arrow, and adds no I/O to the start."""
     pytest.importorskip("pyspark")
     seen = watched_import(plugin, blocked=[], before=["pyspark.sql.datasource"])
     assert not packages(seen["loaded"]) & {"polars", "pyarrow", "numpy", "pandas"}
@@ -353,20 +353,20 @@ def test_importing_the_spark_plugin_is_light(plugin: str) -> None:
 
 @pytest.fixture
 def heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a module that does at its import all that ours must not."""
+    """Return the name of a module whose import does everything that ours must not do."""
     (tmp_path / "heavy.py").write_text("import os, subprocess, sqlite3\nopen(os.devnull).close()\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "heavy"
 
 
 def test_watched_import_sees_what_is_loaded_and_done(heavy: str) -> None:
-    """The watch reports the libraries a module loads and the files it opens, so that silence means something."""
+    """The watch reports the libraries that a module loads and the files that it opens, so silence means something."""
     seen = watched_import(heavy, blocked=[], before=["os", "subprocess"])
     assert "sqlite3" in packages(seen["loaded"])
     assert [entry.split()[0] for entry in seen["done"]] == ["open"]
 
 
 def test_watched_import_blocks(heavy: str) -> None:
-    """A module that cannot do without a blocked library fails the watch."""
+    """A module that needs a blocked library fails the watch."""
     with pytest.raises(AssertionError, match="blocked"):
         watched_import(heavy, blocked=["sqlite3"], before=[])

@@ -1,4 +1,4 @@
-"""Every option is checked, and what is not an option is refused."""
+"""Every option is checked, and unknown options are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.options.kafka import KAFKA
 
 
 def test_names_are_taken_in_any_case() -> None:
-    """Spark hands options over in lower case; they are the same options."""
+    """Spark passes options in lower case; they are the same options."""
     options = parse(SOURCE, {"PATH": "/x", "maxfilespertrigger": "7"}, what="source")
     assert (options["path"], options["maxFilesPerTrigger"]) == ("/x", 7)
     assert options.given == {"path": "/x", "maxFilesPerTrigger": "7"}
@@ -22,7 +22,7 @@ def test_names_are_taken_in_any_case() -> None:
 
 
 def test_sparks_other_names_are_taken() -> None:
-    """`delimiter`, `charset` and `codec` are what they are to Spark, in any case; what is noted has the name of the table."""
+    """`delimiter`, `charset` and `codec` mean what they mean to Spark, in any case; notes use the name in our table."""
     source = parse(SOURCE, {"path": "/x", "DELIMITER": ";", "charset": "latin-1"}, what="source")
     assert (source["sep"], source["encoding"]) == (";", "iso8859-1")
     assert source.given == {"path": "/x", "sep": ";", "encoding": "latin-1"}
@@ -30,7 +30,7 @@ def test_sparks_other_names_are_taken() -> None:
 
 
 def test_sparks_word_for_no_compression_is_taken() -> None:
-    """`uncompressed` is what Spark's writers call `none`, in any case; as unset of Parquet it would be snappy."""
+    """`uncompressed` is what Spark's writers call `none`, in any case; an unset option would mean snappy for Parquet."""
     assert parse(SINK, {"path": "/x", "codec": "Uncompressed"}, what="sink")["compression"] == "none"
     with pytest.raises(OptionError, match="expected one of none, gzip, .*, brotli; did you mean 'none'"):
         parse(SINK, {"path": "/x", "compression": "no"}, what="sink")
@@ -61,7 +61,7 @@ def test_a_checkpoint_is_where_spark_puts_it(given: str, path: str) -> None:
 
 
 def test_an_option_by_two_names_is_refused() -> None:
-    """Which of the two counts would be a guess."""
+    """An option given under two names is refused, because choosing one would be a guess."""
     with pytest.raises(
         OptionError, match="source option sep is given twice, as Sep and delimiter; leave one of them out"
     ):
@@ -69,12 +69,12 @@ def test_an_option_by_two_names_is_refused() -> None:
 
 
 def test_a_tab_can_be_typed() -> None:
-    """A backslash and a `t` are a tab, as Spark has it: no shell gives one easily."""
+    """A backslash and a `t` mean a tab, as in Spark: a tab is hard to type in a shell."""
     assert parse(SOURCE, {"path": "/x", "sep": "\\t"}, what="source")["sep"] == "\t"
 
 
 def test_separators_that_spark_takes_and_we_do_not_are_told_what_to_do() -> None:
-    """Two backslashes are one, as Spark has it; several characters, or one that is not ASCII, are refused with what to do."""
+    """Two backslashes mean one, as in Spark; several characters, or one that is not ASCII, are refused with advice."""
     assert parse(SOURCE, {"path": "/x", "sep": "\\\\"}, what="source")["sep"] == "\\"
     for sep in ("||", "\u00a7"):
         with pytest.raises(
@@ -84,7 +84,7 @@ def test_separators_that_spark_takes_and_we_do_not_are_told_what_to_do() -> None
 
 
 def test_quotes_may_be_turned_off_for_reading_only() -> None:
-    """An empty `quote` is Spark's way to say that there are none; a writer needs one, and an escape is a character."""
+    """An empty `quote` is Spark's way to switch quotes off; a writer needs one, and an escape must be a character."""
     assert parse(SOURCE, {"path": "/x", "quote": ""}, what="source")["quote"] == ""
     with pytest.raises(OptionError, match="quote='': expected one ASCII character"):
         parse(SINK, {"path": "/x", "quote": ""}, what="sink")
@@ -93,7 +93,7 @@ def test_quotes_may_be_turned_off_for_reading_only() -> None:
 
 
 def test_what_is_advised_is_taken() -> None:
-    """A mode that is refused is none that a message names; who gives columns as an option is told where they go."""
+    """Messages name no mode that is refused; for columns given as an option the error says where they belong."""
     with pytest.raises(OptionError, match="mode='drop' is not known: expected one of failfast, dropmalformed$"):
         parse(SOURCE, {"path": "/x", "mode": "drop"}, what="source")
     with pytest.raises(OptionError, match="schema='id int': expected infer; columns are given by .schema"):
@@ -102,7 +102,7 @@ def test_what_is_advised_is_taken() -> None:
 
 
 def test_defaults_are_those_of_the_contract() -> None:
-    """What is not given has the documented default."""
+    """An option that is not given has the documented default."""
     source = parse(SOURCE, {"path": "/x"}, what="source")
     assert (source["format"], source["maxFilesPerTrigger"], source["maxBytesPerTrigger"]) == ("text", 1000, 1 << 30)
     assert (source["splitSize"], source["settle"], source["lateness"]) == (32 << 20, 10**9, 600 * 10**9)
@@ -114,7 +114,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     ("name", "suggestion"), [("rolsize", "rollSize"), ("bucketby ", "bucketBy"), ("compresion", "compression")]
 )
 def test_unknown_options_are_refused_with_the_nearest_name(name: str, suggestion: str) -> None:
-    """A typing error is an error that names the option that was probably meant."""
+    """A typing error is refused with the name that was probably meant."""
     with pytest.raises(OptionError, match=f"unknown option '{name}'.*did you mean '{suggestion}'"):
         parse(SINK, {"path": "/x", name: "1"}, what="sink")
 
@@ -180,7 +180,7 @@ def test_each_option_that_needs_another_is_tried() -> None:
 
 @pytest.mark.parametrize("what", ["source", "sink", "database sink", "topic source"])
 def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
-    """Who gives one connector the option of another is told which: the nearest name of this one would lead away from it."""
+    """An option of another connector is refused with the name of that connector: this one's nearest name would mislead."""
     others = {
         option.name
         for other, table in TABLES.items()
@@ -238,7 +238,7 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
     ],
 )
 def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:
-    """An option of Spark, Auto Loader or JDBC, or one of another table, is refused with what stands for it, not the nearest name."""
+    """An option of Spark, Auto Loader or JDBC, or from another table, is refused with our equivalent, not with the nearest name."""
     with pytest.raises(OptionError, match=says) as caught:
         parse(TABLES[what], {name: "1"}, what=what)
     if "did you mean" not in says:
@@ -246,7 +246,7 @@ def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, say
 
 
 def test_options_known_elsewhere_are_none_here() -> None:
-    """What has become an option here needs no answer that it is none: its entry goes."""
+    """An option that now exists here needs no entry that says it does not."""
     for what, answers in KNOWN_ELSEWHERE.items():
         names = {name.lower() for option in TABLES[what] for name in (option.name, *option.aliases)}
         assert not [name for name in answers if name.lower() in names], (
@@ -255,7 +255,7 @@ def test_options_known_elsewhere_are_none_here() -> None:
 
 
 def test_answers_know_all_compressed_files() -> None:
-    """What stands for `compression` of the source names every kind of file that is decompressed."""
+    """The answer for `compression` of the source names every kind of file that is decompressed."""
     assert KNOWN_ELSEWHERE["source"]["compression"].endswith(f": {COMPRESSED_NAMES}")
 
 
@@ -304,7 +304,7 @@ def test_bad_counts(value: str) -> None:
     ],
 )
 def test_bad_source_values(name: str, value: str) -> None:
-    """A value that does not fit is refused with what was found and what is expected."""
+    """An invalid value is refused with what was found and what is expected."""
     with pytest.raises(OptionError, match=f"{name}(='?{re.escape(repr(value)[1:2])}| is empty)"):
         parse(SOURCE, {"path": "/x", name: value}, what="source")
 
@@ -344,7 +344,7 @@ def test_bad_sink_values(name: str, value: str) -> None:
 )
 @pytest.mark.parametrize("value", [str(2**63 - 1), "0" + "9" * 5000])
 def test_no_limit_as_other_systems_write_it_is_told_as_too_large(name: str, expected: str, value: str) -> None:
-    """F31: the largest number of 64 bits stands for no limit in other sinks; here it is too large, and that is what is said."""
+    """F31: the largest 64-bit number means no limit in other sinks; here it is refused, and the error says that it is too large."""
     with pytest.raises(OptionError, match=f"{name}='[0-9]+' is too large: expected {expected}") as caught:
         parse(SINK, {"path": "/x", name: value}, what="sink")
     assert len(str(caught.value)) < 200
@@ -363,7 +363,7 @@ def test_no_limit_as_other_systems_write_it_is_told_as_too_large(name: str, expe
     ],
 )
 def test_starting_from(text: str, expected: object) -> None:
-    """startingFrom takes two words or a time, in UTC unless it says otherwise."""
+    """startingFrom takes two words or a time, which is in UTC unless it has a zone."""
     assert parse(SOURCE, {"path": "/x", "startingFrom": text}, what="source")["startingFrom"] == expected
 
 
@@ -375,12 +375,12 @@ def test_a_path_is_needed() -> None:
 
 @pytest.mark.parametrize("given", [{"path": "/x"}, {"url": "sqlite:///x", "table": "t"}])
 def test_name_of_a_query_is_taken(given: dict[str, str]) -> None:
-    """Spark hands the name that a query was given on to its sink, in lower case."""
+    """Spark passes the name of a query on to its sink, in lower case."""
     assert parse(SINK if "path" in given else DATABASE, given | {"queryname": "n"}, what="sink")["queryName"] == "n"
 
 
 def test_zone_in_other_letters() -> None:
-    """Names of zones are those of files: in other letters, or with a blank, there is none, and the one that was meant is named."""
+    """Zone names are file names: with other case, or with a blank, a zone does not exist, and the error names the probable one."""
     for value, meant in (("europe/berlin", "Europe/Berlin"), ("America/New York", "America/New_York")):
         with pytest.raises(OptionError, match=f"did you mean '{meant}'"):
             parse(SINK, {"path": "/x", "timeZone": value}, what="sink")

@@ -1,4 +1,4 @@
-"""What `import penstock` gives, and what it costs."""
+"""What `import penstock` provides, and what it costs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_every_public_name_is_there() -> None:
-    """Each name that is offered can be had, and `dir` offers those alone."""
+    """Each public name exists, and `dir` lists only those."""
     pytest.importorskip("pyspark")
     assert {"async_map", "ingest", "wal", "windows"} <= set(dir(penstock))
     for name in dir(penstock):
@@ -35,7 +35,7 @@ def test_every_public_name_is_there() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["errors", "testing", "wal", "windows"])
 def test_modules_need_no_import_of_their_own(module: str) -> None:
-    """`penstock.wal.Writer` works behind `import penstock`, and nothing of it is loaded before."""
+    """`penstock.wal.Writer` works after `import penstock`, and none of it is loaded before."""
     code = f"""
 import sys, penstock
 assert not [name for name in sys.modules if name.startswith(("penstock.", "pyarrow", "pyspark"))]
@@ -59,7 +59,7 @@ GIVEN_BY_US = {
     "PenstockError",
     "Reset",
     "progress_bar",
-}  # nobody calls these with parameters of ours
+}  # users do not call these with parameters
 CALLED = [
     (penstock, name) for name in penstock.__all__ if name not in GIVEN_BY_US and callable(getattr(penstock, name))
 ]
@@ -70,7 +70,7 @@ CALLED += [(penstock.wal, name) for name in ("Log", "Manager", "Reader", "Writer
 
 @pytest.mark.parametrize(("module", "name"), CALLED, ids=lambda each: getattr(each, "__name__", each))
 def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any, name: str) -> None:
-    """Everything that users call refuses a parameter that it has not, before it does anything, with the nearest one that it has."""
+    """Everything that users call refuses an unknown parameter before it does anything, and names the nearest one."""
     called = getattr(module, name)
     parameters = list(inspect.signature(called).parameters)
     nearest = parameters[-1]
@@ -100,13 +100,13 @@ def test_a_parameter_that_is_misspelt_is_told_by_all_that_is_public(module: Any,
     ],
 )
 def test_what_is_of_another_kind_is_told_by_its_name(call: Callable[[Any], None], told: str) -> None:
-    """Values that are no path, no options and no interval come back as an error of ours, which says what is expected."""
+    """A value that is no path, no options or no interval is our error, which says what is expected."""
     with pytest.raises(OptionError, match=re.escape(told)):
         call(ingest)
 
 
 def test_an_option_that_is_none_is_not_given(tmp_path: Path) -> None:
-    """None is no text: `pattern=None` is no pattern, and no pattern that nothing but a file `None` matches."""
+    """`pattern=None` means no pattern, and not a pattern that matches only a file named `None`."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("a\n")
     os.utime(tmp_path / "in" / "a.txt", (1e9, 1e9))
@@ -116,7 +116,7 @@ def test_an_option_that_is_none_is_not_given(tmp_path: Path) -> None:
 
 
 def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:
-    """`make warm` of a clone that was updated: where what is kept for fast starts changed, it is not taken for done."""
+    """`make warm` in an updated clone: if the code that makes the cache for fast starts has changed, the cache is made again."""
     shutil.copy(Path(__file__).parents[1] / "Makefile", tmp_path)
     sources = [f"src/penstock/session/{name}.py" for name in ("archive", "direct")]
     for age, names in enumerate(

@@ -1,4 +1,4 @@
-"""The packages that are released: built, installed where there is nothing of the repository, and run."""
+"""The released packages: built, installed without the repository, and run."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ print(len(names), pathlib.Path(penstock.__file__).is_relative_to(sys.prefix))
 """
 
 
-# What makes a place that cannot be filled in before a release is known as one.
+# The mark of a place that can only be filled in at a release.
 AT_RELEASE = "AT RELEASE"
 RELATIVE = re.compile(r"\[[^\]]*\]\((?!https://|#)")
 
 
 def project() -> dict[str, Any]:
-    """Return what `pyproject.toml` says."""
-    tomllib = pytest.importorskip("tomllib")  # Python 3.10 has none
+    """Return the content of `pyproject.toml`."""
+    tomllib = pytest.importorskip("tomllib")  # Python 3.10 has no tomllib
     return dict(tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")))
 
 
 def built(source: Path, target: Path, form: str) -> Path:
-    """Build a package of the tree at `source`, by what the lock has for that."""
+    """Build a package of the tree at `source`, with the build tools from the lock file."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target), "--target", form]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     (package,) = target.iterdir()
@@ -57,7 +57,7 @@ def built(source: Path, target: Path, form: str) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Return the sdist, the tree that is in it, and the wheel that is built of that tree."""
+    """Return the sdist, the tree that it contains, and the wheel built from that tree."""
     root = tmp_path_factory.mktemp("packages")
     sdist = built(REPOSITORY, root / "sdist", "sdist")
     with tarfile.open(sdist) as archive:
@@ -67,7 +67,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
 
 
 def test_source_package_has_what_a_clone_has(packages: tuple[Path, Path, Path]) -> None:
-    """Nothing that is versioned is missing but what only a clone needs, and nothing else is there."""
+    """Of the versioned files only those that a clone alone needs are missing, and nothing else is added."""
     _, tree, _ = packages
     git = shutil.which("git")
     if git is None or not (REPOSITORY / ".git").exists():
@@ -79,7 +79,7 @@ def test_source_package_has_what_a_clone_has(packages: tuple[Path, Path, Path]) 
 
 
 def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    """Built of the source package or of the tree it is the same: our modules and what belongs to them."""
+    """The wheel is the same from the source package and from the repository: our modules and their files."""
     wheel = packages[2]
     with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(built(REPOSITORY, tmp_path, "wheel")) as direct:
         contents = {name: archive.read(name) for name in archive.namelist()}
@@ -97,7 +97,7 @@ def test_wheel_has_the_package_alone(packages: tuple[Path, Path, Path], tmp_path
 
 
 def description(wheel: Path) -> str:
-    """Return what a package index shows of a wheel."""
+    """Return the description that a package index shows for a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         message = email.message_from_bytes(archive.read(metadata))
@@ -108,7 +108,7 @@ def description(wheel: Path) -> str:
 
 
 def test_description_has_no_link_that_leads_nowhere(packages: tuple[Path, Path, Path]) -> None:
-    """A package index has none of our files: the README's relative links are words there, and nothing else of it has changed."""
+    """A package index has none of our files: relative links of the README become plain text there, and nothing else changes."""
     shown = description(packages[2])
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert RELATIVE.search(readme)
@@ -118,7 +118,7 @@ def test_description_has_no_link_that_leads_nowhere(packages: tuple[Path, Path, 
 
 
 def test_links_can_lead_to_the_repository() -> None:
-    """With the replacement that the checklist names each link of the README is that of a file of this version."""
+    """With the replacement in the checklist each link of the README leads to a file of this version."""
     pictures, links = project()["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
     replacement = re.search(
         r"replacement = '(\[.*?)' makes", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def test_links_can_lead_to_the_repository() -> None:
 
 
 def test_checklist_names_each_place_that_a_release_fills_in() -> None:
-    """What cannot be known before a release is marked, and the table of the checklist has each file with a mark, and no other."""
+    """What is only known at a release is marked, and the table of the checklist lists exactly the files with a mark."""
     marked = {
         path.relative_to(REPOSITORY).as_posix()
         for path in REPOSITORY.iterdir()
@@ -145,18 +145,18 @@ def test_checklist_names_each_place_that_a_release_fills_in() -> None:
 
 
 def test_table_of_extras_is_that_of_the_project() -> None:
-    """What `penstock --version` looks for is what pip installs with each extra, and where a Python gets none it says so."""
+    """`penstock --version` looks for what pip installs with each extra, and says for which Pythons there is none."""
     extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
     lines = {name: [line for line in lines if "python_version <" not in line] for name, lines in extras.items()}
     packages = {name: {re.split(r"[><=; ]", line)[0] for line in lines} for name, lines in lines.items()}
-    packages["connect"] = {"grpcio", "grpcio-status"}  # of what `pyspark[connect]` installs, what a client looks for
+    packages["connect"] = {"grpcio", "grpcio-status"}  # what a client needs of what `pyspark[connect]` installs
     assert {name: set(each) for name, each in PACKAGES.items()} == packages
     newer = {name for name, each in lines.items() if any("python_version >= '3.11'" in line for line in each)}
     assert set(NEWER_PYTHON) == newer
 
 
 def test_versions_page_says_what_the_project_says() -> None:
-    """The support table has each Python that the package names, the version of PySpark and the Java that a start asks for."""
+    """The support table has each Python that the package names, and the versions of PySpark and Java that a start requires."""
     said = project()["project"]
     named = [line.rpartition(" ")[2] for line in said["classifiers"] if re.search(r":: 3\.\d+$", line)]
     page = REPOSITORY / "docs/versions.md"
@@ -172,7 +172,7 @@ def test_versions_page_says_what_the_project_says() -> None:
 @pytest.mark.timeout(900)  # each downloads 150 MB
 @pytest.mark.parametrize("number", os.environ.get("PENSTOCK_REQUIRE_PYTHONS", "").split(","))
 def test_wheel_runs_on_each_python(packages: tuple[Path, Path, Path], tmp_path: Path, number: str) -> None:
-    """With the locked dependencies and no others it installs on each Python that is supported, and works without Spark."""
+    """With only the locked dependencies it installs on each supported Python, and works without Spark."""
     if not number:
         pytest.skip("it needs a package index; `make pythons` runs it")
     python = python_of(number)
@@ -197,7 +197,7 @@ def test_wheel_runs_on_each_python(packages: tuple[Path, Path, Path], tmp_path: 
 
 
 def python_of(number: str) -> str:
-    """Return the interpreter of a version, wherever the machine has it: on the path or among those of pyenv."""
+    """Return the interpreter of a version, from the path or from pyenv."""
     homes = sorted(Path.home().glob(f".pyenv/versions/{number}.*/bin"))
     where = os.pathsep.join([*map(str, homes), os.environ["PATH"]])
     python = shutil.which(f"python{number}", path=where)
@@ -209,13 +209,13 @@ def python_of(number: str) -> str:
 
 
 def test_wheel_is_installed_and_runs(packages: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    """In an environment that has the dependencies and not the repository each module is imported, and the command works."""
+    """In an environment with the dependencies but without the repository every module can be imported, and the command works."""
     place = tmp_path / "an environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     (others,) = place.glob("lib/python*/site-packages")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(others)]
     subprocess.run([*pip, str(packages[2])], check=True, capture_output=True)
-    # A directory of a .pth file is searched behind those that are there, and its own .pth files (ours) are not read.
+    # The directory in a .pth file is searched after the existing ones, and its own .pth files (ours) are not read.
     (others / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 

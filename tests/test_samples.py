@@ -1,4 +1,4 @@
-"""State files that an earlier code wrote: read by the code of now, with the content they had."""
+"""State files that earlier versions wrote: the current code reads them, with the content that they had."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ VERSIONS = sorted(path.name for path in FORMATS.iterdir())
 def samples(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return a copy of the samples of a version."""
     copied = Path(shutil.copytree(FORMATS / request.param, tmp_path / request.param))
-    copied.chmod(0o700)  # which no checkout keeps, and a host fact asks for
+    copied.chmod(0o700)  # a host fact requires it, and a checkout does not keep it
     return copied
 
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the staging key where the samples say that it is."""
+    """Put the staging key where the samples say that it is."""
     monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
 
 
@@ -70,7 +70,7 @@ def time() -> Iterator[FakeClock]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_output_goes_on(samples: Path, time: FakeClock, form: str) -> None:
-    """An output with finished, owed and open parts is listed, verified and gone on with: every row, once."""
+    """An output with finished, unpublished and open parts is listed, verified and continued: every row, once."""
     if not (samples / "outputs" / form).exists():
         pytest.skip(f"{samples.name} had no {form}")
     scene = Scene(Output(samples / "outputs" / form, time), FORMS[form])
@@ -90,7 +90,7 @@ def test_an_output_goes_on(samples: Path, time: FakeClock, form: str) -> None:
 
 
 def test_a_sink_is_rebuilt_from_its_samples(samples: Path, time: FakeClock) -> None:
-    """Without its query a sink has its noted options and can be finished."""
+    """Without its query a sink uses its noted options and can be finished."""
     for form in (path.name for path in (samples / "outputs").iterdir()):
         root = samples / "outputs" / form
         state.finish(str(root), None)
@@ -99,7 +99,7 @@ def test_a_sink_is_rebuilt_from_its_samples(samples: Path, time: FakeClock) -> N
 
 
 def test_batches_go_on(samples: Path, time: FakeClock) -> None:
-    """Keys in a record and in tables are known, another one is written, and the one whose driver has died is written anew."""
+    """Keys in a record and in tables are known, a new one is written, and the one whose driver died is written again."""
     output = Output(samples / "batches", time)
     root = str(output.root)
     head = writing(LocalStorage(), root, None).keyed.sink.ledger.head()
@@ -113,7 +113,7 @@ def test_batches_go_on(samples: Path, time: FakeClock) -> None:
 
 
 def test_offsets_and_plans_are_read(samples: Path, tmp_path: Path) -> None:
-    """The offsets of a checkpoint give their plans, one of which lies beside them, and the cursor to go on from."""
+    """The offsets of a checkpoint give their plans, one of which is in a separate file, and the cursor to continue from."""
     checkpoint = Checkpoint(str(samples / "checkpoint"))
     current = checkpoint.current()
     assert current is not None
@@ -138,7 +138,7 @@ def test_offsets_and_plans_are_read(samples: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_goes_on(samples: Path) -> None:
-    """A log of windows is verified, restored from, and written on."""
+    """A log of windows is verified, restored, and continued."""
     log = str(samples / "log")
     found: dict[int, list[bytes]] = {}
     assert Log(log).verify().epoch == 3
@@ -153,7 +153,7 @@ def test_a_log_goes_on(samples: Path) -> None:
 
 
 def test_windows_go_on(samples: Path) -> None:
-    """A window store has what was saved and not forgotten, and goes on behind it."""
+    """A window store has the windows that were saved and not forgotten, and continues after them."""
     for last in (4, 5):
         with WindowStore(str(samples / "windows")) as store:
             found = {(window, owner): store.load(window, owner) for window, owner in WINDOWS}
@@ -163,13 +163,13 @@ def test_windows_go_on(samples: Path) -> None:
 
 
 def test_host_fact_is_read(samples: Path) -> None:
-    """A fact that another process of this host left is read."""
+    """A fact written by another process of the host is read."""
     with host_fact(samples).locked() as found:
         assert found == FACT
 
 
 def test_every_change_of_a_host_fact(samples: Path) -> None:
-    """A fact that was cut or altered counts as lost, as it may be at any time, and gives way to a new one."""
+    """A fact that was cut or altered counts as lost, as it may be at any time, and can be replaced."""
     path = samples / "host-fact.json"
     for what, broken in damages(path.read_bytes()):
         path.write_bytes(broken)
@@ -180,7 +180,7 @@ def test_every_change_of_a_host_fact(samples: Path) -> None:
 
 
 def test_noted_schemas_are_read(samples: Path) -> None:
-    """Both versions of a noted schema are what they were, with what was told of the second, and bind from their batches on."""
+    """Both versions of a noted schema are read, the second with its reported changes, and each binds from its batch on."""
     notes = SchemaNotes(LocalStorage(), str(samples / "schemas"))
     assert [note.schema for note in notes.all()] == SCHEMAS
     assert [(note.batch, note.inferred) for note in notes.all()] == [(0, True), (2, False)]
@@ -189,7 +189,7 @@ def test_noted_schemas_are_read(samples: Path) -> None:
 
 
 def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
-    """Buckets of time that were said to be complete, and one that was reopened; who was told goes on with what he was not told."""
+    """Days were reported as complete, and one was reopened; the function's next start sends only the events that it did not get before."""
     time.seconds = 1_800_000_060
     output = Output(samples / "days", time)
     output.schema = DAYS_SCHEMA
@@ -211,14 +211,14 @@ def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
 
 
 def test_what_was_found_at_named_paths_is_read(samples: Path) -> None:
-    """A note of another run counts for the batch that is replayed, whatever is there by now."""
+    """A note of another run counts for a replayed batch, whatever is at the paths now."""
     notes = pins((LocalStorage(), str(samples / "named")), Moment(QUERY, 7, 0, "another"))
     now: dict[str, Any] = {path: [1, 2, "3"] for path in SIGHTS}
     assert notes.agreed(now, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}
 
 
 def test_many_open_parts_are_gone_on_with(samples: Path, time: FakeClock) -> None:
-    """An output whose record names a table of open parts is verified, and gone on with: every row of table and record, once."""
+    """An output whose record names a table of open parts is verified and continued: every row of table and record, once."""
     output = Output(samples / "many", time)
     output.schema = MANY_SCHEMA
     sink = output.sink(**MANY)

@@ -1,8 +1,8 @@
 """The project's own style, as tests over the syntax trees of `src/penstock`; each failure names the replacement.
 
-A file call outside `storage/` or a clock outside `clock.py` is a promise broken quietly: it works on this disk, today.
-Linters do not know those borders, so they are kept here. Names are followed through imports and aliases, and a mention
-counts like a call (`map(os.stat, paths)`). A file that has to break a rule is entered in `EXCEPTIONS` with the reason.
+A file call outside `storage/` or a clock outside `clock.py` silently breaks a promise: it works on this disk, today. Linters do
+not know these borders, so the tests check them. Names are followed through imports and aliases, and a mention counts like a
+call (`map(os.stat, paths)`). A file that has to break a rule is entered in `EXCEPTIONS` with the reason.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.support.trees import no_collection, parsed, walked
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.xdist_group("tidy")  # with two other modules: the package is parsed once
+pytestmark = pytest.mark.xdist_group("tidy")  # with two other modules, so that the package is parsed once
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "src" / "penstock"
 TESTS = REPOSITORY / "tests"
 
-# rule -> {file: reason}. An entry that is not needed (any more) fails `test_every_exception_is_needed`.
+# rule -> {file: reason}. An entry that is no longer needed fails `test_every_exception_is_needed`.
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "files": {
         "cli/__init__.py": "the device that swallows what cannot be printed",
@@ -72,7 +72,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
 }
 
-# Where a rule does not hold because this is the place it sends everybody to.
+# The places that implement what the rules tell everybody else to use, where they do not apply.
 HOMES: dict[str, str | tuple[str, ...]] = {
     "files": "storage/",
     "temporary": "storage/",
@@ -91,7 +91,7 @@ _PUBLISH = "storage.publish, which never replaces"
 _SYNC = "WriteHandle.sync, which also makes the name durable"
 _NOTHING = "nothing: no storage but a local disk can do that"
 
-# A name that ends in a dot stands for all below it.
+# A name that ends in a dot stands for everything below it.
 FILES = {
     **dict.fromkeys(("open", "io.open", "codecs.open", "io.FileIO", "os.fdopen"), f"{_READ}, or {_CREATE}"),
     **dict.fromkeys(("os.open", "mmap.", "pyarrow.fs.", "pyarrow.OSFile"), f"{_READ}, or {_CREATE}"),
@@ -107,7 +107,7 @@ FILES = {
     **dict.fromkeys(("os.symlink", "os.truncate", "os.ftruncate", "os.utime", "os.chmod", "os.chown"), _NOTHING),
     "shutil.": "the verbs of penstock.storage",
 }
-FILES_ALLOWED = {"shutil.which", "shutil.get_terminal_size"}  # ask about the machine, not about a file of ours
+FILES_ALLOWED = {"shutil.which", "shutil.get_terminal_size"}  # ask about the machine, not about our files
 PATH_METHODS = {
     **dict.fromkeys(("read_text", "read_bytes"), _READ),
     **dict.fromkeys(("write_text", "write_bytes", "touch"), _CREATE),
@@ -160,7 +160,7 @@ class Finding:
 
 @dataclass
 class Module:
-    """A source file, parsed: its path within the package, text, tree, all nodes of that, and the dotted names its imports stand for."""
+    """A source file, parsed: its path within the package, text, tree, the tree's nodes, and the dotted names of its imports."""
 
     path: str
     text: str
@@ -181,9 +181,9 @@ class Module:
                     self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def dotted(self, node: ast.expr) -> str:
-        """Return what a name or a chain of attributes stands for (`os.path.exists`), or "".
+        """Return the dotted name that a name or a chain of attributes means (`os.path.exists`), or "".
 
-        A name that no import binds stands for itself, as a built-in; its attributes stand for nothing that is known.
+        A name that no import binds means itself, like a built-in; its attributes mean nothing known.
         """
         if isinstance(node, ast.Name):
             return self.imported.get(node.id, node.id)
@@ -195,7 +195,7 @@ class Module:
 
     @cached_property
     def mentions(self) -> list[tuple[int, str]]:
-        """Return (line, dotted name) of every import and of every name that is read."""
+        """Return (line, dotted name) of every import and of every name that is used."""
         return list(self._mentions())
 
     def _mentions(self) -> Iterator[tuple[int, str]]:
@@ -220,7 +220,7 @@ def comments(text: str) -> dict[int, str]:
 
 
 def banned(name: str, table: dict[str, str]) -> str | None:
-    """Return the replacement that `table` has for a dotted name, or None if it is not banned."""
+    """Return the replacement in `table` for a dotted name, or None if the name is not banned."""
     if name in table:
         return table[name]
     ends = (at + 1 for at, letter in enumerate(name) if letter in "._")
@@ -228,13 +228,13 @@ def banned(name: str, table: dict[str, str]) -> str | None:
 
 
 def files(module: Module) -> Iterator[Finding]:
-    """Find file calls; a method of `pathlib.Path` counts where the receiver is seen to be one."""
+    """Find file calls; a method of `pathlib.Path` counts if its object is recognised as a path."""
     for line, name in module.mentions:
         kind, _, method = name.rpartition(".")
         instead = PATH_METHODS.get(method) if kind == "pathlib.Path" else banned(name, FILES)
         if instead and name not in FILES_ALLOWED:
             yield Finding("files", module.path, line, name, instead)
-    if "pathlib" in module.text:  # to follow names through scopes takes longer than all else
+    if "pathlib" in module.text:  # following names through scopes takes longer than everything else
         yield from (
             Finding("files", module.path, line, f"Path.{method}", PATH_METHODS[method])
             for line, method in path_methods(module, module.tree, set())
@@ -242,7 +242,7 @@ def files(module: Module) -> Iterator[Finding]:
 
 
 def path_methods(module: Module, scope: ast.AST, outer: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield (line, method) of every file method of a `pathlib.Path` in a scope; `outer` names the paths around it."""
+    """Yield (line, method) of every file method of a `pathlib.Path` in a scope; `outer` are the names of paths around it."""
     inside = list(_nodes_of(scope))
     paths = outer | _annotated_paths(module, scope, inside)
     paths |= {
@@ -259,7 +259,7 @@ def path_methods(module: Module, scope: ast.AST, outer: set[str]) -> Iterator[tu
 
 
 def _nodes_of(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of one scope in source order; a nested function or class is yielded, not entered."""
+    """Yield the nodes of one scope in source order; nested functions and classes are yielded, but not entered."""
     for child in ast.iter_child_nodes(scope):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
@@ -267,7 +267,7 @@ def _nodes_of(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _annotated_paths(module: Module, scope: ast.AST, inside: list[ast.AST]) -> set[str]:
-    """Return the names that are annotated as `Path` (also `Path | None`); a class's own ones also behind `self.`."""
+    """Return the names annotated as `Path` (also `Path | None`); those of a class also with `self.`."""
     declared = [(ast.unparse(node.target), node.annotation) for node in inside if isinstance(node, ast.AnnAssign)]
     declared += [(node.arg, node.annotation) for node in inside if isinstance(node, ast.arg) and node.annotation]
     names = {
@@ -289,7 +289,7 @@ def _is_path(module: Module, node: ast.expr, paths: set[str]) -> bool:
 
 
 def temporary(module: Module) -> Iterator[Finding]:
-    """Find temporary files: they lie on another file system than the output, and are forgotten by a crash."""
+    """Find temporary files: they are on another file system than the output, and a crash leaves them behind."""
     for line, name in module.mentions:
         if name.split(".")[0] == "tempfile":
             yield Finding("temporary", module.path, line, name, "storage.create in the sink's own staging directory")
@@ -300,9 +300,9 @@ SCHEME = re.compile(r"(hdfs|s3a?|az|gs):(//)?")
 
 
 def storages(module: Module) -> Iterator[Finding]:
-    """Find who asks which storage it has: by its class, the name of that, the scheme of its paths, or its file.
+    """Find code that asks which storage it has: by its class or the class's name, the scheme of its paths, or its module.
 
-    Where something is on this host whatever users say, as Java or a cache, `LocalStorage()` is made on the spot.
+    For files that are always on this host, such as Java's or a cache, `LocalStorage()` may be made on the spot.
     """
     instead = "an attribute or a verb of `Storage`, which it answers for itself"
     made = {id(node.func) for node in module.nodes if isinstance(node, ast.Call) and not node.args}
@@ -319,7 +319,7 @@ def storages(module: Module) -> Iterator[Finding]:
 
 
 def effects(module: Module) -> Iterator[Finding]:
-    """Find imports of what nobody uses: a process in which they have not happened would be another one, and nothing shows it."""
+    """Find imports of what nobody uses: the process depends on their effects, and nothing shows it."""
     for line, comment in module.comments.items():
         if re.search(r"\bF401\b", comment):
             yield Finding(
@@ -335,7 +335,7 @@ def clocks(module: Module) -> Iterator[Finding]:
 
 
 def unsafe(module: Module) -> Iterator[Finding]:
-    """Find what runs data as code, or gives another answer in another process; an import by a name that data may hold, too."""
+    """Find code that runs data, or gives another result in another process; also an import by a name that data may contain."""
     calls = [node for node in module.nodes if isinstance(node, ast.Call)]
     for call in calls:
         by_name = module.dotted(call.func) in {"importlib.import_module", "__import__"}
@@ -357,7 +357,7 @@ def prints(module: Module) -> Iterator[Finding]:
 
 
 def handlers(module: Module) -> Iterator[Finding]:
-    """Find handlers of everything without a comment that says why, on the line of the `except`."""
+    """Find handlers of all exceptions without a comment that says why, on the line of the `except`."""
     for node in module.nodes:
         if isinstance(node, ast.ExceptHandler):
             caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
@@ -373,7 +373,7 @@ SWITCHED_OFF = re.compile(r"\bnoqa\b|type:\s*ignore")
 
 
 def reasons(module: Module) -> Iterator[Finding]:
-    """Find linter rules that are switched off without a reason beside them."""
+    """Find linter rules that are switched off without a reason on the same line."""
     for line, comment in module.comments.items() if SWITCHED_OFF.search(module.text) else ():
         if SWITCHED_OFF.search(comment) and not has_reason(comment):
             yield Finding("reasons", module.path, line, comment, "the same, with its codes and ` - reason`")
@@ -383,7 +383,7 @@ ELSEWHERE = re.compile(r"\b(as|see) (above|below|there|in)\b")
 
 
 def has_reason(comment: str) -> bool:
-    """Say whether a comment has two words or more that are no instructions to a tool, and no pointer to another reason."""
+    """Tell whether a comment has at least two words besides instructions to tools, and does not refer to another reason."""
     if ELSEWHERE.search(comment):
         return False
     said = re.sub(r"noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[^]]*\])?|pragma: no \w+", "", comment)
@@ -413,7 +413,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def public(scope: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, Definition]]:
     """Yield the public definitions of a module or class, also those under `if` and `try`, and of its public classes.
 
-    Overloads, setters and marked overrides say nothing new, so they are left out.
+    Overloads, setters and marked overrides add nothing new, so they are left out.
     """
     for node in _nodes_of(scope):
         if not isinstance(node, Definition) or node.name.startswith("_"):
@@ -425,13 +425,13 @@ def public(scope: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str,
             yield from public(node, f"{prefix}{node.name}.")
 
 
-# Names that say nothing of what they hold. A parameter may have one where its callers give it by that name.
+# Names that do not say what they hold. A parameter may have one if its callers pass it by that name.
 VAGUE = {"each", "found", "how", "made", "one", "said", "some", "there", "told", "what"}
-SHORT = 5  # lines: in a function that is no longer a name is read beside what it holds
+SHORT = 5  # lines: in a function of this length or less the name is read next to its value
 
 
 def vague(module: Module) -> Iterator[Finding]:
-    """Find locals of functions of more than five lines whose names, a word or a letter, do not say what they hold."""
+    """Find locals in functions of more than five lines with names, words or letters, that do not say what they hold."""
     for function in module.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _is_long(function):
             nodes = list(_nodes_of(function))
@@ -448,12 +448,12 @@ def _is_long(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return (function.end_lineno or function.lineno) - function.body[0].lineno >= SHORT
 
 
-DENSE = 12  # ways through a function
+DENSE = 12  # paths through a function
 BRANCHES_MEAN = 2.4
 
 
 def dense(module: Module) -> Iterator[Finding]:
-    """Find functions with too many ways through them: what they decide has a noun of its own, or there is a reason why not."""
+    """Find functions with too many paths: what they decide deserves its own noun, or there is a reason against it."""
     for function in module.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and ways(function) > DENSE:
             yield Finding(
@@ -462,21 +462,21 @@ def dense(module: Module) -> Iterator[Finding]:
 
 
 def ways(function: ast.AST) -> int:
-    """Return the cyclomatic complexity: one, and one for each branch, loop, handler, condition and turn of a comprehension."""
+    """Return the cyclomatic complexity: one, plus one for each branch, loop, handler, condition and comprehension clause."""
     return sum(_counted(function))
 
 
 def branches(function: ast.AST) -> int:
-    """Return the same as McCabe counted it: what is inside of an expression, but for a choice, is no way of its own."""
+    """Return McCabe's original count: what is within an expression, except for a conditional, is no path."""
     return _counted(function)[0]
 
 
 _BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert)
 
 
-@cache  # most of what a look at all functions takes
+@cache  # takes most of the time of a look at all functions
 def _counted(function: ast.AST) -> tuple[int, int]:
-    """Return the branches of a function, and the further ways through its expressions."""
+    """Return the number of branches of a function, and of the further paths through its expressions."""
     count, inside = 1, 0
     for node in ast.walk(function):
         if isinstance(node, _BRANCHES):
@@ -494,7 +494,7 @@ METHODS = 20
 
 
 def many(module: Module) -> Iterator[Finding]:
-    """Find classes of more than twenty methods: their state falls apart somewhere, or there is a reason why it does not."""
+    """Find classes of more than twenty methods: their state can be divided, or there is a reason against it."""
     for node in module.nodes:
         if isinstance(node, ast.ClassDef):
             methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -530,32 +530,32 @@ def modules() -> list[Module]:
 
 @cache
 def breaches(rule: str) -> list[Finding]:
-    """Return every breach of a rule outside its home, excepted or not, each once."""
+    """Return every breach of a rule outside its home, with or without an exception, each once."""
     looked_at = [module for module in modules() if rule not in HOMES or not module.path.startswith(HOMES[rule])]
     return list(dict.fromkeys(finding for module in looked_at for finding in RULES[rule](module)))
 
 
 def listing(findings: list[Finding]) -> str:
-    """Return findings as lines that an editor can jump to."""
+    """Return findings as lines with file and line number, which an editor can jump to."""
     return "\n".join(["", *map(str, findings)])
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_source_keeps(rule: str) -> None:
-    """No module of the package breaks the rule, but for the exceptions that carry a reason."""
+    """No module of the package breaks the rule, except for those with a reason."""
     found = [finding for finding in breaches(rule) if finding.path not in EXCEPTIONS.get(rule, {})]
     assert not found, listing(found)
 
 
 @pytest.mark.parametrize("rule", EXCEPTIONS)
 def test_every_exception_is_needed(rule: str) -> None:
-    """An exception goes when the breach it excuses has gone, and it has a reason of more than a word."""
+    """An exception is removed with the breach that it excuses, and its reason has more than two words."""
     assert set(EXCEPTIONS[rule]) <= {finding.path for finding in breaches(rule)}
     assert all(len(reason.split()) > 2 for reason in EXCEPTIONS[rule].values())
 
 
 def test_functions_are_simple_on_the_whole() -> None:
-    """Most functions have no branch, or one: where the mean rises, decisions are taken in more places than they need be."""
+    """Most functions have no branch, or one: a higher mean shows that decisions are made in more places than necessary."""
     functions = [
         branches(node)
         for module in modules()
@@ -566,7 +566,7 @@ def test_functions_are_simple_on_the_whole() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    """No two classes of the package share a name: who reads one in a message or an import knows which it is."""
+    """No two classes of the package share a name: a reader of a message or an import knows which class it is."""
     homes: dict[str, list[str]] = {}
     for module in modules():
         for node in module.nodes:
@@ -576,7 +576,7 @@ def test_class_names_are_unique() -> None:
 
 
 def test_no_reason_points_elsewhere() -> None:
-    """A rule that is switched off says why where it stands, in the tests and benchmarks too: what is above moves."""
+    """A switched-off rule has its reason on its line, also in the tests and benchmarks: other places move."""
     folders = ("src", "tests", "benchmarks", "examples")
     paths = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
@@ -603,7 +603,7 @@ def test_every_test_says_what_it_proves() -> None:
 
 
 def is_sentence(text: str) -> bool:
-    """Say whether a text has three words or more and ends like a sentence."""
+    """Tell whether a text has three words or more and ends like a sentence."""
     return len(text.split()) > 2 and text.rstrip().endswith((".", "!", "?"))
 
 
@@ -706,23 +706,23 @@ GOOD = [
 
 @pytest.mark.parametrize(("rule", "code", "what"), BAD)
 def test_checker_finds(rule: str, code: str, what: str) -> None:
-    """The checker finds each kind of breach and names a replacement, so that silence means something."""
+    """The checker finds each kind of breach and names a replacement, so silence means something."""
     found = {finding.what: finding.instead for finding in RULES[rule](Module("bad.py", code))}
     assert found.get(what)
 
 
 @pytest.mark.parametrize(("rule", "code"), GOOD)
 def test_checker_leaves_alone(rule: str, code: str) -> None:
-    """The checker says nothing where only a name looks like a breach."""
+    """The checker reports nothing if a name only looks like a breach."""
     assert not list(RULES[rule](Module("good.py", code)))
 
 
 def test_checker_sees_the_package() -> None:
-    """The rules are applied to files that exist: an empty search must not pass as a clean one."""
+    """The rules are applied to existing files: an empty search must not pass as a clean one."""
     assert {"errors.py", "units.py", "clock.py", "storage/__init__.py"} <= {module.path for module in modules()}
 
 
 @pytest.mark.parametrize("text", ["", "Works.", "test of the sink", "No row\nis lost"])
 def test_checker_wants_sentences(text: str) -> None:
-    """A docstring of a word, or without an end, is no sentence."""
+    """A docstring of one word, or without an end, is no sentence."""
     assert not is_sentence(text)

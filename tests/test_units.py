@@ -27,7 +27,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5g", "ten", "1x", "m", "1 2"])
 def test_bad_sizes_are_refused(text: str) -> None:
-    """What is not a size is refused with the option's name and an example."""
+    """An invalid size is refused with the option's name and an example."""
     with pytest.raises(OptionError, match="rollSize=.*128m"):
         parse_size(text, name="rollSize")
 
@@ -49,7 +49,7 @@ def test_bad_durations_are_refused(text: str) -> None:
 
 
 def test_sizes_and_durations_for_people() -> None:
-    """Figures are printed with the unit that suits them."""
+    """Values are printed with the unit that suits them."""
     assert [format_size(n) for n in (0, 1023, 1536, 3 << 30, 5 << 40)] == [
         "0 B", "1023 B", "1.5 KiB", "3.0 GiB", "5.0 TiB",
     ]  # fmt: skip

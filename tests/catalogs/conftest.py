@@ -1,4 +1,4 @@
-"""An output, a clock that stands still, and a table of each kind over it."""
+"""An output, a clock that does not run, and a table of each kind over the output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def output(tmp_path: Path) -> Iterator[Output]:
 
 @pytest.fixture(params=LIBRARIES)
 def table(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.MonkeyPatch) -> Table:
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # polars warns where it has no planner of its own
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # polars warns because it has no planner of its own
     library = LIBRARIES[request.param]
     pytest.importorskip(library, reason=f"{library} is not installed (pip install 'penstock[{request.param}]')")
     return Table(request.param, output)
@@ -35,7 +35,7 @@ def table(request: pytest.FixtureRequest, output: Output, monkeypatch: pytest.Mo
 
 @pytest.fixture(scope="session")
 def followers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Return what begins `penstock catalog` at no cost of a start: its libraries take seconds to import."""
+    """Return a starter of `penstock catalog` without start-up costs: its libraries take seconds to import."""
     libraries = "deltalake", "pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "penstock.catalogs.follower"
     with forking(tmp_path_factory.mktemp("followers"), libraries=libraries) as commands:
         yield commands

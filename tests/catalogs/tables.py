@@ -1,4 +1,4 @@
-"""Tables that files are brought into, read by engines that know neither Penstock nor each other."""
+"""Tables to which files are added, read by engines that know neither Penstock nor each other."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Table:
 
     @property
     def flags(self) -> list[str]:
-        """Return what the command is given."""
+        """Return the flags for the command."""
         return ["--delta"] if self.kind == "delta" else ["--iceberg", TABLE]
 
     def follow(self, **options: Any) -> Catalogued:
-        """Bring in what is new."""
+        """Add the new files to the table."""
         return catalog(self.root, **({"delta": True} if self.kind == "delta" else {"iceberg": TABLE}), **options)
 
     def opened(self) -> Any:
-        """Return the table as its own library has it."""
+        """Return the table as its own library opens it."""
         if self.kind == "delta":
             import deltalake  # noqa: PLC0415 - optional
 
@@ -48,14 +48,14 @@ class Table:
         return self.catalogue().load_table(TABLE)
 
     def catalogue(self) -> Any:
-        """Return the catalogue that is made where none is named."""
+        """Return the catalogue that is created if none is named."""
         from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415 - optional
 
         place = self.root / "_iceberg"
         return SqlCatalog("penstock", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Append rows as another program does."""
+        """Append rows, as another program does."""
         added = pa.Table.from_pylist([dict(zip(COLUMNS.names, row, strict=True)) for row in rows], COLUMNS)
         if self.kind == "delta":
             import deltalake  # noqa: PLC0415 - optional
@@ -65,7 +65,7 @@ class Table:
             self.opened().append(added)
 
     def scan(self) -> pl.DataFrame:
-        """Return what polars reads."""
+        """Return the rows as polars reads them."""
         if self.kind == "delta":
             return pl.scan_delta(str(self.root)).collect()
         return pl.scan_iceberg(self.opened()).collect()
@@ -75,7 +75,7 @@ class Table:
         return sorted(self.scan().select(columns or ("id", "name")).rows(), key=repr)
 
     def places(self) -> list[str]:
-        """Return the files that are in the table by its own format's letter: JSON of Delta's log, Avro of Iceberg's lists."""
+        """Return the files that the table's own metadata lists: JSON of Delta's log, Avro of Iceberg's lists."""
         return sorted(self._delta_places() if self.kind == "delta" else self._iceberg_places())
 
     def _delta_places(self) -> list[str]:
@@ -96,12 +96,12 @@ class Table:
             entry
             for manifest in _avro(snapshot["manifest-list"])
             for entry in _avro(manifest["manifest_path"])
-            if entry["status"] != 2  # deleted
+            if entry["status"] != 2  # status 2 means deleted
         ]
         return [entry["data_file"]["file_path"] for entry in entries]
 
     def count(self) -> int:
-        """Return how many rows DuckDB counts in the files that are in the table, each as often as it is in there."""
+        """Return how many rows DuckDB counts in the table's files; a file that is listed twice counts twice."""
         places = [place.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]") for place in self.places()]
         with closing(duckdb.connect()) as connection:
             return sum(connection.execute("SELECT count(*) FROM read_parquet(?)", [p]).fetchall()[0][0] for p in places)
@@ -113,7 +113,7 @@ def _avro(place: str) -> list[Any]:
 
 
 class Writer:
-    """A sink of Parquet, that publishes a file of each list of rows."""
+    """A Parquet sink that publishes one file per list of rows."""
 
     def __init__(self, output: Output, sink: str = "s", **options: str) -> None:
         output.schema = COLUMNS
@@ -122,11 +122,11 @@ class Writer:
         self._batch = 0
 
     def start_at(self, batch: int) -> None:
-        """Go on with this batch."""
+        """Continue with this batch."""
         self._batch = batch
 
     def publish(self, *files: Sequence[Row], schema: pa.Schema | None = None) -> None:
-        """Write a batch whose tasks end a file each."""
+        """Write a batch in which each task ends one file."""
         self._output.schema = schema or COLUMNS
         lines = {task: ["|".join(map(str, row)) for row in rows] for task, rows in enumerate(files)}
         self._output.batch(self._sink, self._batch, lines, mark=str(self._batch), query=f"of {self._sink.sink_id}")

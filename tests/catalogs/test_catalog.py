@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Said
     from tests.support.forked import Commands
 
-KILLS = effort(6, 30)  # two of each kind
-POINTS = ("catalog.commit=kill", "catalog.committed=kill", "")  # before a commit, behind it, at any time
+KILLS = effort(6, 30)  # the same number of each kind
+POINTS = ("catalog.commit=kill", "catalog.committed=kill", "")  # before a commit, after it, at any time
 
 
 def refused(table: Table, match: str, *passed: str) -> str:
-    """Return the file that a follower names, with the way past it, as one that cannot be in the table; `passed` are passed over."""
+    """Return the file that a follower refuses, with `--skip` as advice; the files in `passed` are skipped already."""
     with pytest.raises(CatalogError, match=match) as error:
         table.follow(skip=passed)
     assert "--skip" in error.value.message
@@ -60,14 +60,14 @@ def refused(table: Table, match: str, *passed: str) -> str:
 
 
 def passes_over(table: Table, match: str) -> None:
-    """See a file refused and named, pass over it as its message says, and see the one other new file brought in."""
+    """Check that a file is refused by name, skip it as the message advises, and check that the one other new file is added."""
     path = refused(table, match)
     done = table.follow(skip=[path])
     assert (done.files, done.skipped) == (1, (path,))
 
 
 def rival_comes_first(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], object]) -> None:
-    """Have a rival do what it does between the first look and the first commit."""
+    """Let a rival act between the first look and the first commit."""
     for kind in (Delta, Iceberg):
 
         def add(self: Any, *given: Any, kept: Any = kind.add) -> None:
@@ -80,7 +80,7 @@ def rival_comes_first(monkeypatch: pytest.MonkeyPatch, rival: Callable[[], objec
 
 
 def reply_lost(add: Callable[..., None]) -> Callable[..., None]:
-    """Return a commit that is done and says that it failed."""
+    """Return a commit that succeeds but raises an error."""
 
     def done(*given: Any) -> None:
         add(*given)
@@ -90,7 +90,7 @@ def reply_lost(add: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_what_is_published_is_in_the_table_once(output: Output, table: Table) -> None:
-    """What is there, then what comes since, then nothing; counted by polars and by DuckDB."""
+    """First the existing files are added, then new ones, then none; polars and DuckDB count them."""
     writer = Writer(output)
     writer.publish([(1, "a"), (2, "b")], [(3, "c")])
     first = table.follow()
@@ -103,7 +103,7 @@ def test_what_is_published_is_in_the_table_once(output: Output, table: Table) ->
 
 @pytest.mark.slow
 def test_kills_lose_and_double_nothing(output: Output, table: Table, followers: Commands) -> None:
-    """A follower that is killed again and again, on either side of its commits and in the middle of them, while files are published."""
+    """Followers are killed again and again, before, after and during their commits, while files are published."""
     writer = Writer(output)
     for number in range(KILLS):
         writer.publish([(number, "a")], [(number, "b"), (number, "c")])
@@ -111,7 +111,7 @@ def test_kills_lose_and_double_nothing(output: Output, table: Table, followers: 
         follower = followers.begin("catalog", output.root, *table.flags, points=point)
         if not point:
             time.sleep(random.uniform(0.005, 0.4))  # noqa: S311 - at any moment
-            with suppress(ProcessLookupError):  # it has ended
+            with suppress(ProcessLookupError):  # it has ended already
                 follower.signal(signal.SIGKILL)
         ended = follower.ended(check=False)
         assert ended.returncode == -signal.SIGKILL or not (point or ended.returncode), ended.stderr
@@ -122,7 +122,7 @@ def test_kills_lose_and_double_nothing(output: Output, table: Table, followers: 
 
 
 def test_two_followers_of_one_moment(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rival commits all that this one is about to commit: nothing is there twice, and no retry of a library brings it in again."""
+    """A rival commits exactly what this follower is about to commit: nothing is there twice, and no library adds it again by a retry."""
     writer = Writer(output)
     writer.publish([(0, "a")])
     table.follow()
@@ -134,7 +134,7 @@ def test_two_followers_of_one_moment(output: Output, table: Table, monkeypatch: 
 
 
 def test_followers_that_make_the_table_together(output: Output, table: Table) -> None:
-    """Four at once, when there is no table yet: one makes it, each file is in it once."""
+    """Four followers start while there is no table: one creates it, and it has each file once."""
     writer = Writer(output)
     for number in range(4):
         writer.publish([(number, "a")])
@@ -147,7 +147,7 @@ def test_followers_that_make_the_table_together(output: Output, table: Table) ->
 
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
 def test_others_make_each_table_of_the_catalogue_first(output: Output, table: Table) -> None:
-    """The catalogue makes tables of its own, one after another: whichever of them is made by others in that moment, it is there then."""
+    """The catalogue creates its own tables one after another: if a rival creates any of them at that moment, its table is used."""
     from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables  # noqa: PLC0415 - optional
     from sqlalchemy import create_engine, event  # noqa: PLC0415 - optional
 
@@ -173,7 +173,7 @@ def test_others_make_each_table_of_the_catalogue_first(output: Output, table: Ta
 
 
 def test_somebody_else_writes_meanwhile(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that another program appends between look and commit stay, and so do ours: the commit is made again from what is there."""
+    """Rows that another program appends between look and commit stay, and ours are added: the commit is made again on the new state."""
     writer = Writer(output)
     writer.publish([(0, "a")])
     table.follow()
@@ -184,7 +184,7 @@ def test_somebody_else_writes_meanwhile(output: Output, table: Table, monkeypatc
 
 
 def test_rows_that_somebody_deletes_do_not_come_back(output: Output, table: Table) -> None:
-    """How far the table has got lies beside its files: what others delete of it, or join, is not brought in again."""
+    """The table's position is kept apart from its files: what others delete or compact is not added again."""
     writer = Writer(output)
     writer.publish([(0, "a")], [(1, "b")])
     table.follow()
@@ -198,7 +198,7 @@ def test_rows_that_somebody_deletes_do_not_come_back(output: Output, table: Tabl
 
 @pytest.mark.slow
 def test_lost_reply_is_recognised(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit is done, and reported as failed: the table says so, and nothing is committed again."""
+    """The commit succeeds but is reported as failed: the table shows that it succeeded, and nothing is committed again."""
     Writer(output).publish([(0, "a")])
     for kind in (Delta, Iceberg):
         monkeypatch.setattr(kind, "add", reply_lost(kind.add))
@@ -208,7 +208,7 @@ def test_lost_reply_is_recognised(output: Output, table: Table, monkeypatch: pyt
 
 
 def test_columns_that_come_later(output: Output, table: Table) -> None:
-    """A column more, at the end or inside of a struct: the table has it, and null of the files before."""
+    """A new column: the table has it, with null for the older files."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -221,7 +221,7 @@ def test_columns_that_come_later(output: Output, table: Table) -> None:
 
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
 def test_columns_that_somebody_renames_stay_what_they_are(output: Output, table: Table) -> None:
-    """The files go on with the names that they had: the columns were added anew, and those under the new names were null in all rows."""
+    """Files keep their old column names: the columns were once added anew, and those with the new names were null in all rows."""
     schema = pa.schema([*COLUMNS, ("s", pa.struct({"x": pa.int64()})), ("l", pa.list_(pa.struct({"y": pa.int64()})))])
 
     def publish(number: int, name: str) -> None:
@@ -243,7 +243,7 @@ def test_columns_that_somebody_renames_stay_what_they_are(output: Output, table:
 
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
 def test_a_column_that_somebody_drops_does_not_come_back(output: Output, table: Table) -> None:
-    """As rows that are deleted: what the next file has of it is not in the table, nor does what files before have come back."""
+    """Like deleted rows: the next file's values of the column are not in the table, and those of older files do not come back."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -260,7 +260,7 @@ def test_a_column_that_somebody_drops_does_not_come_back(output: Output, table: 
 @follows("PST-910")
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
 def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: Table) -> None:
-    """A file with several values of what others part the table by is named, and passed over if its user says so."""
+    """A file with several values of another program's partition column is refused by name, and skipped if the user says so."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -275,7 +275,7 @@ def test_a_partition_of_others_that_a_file_does_not_fit(output: Output, table: T
 @follows("PST-910")
 @pytest.mark.parametrize("table", ["delta"], indirect=True)
 def test_a_constraint_of_others_is_not_passed_over(output: Output, table: Table) -> None:
-    """Nobody has checked it for the rows of files: nothing is brought in until it is dropped, as the message says."""
+    """Nobody has checked a constraint for the rows of files: nothing is added until it is dropped, as the message advises."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -291,7 +291,7 @@ def test_a_constraint_of_others_is_not_passed_over(output: Output, table: Table)
 
 @follows("PST-910")
 def test_null_in_a_column_that_others_require(output: Output, table: Table) -> None:
-    """A file with null, or without the column, is named, and passed over if its user says so; one without null is brought in."""
+    """A file with null in the column, or without it, is refused by name, and skipped if the user says so; others are added."""
     required = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
     if table.kind == "delta":
         import deltalake  # noqa: PLC0415 - optional
@@ -314,7 +314,7 @@ def test_null_in_a_column_that_others_require(output: Output, table: Table) -> N
 @follows("PST-910")
 @pytest.mark.parametrize("first", [False, True])
 def test_a_type_that_tables_do_not_have(output: Output, table: Table, first: bool) -> None:
-    """An interval, which Parquet holds: the file is named, and passed over if its user says so, where the table is to be made, too."""
+    """For an interval, which Parquet can hold, the file is refused by name, and skipped on request, also if it would create the table."""
     if not first:
         write(output, 0, pa.Table.from_pylist([{"id": 1}], pa.schema([("id", pa.int64())])))
         table.follow()
@@ -330,7 +330,7 @@ def test_a_type_that_tables_do_not_have(output: Output, table: Table, first: boo
 @pytest.mark.parametrize("table", ["delta"], indirect=True)
 @pytest.mark.parametrize("first", [False, True])
 def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bool) -> None:
-    """Delta does not tell them apart: the file is named, and passed over if its user says so."""
+    """Delta does not distinguish them: the file is refused by name, and skipped if the user says so."""
     both = COLUMNS.append(pa.field("Id", pa.int64()))
     writer = Writer(output)
     if not first:
@@ -343,7 +343,7 @@ def test_names_that_differ_in_case_alone(output: Output, table: Table, first: bo
 
 
 def test_structs_that_grow(output: Output, table: Table) -> None:
-    """A field more inside of a struct, and a file that has it not again."""
+    """A struct gains a field, and a later file lacks it again."""
     small, large = {"x": pa.int64()}, {"x": pa.int64(), "y": pa.string()}
     for number, members in enumerate((small, large, small)):
         schema = pa.schema([("id", pa.int64()), ("s", pa.struct(members))])
@@ -358,7 +358,7 @@ def test_structs_that_grow(output: Output, table: Table) -> None:
 
 
 def test_every_type_that_files_have(output: Output, table: Table) -> None:
-    """What Spark's columns become in files is read from the table as it is read from the files."""
+    """Values of Spark's column types are read from the table exactly as from the files."""
     moment = datetime(2026, 1, 2, 3, 4, 5, 678901)
     row: dict[str, tuple[pa.DataType, Any]] = {
         "byte": (pa.int8(), -1),
@@ -386,10 +386,10 @@ def test_every_type_that_files_have(output: Output, table: Table) -> None:
 
 
 def test_directories_are_columns_where_the_files_have_them_not(output: Output, table: Table) -> None:
-    """A day of a template is a text column of the table; a column of the files stays what it is; null is null."""
+    """A day from a directory name is a text column of the table; a column in the files stays as it is; null is null."""
     writer = Writer(output, bucketBy="day={time:%Y-%m-%d}/name={name}", dropBucketColumns="true")
     hostile = ["a b", "50%", "x=y/z", "#?", "*[1]", "ü🙂", ""]
-    if table.kind == "iceberg":  # in Delta polars takes this text for null
+    if table.kind == "iceberg":  # for Delta, polars reads this text as null
         hostile.append("__HIVE_DEFAULT_PARTITION__")
     writer.publish([(number, name) for number, name in enumerate(hostile)])
     assert table.follow().files == len(set(hostile))
@@ -399,7 +399,7 @@ def test_directories_are_columns_where_the_files_have_them_not(output: Output, t
 
 
 def test_directories_that_come_later(output: Output, table: Table) -> None:
-    """A second sink with another template: Iceberg gets a partition more, Delta says that it cannot have one; both keep what they have."""
+    """A second sink has another template: Iceberg gets another partition, Delta cannot and says so; both keep what they have."""
     Writer(output).publish([(1, "a")])
     table.follow()
     Writer(output, "t", bucketBy="day={time:%Y}").publish([(2, "b")])
@@ -413,7 +413,7 @@ def test_directories_that_come_later(output: Output, table: Table) -> None:
 
 
 def test_history_that_was_folded(output: Output, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower that comes when most is folded, and one that lags behind a fold, have every file once; two sinks share a table."""
+    """A follower that comes after most was folded, or falls behind a fold, gets every file once; two sinks share a table."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     monkeypatch.setattr(follower, "_COMMIT_FILES", 3)
     one, other = Writer(output), Writer(output, "t")
@@ -430,7 +430,7 @@ def test_history_that_was_folded(output: Output, table: Table, monkeypatch: pyte
 
 @follows("PST-910")
 def test_a_column_of_another_type_is_refused_and_passed_over(output: Output, table: Table) -> None:
-    """The file, the column, both types are named; --skip passes over it, and what comes behind it is brought in."""
+    """The error names file, column and both types; --skip skips the file, and later files are added."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -446,7 +446,7 @@ def test_a_column_of_another_type_is_refused_and_passed_over(output: Output, tab
 
 @follows("PST-910")
 def test_files_that_are_gone_or_altered(output: Output, table: Table) -> None:
-    """A file that a consumer took, and one that was cut: named before anything is committed; a pattern passes over them."""
+    """A file that a consumer removed, and a truncated one: both are named before anything is committed; a pattern skips them."""
     Writer(output).publish([(1, "a")], [(2, "b")], [(3, "c")])
     gone, cut, _ = sorted(output.root.glob("*.parquet"))
     gone.unlink()
@@ -460,21 +460,21 @@ def test_files_that_are_gone_or_altered(output: Output, table: Table) -> None:
 
 
 def test_files_that_are_no_tables(output: Output, table: Table) -> None:
-    """Text is named as what no table is made of."""
+    """A text file is refused, because a table cannot contain it."""
     output.batch(output.sink(rollBatches="1"), 0, {0: ["a"]})
     with pytest.raises(CatalogError, match="no Parquet file"):
         table.follow()
 
 
 def test_a_name_that_is_no_text() -> None:
-    """Bytes that are not UTF-8 in the name of a file, which adopted ones may have: no list of a table can hold it; it is told in ASCII."""
+    """No list of a table can hold a file name that is not UTF-8, as adopted files may have: the error shows it in ASCII."""
     file = ledger.FinishedFile(os.fsdecode(b"caf\xe9.parquet"), "", 1, 1, "", 0, 0, "")
     with pytest.raises(CatalogError, match=r"'caf\\udce9.parquet' has a name that a table cannot hold"):
         table_file(LocalStorage(), "/data", Event("s", 0, file))
 
 
 def test_a_ledger_that_was_put_back(output: Output, table: Table, tmp_path: Path) -> None:
-    """The output is put back from a copy and written on: what the table has is of another history, and it is told so."""
+    """The output is restored from a copy and written to: the table belongs to another history, and the error says so."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     shutil.copytree(output.root / "_penstock", tmp_path / "copy")
@@ -491,7 +491,7 @@ def test_a_ledger_that_was_put_back(output: Output, table: Table, tmp_path: Path
 
 
 def test_a_table_that_was_dropped_gets_all(output: Output, table: Table) -> None:
-    """It has no position, so it gets what the ledgers know."""
+    """A new table has no position, so it gets everything in the ledgers."""
     writer = Writer(output)
     writer.publish([(1, "a")])
     table.follow()
@@ -502,7 +502,7 @@ def test_a_table_that_was_dropped_gets_all(output: Output, table: Table) -> None
 
 
 def test_the_output_is_what_it_was(output: Output, table: Table, penstock: Callable[..., Said]) -> None:
-    """Tables lie where neither verify, nor clean, nor a reader of the directory sees them."""
+    """Neither verify, nor clean, nor a reader of the directory sees the files of a table."""
     Writer(output).publish([(1, "a")])
     table.follow()
     assert penstock("verify", output.root).status == 0
@@ -511,7 +511,7 @@ def test_the_output_is_what_it_was(output: Output, table: Table, penstock: Calla
 
 
 def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]) -> None:
-    """What it says, for people and as JSON; flags that exclude each other; an output without anything yet."""
+    """The command's output, for people and as JSON; flags that exclude each other; an output with nothing in it yet."""
     output.root.mkdir()
     assert "nothing is published yet" in penstock("catalog", output.root, *table.flags).out
     Writer(output).publish([(1, "a")], [(2, "b")])
@@ -527,7 +527,7 @@ def test_the_command(output: Output, table: Table, penstock: Callable[..., Said]
 
 @pytest.mark.slow
 def test_watching(output: Output) -> None:
-    """With --watch what comes is brought in, until a signal ends it, and well: the answer has all of it."""
+    """With --watch new files are added until a signal ends the command successfully; its answer counts all of them."""
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'penstock[delta]')")
     writer = Writer(output)
     writer.publish([(1, "a")])
@@ -565,7 +565,7 @@ def test_names_and_catalogues_that_are_none(output: Output, tmp_path: Path, monk
 
 
 def test_a_catalogue_of_the_users(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is named in pyiceberg's configuration, by its environment, and one that is given as it is."""
+    """A catalogue given as an object, and one given by its address."""
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - optional
 
@@ -596,7 +596,7 @@ def test_a_catalogue_of_the_users(output: Output, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_bounds_are_exact_or_not_there(kind: pa.DataType, values: list[Any], bounds: tuple[Any, Any] | None) -> None:
-    """What Delta's readers pass over files by: rounded outwards, over all row groups; none where Parquet's bounds do not say all."""
+    """The bounds by which Delta's readers skip files are rounded outwards, over all row groups; none if Parquet's bounds are incomplete."""
     written = pa.BufferOutputStream()
     pq.write_table(pa.table({"v": pa.array(values, kind)}), written, row_group_size=1)
     footer = pq.read_metadata(pa.BufferReader(written.getvalue()))

@@ -1,4 +1,4 @@
-"""Tables over outputs that are on no disk of this host: on a real HDFS, and in a store of objects."""
+"""Tables over outputs that are not on a disk of this host: on a real HDFS, and in an object store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE = "logs.events"
 
 
 def publish(url: str, number: int) -> list[str]:
-    """Have a sink publish a batch of two files of Parquet, as Spark drives it; return where all of its files are."""
+    """Publish a batch with two Parquet files, driving the sink as Spark does; return the paths of all its files."""
     storage, root = locate(url)
     options = {"path": root, "format": "parquet", "bucketBy": "k={k}", "dropBucketColumns": "true"}
     sink = Sink(storage, root, parse(SINK, options, what="sink"), "s")
@@ -40,7 +40,7 @@ def publish(url: str, number: int) -> list[str]:
 
 
 def followed(url: str, kind: str, tmp_path: Path) -> None:
-    """Bring two batches into a table of each kind, the second one by two followers at once; each file is there once."""
+    """Add two batches to a table, the second one by two followers at once; each file is there once."""
     pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[kind])
     place = f"sqlite:///{tmp_path}/catalog.db"
     given: dict[str, Any] = {"delta": True} if kind == "delta" else {"iceberg": TABLE, "catalog": place}
@@ -68,7 +68,7 @@ def followed(url: str, kind: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_an_output_on_hdfs(hdfs: MiniHdfs, tmp_path: Path, kind: str) -> None:
-    """A table over HDFS names the files that are there; a catalogue in a file is asked for, as it cannot lie beside them."""
+    """A table over HDFS lists the right files; Iceberg needs a catalogue elsewhere, because its file cannot lie beside them."""
     followed(f"{hdfs.url}/{unique.token()}", kind, tmp_path)
 
 
@@ -77,6 +77,6 @@ def test_an_output_on_hdfs(hdfs: MiniHdfs, tmp_path: Path, kind: str) -> None:
 def test_an_output_in_a_store_of_objects(
     moto: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """The same in a store of objects, by the keys and the address of the environment."""
+    """The same in an object store, with keys and address from the environment."""
     stores.use(moto, monkeypatch)
     followed(f"s3://bucket/{unique.token()}", kind, tmp_path)

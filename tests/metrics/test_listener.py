@@ -1,4 +1,4 @@
-"""What a listener makes of what Spark tells of a query and of what the query's processes count, without Spark."""
+"""What a listener makes of Spark's reports about a query and of the counts of the query's processes, without Spark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OURS = {"read": [2, 20], "left": [1, 10], "sum": "x"}
 
 
 class Session:
-    """Stands for a session whose queries have sinks of another kind."""
+    """Stands for a session whose queries have other sinks than ours."""
 
     streams = SimpleNamespace(get=lambda _: None)
 
 
 class Listener:
-    """A listener and the query that it is told of."""
+    """A listener, and the query whose events it receives."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -56,7 +56,7 @@ class Listener:
 
     @property
     def values(self) -> dict[str, float]:
-        """Return what a monitor is told of it, labels behind a blank."""
+        """Return what a monitor learns about the query, with labels after a blank."""
         subjects = [subject.values for subject in self.meter.subjects() if subject.query == "q"]
         return {" ".join(filter(None, key)): value for values in subjects for key, value in values.items()}
 
@@ -68,7 +68,7 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listener:
 
 
 def test_a_stream_of_a_log_says_how_far_it_is(listener: Listener) -> None:
-    """A query that reads a log is one of ours, and its position is told; a query with nothing of ours is not told at all."""
+    """A query that reads a log is one of ours, and its position is reported; about a query with nothing of ours nothing is."""
     listener.batch(0, LOG_OFFSET)
     assert {name: listener.values[name] for name in ("log_segment", "log_offset", "batch")} == {
         "log_segment": 3, "log_offset": 1024, "batch": 0
@@ -79,7 +79,7 @@ def test_a_stream_of_a_log_says_how_far_it_is(listener: Listener) -> None:
 
 
 def test_a_query_of_topics_is_told(listener: Listener) -> None:
-    """A query that reads topics by us is one of ours, whatever it writes; how many offsets it took is told where its offset has that."""
+    """A query with our topic source is one of ours, whatever its sink; its count of offsets is reported if the offset has it."""
     listener.batch(0, {"orders": {"0": 5}, "@penstock": {"v": 1, "ids": {}, "from": {}}})
     assert (listener.values["batches"], listener.values.get("input_offsets")) == (1, None)
     listener.batch(1, {"orders": {"0": 5}, "@penstock": {"v": 1, "ids": {}, "from": {}, "read": 5, "left": 2}})
@@ -87,14 +87,14 @@ def test_a_query_of_topics_is_told(listener: Listener) -> None:
 
 
 def test_calls_alone_make_a_query_ours(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of a query with sources and a sink of others are told as any others'."""
+    """Calls of a query with other sources and another sink are reported like those of any query."""
     monkeypatch.setattr(calls, "counts_of", lambda query: CallCounts(rows=7, failed=2) if query == "q" else None)
     listener.batch(0, {"topic": {"0": 5}})
     assert (listener.values["calls rows"], listener.values["calls failed"], listener.values["batches"]) == (7, 2, 1)
 
 
 def test_what_processes_count_is_added_up_once(listener: Listener) -> None:
-    """Counts of tasks and commits are told as they grow, also over an end and a new start; what has no name for monitors is left out."""
+    """Counts of tasks and commits are reported as they grow, also across an end and a restart; names unknown to monitors are left out."""
     listener.start()
     measured.note(
         "q", [("write", {"syncs": 2, "sync_seconds": 0.5, "calls rows": 3, "calls late": 1}), ("commit", {"syncs": 1})]
@@ -104,7 +104,7 @@ def test_what_processes_count_is_added_up_once(listener: Listener) -> None:
     told = {"syncs write": 2, "sync_seconds write": 0.5, "syncs commit": 1, "calls rows": 3}
     assert {name: value for name, value in listener.values.items() if name.startswith(("sync", "calls"))} == told
     measured.note("q", [("commit", {"syncs": 4})])
-    with measured._fact("q").locked():  # by somebody who stands still
+    with measured._fact("q").locked():  # held by a stalled process
         listener.batch(2, OURS)
     assert listener.values["syncs commit"] == 1
     listener.batch(3, OURS)
@@ -126,12 +126,12 @@ def test_a_query_that_ran_before_is_counted_from_then_on(listener: Listener) -> 
     assert listener.values["syncs commit"] == 2
 
 
-async def doubled(row: Any) -> dict[str, int]:  # the call of a user
+async def doubled(row: Any) -> dict[str, int]:  # a user's call
     return {"twice": 2 * row.n}
 
 
 def test_calls_of_an_ingest_are_counted_in_its_tasks() -> None:
-    """In an ingest, where Spark has nothing that adds up, calls are counted with what the task reports; in a query they are not, too."""
+    """In an ingest, where Spark adds nothing up, calls are counted with the task's report; in a query they are not counted twice."""
     counted = Counted()
     reported: list[dict[str, int]] = []
     transform = AsyncMap(doubled, schema="twice bigint")

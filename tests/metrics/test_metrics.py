@@ -1,4 +1,4 @@
-"""What monitors are told: the same names everywhere, in formats that others' readers take, without waiting for anything."""
+"""What monitors receive: the same names everywhere, in formats that other programs read, without waiting for anything."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def get(url: str) -> tuple[int, str]:
 
 
 def scraped(text: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of a scrape, as Prometheus' own parser reads it: name and labels in order -> value."""
+    """Return the samples of a scrape, as Prometheus' own parser reads them: (name, labels in order) -> value."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -71,7 +71,7 @@ def told(meter: Meter, name: str = "logs") -> Told:
 
 @pytest.mark.slow
 def test_a_scrape_has_what_a_pipeline_says() -> None:
-    """Prometheus' own parser reads a scrape, counters and gauges as such, with what the ingest counted; what there is not is not told."""
+    """Prometheus' own parser reads a scrape with its counters and gauges and the counts of the ingest; missing values are left out."""
     meter = Meter()
     pipeline = told(meter)
     pipeline.progress(STATE)
@@ -96,7 +96,7 @@ def test_a_scrape_has_what_a_pipeline_says() -> None:
 
 
 def test_topics_say_how_far_behind_each_partition_is() -> None:
-    """Offsets are told where there are any, and those left by partition; one that has caught up is told no longer, and files stay files."""
+    """Offsets are reported if there are any, lags per partition; a partition without lag disappears, and file pipelines have none."""
     meter = Meter()
     pipeline = told(meter)
     pipeline.progress(STATE)
@@ -113,7 +113,7 @@ def test_topics_say_how_far_behind_each_partition_is() -> None:
 
 
 def test_every_measure_has_its_name_in_the_documents() -> None:
-    """The page on monitoring has every name, as Prometheus tells it, with its meaning."""
+    """The page on monitoring has every name, as Prometheus shows it, with its meaning."""
     page = (DOCS / "monitoring.md").read_text(encoding="utf-8")
     for measure in MEASURES:
         assert f"| `{PREFIX}{measure.name}{'_total' if measure.grows else ''}` |" in page, measure.name
@@ -121,7 +121,7 @@ def test_every_measure_has_its_name_in_the_documents() -> None:
 
 
 def test_failures_and_fences_are_counted() -> None:
-    """Failures count by code and go back to none when it is well; retries and fences of this command stay."""
+    """Failures count by code and return to 0 on recovery; the counts of errors, retries and fences of this command stay."""
     meter = Meter()
     pipeline = told(meter)
     pipeline.failed(StorageError("x"), "x")
@@ -143,7 +143,7 @@ FORMATS = [
 
 @pytest.mark.parametrize("accepted", FORMATS)
 def test_a_scrape_is_what_prometheus_client_writes(accepted: str) -> None:
-    """Though all but the numbers is kept from scrape to scrape, each is, byte by byte, what prometheus-client makes of the same values."""
+    """Only the numbers are new in each scrape, but each is, byte for byte, what prometheus-client makes of the same values."""
     meter, encoder = Meter(), choose_encoder(accepted)[0]
     page = ScrapedPage(encoder)
     names = ["logs", 'a"} 1\n# EOF\npenstock_rows_total{x="\\', "ünï 0.0\r", ""]
@@ -160,7 +160,7 @@ def test_a_scrape_is_what_prometheus_client_writes(accepted: str) -> None:
 
 @pytest.mark.slow
 def test_a_scrape_costs_a_hundredth_of_a_core() -> None:
-    """A scrape a second of fifty pipelines that all have changed, compressed, costs less than a hundredth of a core."""
+    """One scrape per second of fifty pipelines that all have changed, compressed, costs less than a hundredth of a core."""
     meter = Meter()
     pipelines = [told(meter, f"p{number}") for number in range(50)]
     costs = []
@@ -179,7 +179,7 @@ def test_a_scrape_costs_a_hundredth_of_a_core() -> None:
 
 
 def test_logs_of_the_process_are_told(tmp_path: Path) -> None:
-    """What a process appends to logs is told without a query: records, their bytes, flushes, and the waits for the disk."""
+    """What a process appends to logs is reported without a query: records, their bytes, flushes, and the waits for the disk."""
     before = tally.of_process()
     with wal.Writer(tmp_path / "log") as writer:
         writer.append_many([b"one", b"three"])
@@ -199,7 +199,7 @@ def test_logs_of_the_process_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_hostile_names_stay_values() -> None:
-    """A label with quotes, line breaks and what looks like a sample is read back as the same text, and adds no sample."""
+    """A label with quotes, line breaks and text that looks like a sample is read back unchanged, and adds no sample."""
     meter = Meter()
     name = 'a"} 1\npenstock_rows_total{x="\\'
     meter.set(name, {"rows": 1.0})
@@ -209,7 +209,7 @@ def test_hostile_names_stay_values() -> None:
 
 
 def test_a_pipeline_that_is_gone_is_told_no_more() -> None:
-    """Behind a reload that takes a pipeline away, or the end of a query, no value of it is left to be taken for a live one."""
+    """After a reload without the pipeline, or the end of a query, none of its values is left that could pass for a live one."""
     meter = Meter()
     watcher = Measuring(meter)
     watcher.changed(PipelineStatus("logs"), PipelineStatus("logs", state=STATE))
@@ -220,7 +220,7 @@ def test_a_pipeline_that_is_gone_is_told_no_more() -> None:
 
 
 def test_what_spark_tells_before_the_pipeline_is_the_pipelines() -> None:
-    """A batch of a query that Spark tells of before its pipeline knows its id is told once, as the pipeline's."""
+    """If Spark reports a batch before the pipeline knows its query's id, the batch is counted once, for the pipeline."""
     meter = Meter()
     pipeline = told(meter)
     meter.set("q-1", {"rows": 5.0})
@@ -234,7 +234,7 @@ def test_what_spark_tells_before_the_pipeline_is_the_pipelines() -> None:
 
 
 def test_ports_that_are_taken() -> None:
-    """An address that somebody has, or that is none, is refused with what to do, before anything starts."""
+    """An address in use is refused, and the error says what to do, before anything starts."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -245,13 +245,13 @@ def test_ports_that_are_taken() -> None:
 
 @pytest.mark.parametrize("text", ["", "9108", ":", ":x", ":70000", "host:", ":-1", ":²"])
 def test_addresses_that_are_none(text: str) -> None:
-    """What is no address says what one looks like."""
+    """For an invalid address the error shows the expected form."""
     with pytest.raises(OptionError, match="expected HOST:PORT"):
         address(text, name="--metrics")
 
 
 def test_without_a_host_it_is_this_machine() -> None:
-    """An address without a host is answered on the loopback alone; IPv6 has its brackets."""
+    """An address without a host means only the loopback; an IPv6 address has brackets."""
     assert address(":9108", name="x") == ("127.0.0.1", 9108)
     assert address("0.0.0.0:1", name="x") == ("0.0.0.0", 1)  # noqa: S104 - what a user may ask for
     assert address("[::1]:1", name="x") == ("::1", 1)
@@ -264,7 +264,7 @@ def write(meter: Meter) -> None:
 
 @pytest.mark.slow
 def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
-    """While one client holds its connection open and says nothing, others are answered, and so are writers."""
+    """While one client holds its connection open silently, other clients are answered, and writers are not delayed."""
     meter = Meter()
     for number in range(50):
         told(meter, f"p{number}").progress(replace(STATE, query=f"q{number}"))
@@ -280,7 +280,7 @@ def test_scrapes_wait_for_nobody_and_nobody_for_them() -> None:
 
 
 def test_offsets_of_topics_are_told_where_there_are_some() -> None:
-    """A pipeline of topics tells its offsets, one of files does not: 0 would be a statement."""
+    """A topic pipeline reports its offsets, a file pipeline does not: 0 would be a claim."""
     meter = Meter()
     told(meter, "files").progress(STATE)
     told(meter, "topics").progress(replace(STATE, query="q-2", input_offsets=9, left_offsets=1))
@@ -291,7 +291,7 @@ def test_offsets_of_topics_are_told_where_there_are_some() -> None:
 
 @pytest.mark.parametrize("query", ["", "name[]=penstock_rows_total", "%ff"])
 def test_who_asks_oddly_is_answered(query: str) -> None:
-    """Versions that are none, or of which there is no end, get the plain format or their own; little is kept of them."""
+    """Invalid versions, or endlessly many, get the plain format or their own; only a few pages are kept."""
     meter = Meter()
     meter.set("q", {"rows": 1.0})
     answer = application(meter)
@@ -313,7 +313,7 @@ def test_who_asks_oddly_is_answered(query: str) -> None:
 
 @pytest.mark.slow
 def test_only_what_is_asked_for() -> None:
-    """Other paths are not found, and nothing but reading is answered."""
+    """Other paths are not found, and only reads are answered."""
     with serving("127.0.0.1:0", Meter()) as url:
         assert get(f"{url}/")[0] == 404
         assert get(f"{url}/health") == (200, '{"ok": true}')
@@ -329,7 +329,7 @@ def fleet(*statuses: PipelineStatus, stopping: bool = False) -> Fleet:
 
 
 def test_hung_is_told_from_idle_and_from_failing() -> None:
-    """Who was not seen to get on for too long while it should hangs, and is named; who waits for cron, backs off or is done does not."""
+    """A pipeline that should make progress and does not is hung, and named; one that waits for cron, backs off or is done is not."""
     meter = Meter()
     checks = Checks(meter, hung_after=60.0)
     names = {phase: f"p-{phase.value}" for phase in Phase}
@@ -350,7 +350,7 @@ def test_hung_is_told_from_idle_and_from_failing() -> None:
 
 
 class SetClock(FakeClock):
-    """A clock of a machine whose time is set, while what runs there takes as long as ever."""
+    """A machine whose clock is set, while durations stay as they are."""
 
     ahead = 0.0
 
@@ -360,7 +360,7 @@ class SetClock(FakeClock):
 
 @pytest.mark.parametrize("ahead", [86400.0, -86400.0])
 def test_a_clock_that_is_set_hangs_nobody_and_hides_nobody(ahead: float) -> None:
-    """A machine that wakes up, or learns what time it is, has not hung for so long; and who hangs is told though it is yesterday again."""
+    """A machine that wakes up, or sets its clock, was not hung that long; and a hung pipeline is found though the date went back."""
     meter = Meter()
     checks = Checks(meter, hung_after=60.0)
     checks.look_at(fleet(PipelineStatus("p", phase=Phase.RUNNING)))
@@ -375,7 +375,7 @@ def test_a_clock_that_is_set_hangs_nobody_and_hides_nobody(ahead: float) -> None
 
 
 def test_ready_is_when_all_have_looked() -> None:
-    """Not before the pipelines are there, not while one has not looked at its input, and not any more while all end."""
+    """Not ready before the pipelines exist, while one has not looked at its input, or when all of them are ending."""
     checks = Checks(Meter(), hung_after=60.0)
     assert not checks.ready().ok
     begun = [
@@ -392,7 +392,7 @@ def test_ready_is_when_all_have_looked() -> None:
 
 
 def test_opentelemetry_has_the_same_names_and_a_span_a_batch() -> None:
-    """OpenTelemetry's own reader gets the values that Prometheus gets, and each batch is a span as long as the batch."""
+    """OpenTelemetry's own reader gets the same values as Prometheus, and each batch is a span of the batch's duration."""
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415 - an extra
@@ -418,7 +418,7 @@ def test_opentelemetry_has_the_same_names_and_a_span_a_batch() -> None:
 
 
 class _Collector(ThreadingHTTPServer):
-    """What a collector of OpenTelemetry is to who sends: it takes what is posted; the test reads it."""
+    """A collector as OpenTelemetry's exporters see it: it accepts what is posted, and the test reads that."""
 
     daemon_threads = True
 
@@ -443,7 +443,7 @@ class _Receiver(BaseHTTPRequestHandler):
 
 @pytest.mark.slow
 def test_opentelemetry_reaches_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--otel` sends by OTLP over HTTP is what the meter has, with the span of each batch, and all of it before the command ends."""
+    """`--otel` sends the meter's values and a span per batch by OTLP over HTTP, all of it before the command ends."""
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2  # noqa: PLC0415 - an extra
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415 - an extra
@@ -488,7 +488,7 @@ def queries() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("file", ["grafana.json", "alerts.yml"])
 def test_dashboard_and_alerts_ask_for_what_is_told(file: str) -> None:
-    """Every query names measures that a scrape of a pipeline has, each as what it is: rates of counters alone, labels that are there."""
+    """Every query uses existing measures, each as what it is: `rate` for counters only, and labels that the measure has."""
     told_as = {f"{PREFIX}{measure.name}{'_total' if measure.grows else ''}": measure for measure in MEASURES}
     asked = queries()[file]
     assert len(asked) >= 8
@@ -507,7 +507,7 @@ def test_dashboard_and_alerts_ask_for_what_is_told(file: str) -> None:
 
 
 def test_alerts_say_why() -> None:
-    """Every rule has a name, a time, and a sentence of what to do."""
+    """Every rule has a name, a duration, and a sentence that says what to do."""
     rules = (DOCS / "monitoring" / "alerts.yml").read_text(encoding="utf-8").split("- alert: ")[1:]
     assert rules
     for rule in rules:
@@ -517,7 +517,7 @@ def test_alerts_say_why() -> None:
 
 
 def test_queries_over_topics_say_how_far_behind_they_are() -> None:
-    """The offsets of all sources of a query of the user's own count; what is no offset of ours is passed over."""
+    """The offsets of all our sources in a user's own query count; offsets that are not ours are skipped."""
 
     def topic(left: int) -> str:
         own = {"v": 1, "ids": {}, "from": {}, "read": 10, "left": left, "behind": {"orders": {"0": left}}}

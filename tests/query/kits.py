@@ -1,4 +1,4 @@
-"""The sinks that go through the suite, each with what the suite must be able to do to it."""
+"""The sinks that run through the suite, each with what the suite must be able to do to it."""
 
 from __future__ import annotations
 
@@ -39,23 +39,24 @@ _PATH = "/out"
 
 
 def conformed(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return rows as the sink of files takes them."""
+    """Return rows in the form that the file sink takes."""
     return (conform(batch, TEXT) for batch in rows)
 
 
 def _unwatched(rows: Iterator[pa.RecordBatch], _account: Account, _aside: Aside) -> Iterator[pa.RecordBatch]:
-    """Return the rows as text, and tell nothing of them."""
+    """Return the rows as text, and report nothing about them."""
     return conformed(rows)
 
 
 class FileKit(Kit):
-    """Text files, one a task and batch, on a disk in memory."""
+    """Text files, one per task and batch, on a disk in memory."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(root, patch)
         self._disk = CrashDisk()
         self.reply_is_lost = False
-        # No part stays open, so there is nothing to keep. What drivers and keepers tell each other costs more than all else here.
+        # No part stays open, so there is nothing to keep. The talk between drivers and keepers would cost more than everything
+        # else here.
         patch.setattr(keeper, "batch_begins", lambda *_: None)
         patch.setattr(keeper, "batch_ends", lambda *_, **__: None)
 
@@ -64,7 +65,7 @@ class FileKit(Kit):
         return LostReplies(self._disk, self)
 
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
-        """Return what opens the sink."""
+        """Return a function that opens the sink."""
         return partial(self._open, self._storage)
 
     @staticmethod
@@ -80,11 +81,11 @@ class FileKit(Kit):
         return sorted(line for data in files for line in data.decode().splitlines())
 
     def copy(self) -> Any:
-        """Return the disk."""
+        """Return an image of the disk."""
         return self._disk.image()
 
     def put_back(self, copied: Any) -> None:
-        """Have the disk as it was."""
+        """Restore the disk."""
         self._disk = CrashDisk(copied)
 
     def staged(self) -> list[str]:
@@ -92,12 +93,12 @@ class FileKit(Kit):
         return sorted(self._storage.names(f"{_PATH}/_penstock/s/staging"))
 
     def lose_a_reply(self) -> None:
-        """Have the next put of a record be done and fail."""
+        """Let the next put of a record succeed but raise an error."""
         self.reply_is_lost = True
 
 
 class LostReplies(LocalStorage):
-    """A disk that puts a record and says that it has not, once, when it is told to."""
+    """A disk that puts a record and, once on request, reports a failure."""
 
     def __init__(self, disk: CrashDisk, kit: FileKit) -> None:
         super().__init__(disk)
@@ -113,7 +114,7 @@ class LostReplies(LocalStorage):
 
 
 class TableKit(Kit):
-    """A table of SQLite, through the database sink; each process has a connection of its own, and none waits for a lock."""
+    """A table of SQLite, through the database sink; each process has its own connection, and none waits for a lock."""
 
     locked = (DatabaseAway,)
 
@@ -134,7 +135,7 @@ class TableKit(Kit):
         return self._clients[self.process]
 
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
-        """Return what opens the sink."""
+        """Return a function that opens the sink."""
         return partial(self._open, f"sqlite://{self._path}")
 
     @staticmethod
@@ -147,21 +148,21 @@ class TableKit(Kit):
         return _values(self._path, "SELECT value FROM t")
 
     def copy(self) -> Any:
-        """Return the file of the database."""
+        """Return the bytes of the database file."""
         self.close()
         return self._path.read_bytes()
 
     def put_back(self, copied: Any) -> None:
-        """Put the file back."""
+        """Restore the file."""
         self.close()
         self._path.write_bytes(copied)
 
     def staged(self) -> list[str]:
-        """Return what waits for a transaction."""
+        """Return the staged rows that wait for a transaction."""
         return sorted(self.spark.storage.names("/staging/penstock-db-q"))
 
     def lose_a_reply(self) -> None:
-        """Have the next COMMIT be done and the connection break."""
+        """Let the next COMMIT succeed and then break the connection."""
         self._reply_is_lost = True
 
     def _losing(self, execute: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,14 +183,14 @@ class TableKit(Kit):
 
 
 class ServerKit(TableKit):
-    """A table of PostgreSQL, of a real server, in a schema that each kit has anew."""
+    """A table of a real PostgreSQL server, in a schema that each kit creates anew."""
 
-    url = ""  # of the server, which the test names
+    url = ""  # of the server, set by the test
     _schema = "kit"
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(root, patch)
-        patch.setattr(database.Database, "_lock_millis", 1)  # none would be to wait for ever
+        patch.setattr(database.Database, "_lock_millis", 1)  # 0 would mean to wait forever
         self._own = open_database(self.url, lambda: None)
         self._copies = count()
         for (schema,) in self._run(f"SELECT nspname FROM pg_namespace WHERE nspname LIKE '{self._schema}%'"):
@@ -206,7 +207,7 @@ class ServerKit(TableKit):
         return self._clients[self.process]
 
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
-        """Return what opens the sink."""
+        """Return a function that opens the sink."""
         return partial(self._open, self._of_schema)
 
     def _tables(self, schema: str) -> list[str]:
@@ -218,7 +219,7 @@ class ServerKit(TableKit):
         return sorted(value for (value,) in self._run(f"SELECT value FROM {self._schema}.t")) if there else []
 
     def copy(self) -> Any:
-        """Return the name of a schema that has all tables as they are."""
+        """Copy all tables to a new schema, and return its name."""
         copied = f"{self._schema}_{next(self._copies)}"
         self._run(f"CREATE SCHEMA {copied}")
         for table in self._tables(self._schema):
@@ -226,7 +227,7 @@ class ServerKit(TableKit):
         return copied
 
     def put_back(self, copied: Any) -> None:
-        """Have the rows of all tables as they were; one that was not there is dropped."""
+        """Restore the rows of all tables, and drop the tables that the copy lacks."""
         self.close()
         kept = self._tables(copied)
         for table in self._tables(self._schema):
@@ -254,7 +255,7 @@ class ToyKit(Kit):
         patch.setattr(ToySink, "transaction", self._losing(ToySink.transaction))
 
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
-        """Return what opens the sink."""
+        """Return a function that opens the sink."""
         return partial(ToySink, str(self._path))
 
     def rows(self) -> list[str]:
@@ -262,19 +263,19 @@ class ToyKit(Kit):
         return _values(self._path, "SELECT value FROM toy")
 
     def copy(self) -> Any:
-        """Return the file of the database."""
+        """Return the bytes of the database file."""
         return self._path.read_bytes()
 
     def put_back(self, copied: Any) -> None:
-        """Put the file back."""
+        """Restore the file."""
         self._path.write_bytes(copied)
 
     def staged(self) -> list[str]:
-        """Return nothing: rows on their way are in no file."""
+        """Return nothing: rows that are not committed are in no file."""
         return []
 
     def lose_a_reply(self) -> None:
-        """Have the next transaction be done and fail."""
+        """Let the next transaction succeed but raise an error."""
         self._reply_is_lost = True
 
     def _losing(self, transaction: Callable[[ToySink], Any]) -> Callable[[ToySink], Any]:

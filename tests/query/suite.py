@@ -1,11 +1,11 @@
-"""What every sink must stand, as tests that any sink can be put through: crashes, stale drivers, replays, copies put back.
+"""What every sink must withstand, as tests for any sink: crashes, stale drivers, replays, restored copies.
 
-A module of tests makes a subclass of `SinkContract` with the fixture `new`, which returns fresh kits: a `Kit` is a sink of
-one kind in a place of its own, and what can be done to it. Spark is played by `Spark`, which has the checkpoint, and by
-`Driver`, whose `begin`, `write` and `commit` are what Spark's processes call; a restart is a new `Driver`.
+A test module makes a subclass of `SinkContract` with the fixture `new`, which returns fresh kits: a `Kit` is a sink of one kind
+in its own place, with everything that can be done to it. `Spark` plays Spark with its checkpoint, and `Driver` the driver,
+whose `begin`, `write` and `commit` are the calls of Spark's processes; a restart is a new `Driver`.
 
-Steps are failpoints (`penstock.failpoints.hit`): a sink names the moments between its durable steps by them, and the suite
-finds them by running into each. What a crash leaves of writes that were not synced is not for here: `penstock.testing.explore`.
+Steps are failpoints (`penstock.failpoints.hit`): with them a sink names the moments between its durable steps, and the suite
+finds them by running into each. What a crash leaves of unsynced writes is tested elsewhere: `penstock.testing.explore`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STORAGE = "storage."
 
 
 class Spark:
-    """A query as its checkpoint knows it."""
+    """A query as its checkpoint describes it."""
 
     def __init__(self, query: str = "q") -> None:
         self.query = query
@@ -52,29 +52,29 @@ class Spark:
         self.last = -1
 
     def plan(self, number: int, offset: object = None) -> None:
-        """Write a batch down, as Spark does before it runs; again with other offsets, if they are given."""
+        """Write a batch to the checkpoint, as Spark does before it runs; if other offsets are given, write it again with those."""
         if number > self.last or offset is not None:
             self._put(f"offsets/{number}", f"v1\n{{}}\n{json.dumps({'offset': offset or number})}")
         self.last = max(self.last, number)
 
     def put_back(self, number: int) -> None:
-        """Have the checkpoint as it was when `number` was its last batch."""
+        """Restore the checkpoint to the time when `number` was its last batch."""
         for later in range(number + 1, self.last + 1):
             self.storage.delete(f"{self.location}/offsets/{later}")
         self.last = number
 
     def copy(self) -> tuple[Image, int]:
-        """Return all that it has."""
+        """Return a copy of everything."""
         return self._disk.image(), self.last
 
     def go_back(self, copied: tuple[Image, int]) -> None:
-        """Have all as it was."""
+        """Restore everything from a copy."""
         image, self.last = copied
         self._disk = CrashDisk(image)
         self.storage = CountingStorage(self._disk.storage(), "")
 
     def _put(self, name: str, text: str) -> None:
-        """Write a file by no step of ours."""
+        """Write a file without counting it as a step."""
         path = f"{self.location}/{name}"
         with suppress(FileNotFoundError):
             self._disk.unlink(path)
@@ -84,7 +84,7 @@ class Spark:
 
 
 class Kit(ABC):
-    """A sink of one kind in a place of its own. `locked` is what a driver meets where another one holds a lock."""
+    """A sink of one kind in its own place. `locked` are the errors that a driver gets while another driver holds a lock."""
 
     locked: tuple[type[PenstockError], ...] = ()
 
@@ -97,7 +97,7 @@ class Kit(ABC):
 
     @abstractmethod
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
-        """Return what opens the sink by the name of its state."""
+        """Return a function that opens the sink by the name of its state."""
 
     @abstractmethod
     def rows(self) -> list[str]:
@@ -105,26 +105,26 @@ class Kit(ABC):
 
     @abstractmethod
     def copy(self) -> Any:
-        """Return a copy of all that the sink has."""
+        """Return a copy of everything that the sink has."""
 
     @abstractmethod
     def put_back(self, copied: Any) -> None:
-        """Put a copy back."""
+        """Restore a copy."""
 
     @abstractmethod
     def staged(self) -> list[str]:
-        """Return what is kept for a batch that is under way, of the sink `s` and the query `q`."""
+        """Return what sink `s` and query `q` keep for an unfinished batch."""
 
     @abstractmethod
     def lose_a_reply(self) -> None:
-        """Have the next step that decides be done, and be told as failed."""
+        """Let the next deciding step succeed but be reported as failed."""
 
     def close(self) -> None:  # noqa: B027 - not every kit has something open
         """Release what is open."""
 
     @contextmanager
     def running(self, process: str) -> Iterator[None]:
-        """Be another process for a while."""
+        """Act as another process within the block."""
         before, self.process = self.process, process
         try:
             yield
@@ -133,7 +133,7 @@ class Kit(ABC):
 
 
 class Driver:
-    """A driver of a query: what its processes call, one batch after the other."""
+    """A driver of a query: the calls of its processes, one batch after another."""
 
     def __init__(self, kit: Kit, name: str, spark: Spark | None = None, *, readable: bool = True) -> None:
         self.kit, self.name, self.spark = kit, name, spark or kit.spark
@@ -146,13 +146,13 @@ class Driver:
             return self.writing.bound()
 
     def begin(self, number: int, bound: Bound | None = None) -> Started[Any, Any]:
-        """Begin a batch, which Spark has planned."""
+        """Begin a batch, and have Spark plan it first."""
         self.spark.plan(number)
         with self.kit.running(self.name):
             return self.writing.begin(bound)
 
     def write(self, started: Started[Any, Any], number: int, *rows: str, partition: int = 0) -> TaskReport[Any]:
-        """Write the rows of a task; what it reports has travelled."""
+        """Write the rows of a task; its report is pickled on its way back."""
         batch = pa.record_batch({"value": list(rows)}, schema=TEXT)
         with self.kit.running(f"{self.name} {partition}"):
             return started.write(Task(self.spark.query, number, partition), iter([batch]))
@@ -168,7 +168,7 @@ class Driver:
             self.writing.abort(reports)
 
     def tasks(self, started: Started[Any, Any], number: int) -> list[TaskReport[Any]]:
-        """Run the two tasks that each batch of these tests has."""
+        """Run the two tasks of a batch."""
         return [self.write(started, number, *rows, partition=each) for each, rows in enumerate(rows_of(number))]
 
     def run(self, *numbers: int) -> None:
@@ -178,20 +178,20 @@ class Driver:
 
 
 def rows_of(number: int) -> list[list[str]]:
-    """Return the rows of a batch, by its tasks."""
+    """Return the rows of a batch, per task."""
     return [[f"{number} a", f"{number} b"], [f"{number} c"]]
 
 
 def all_rows(*numbers: int) -> list[str]:
-    """Return the rows of batches, sorted."""
+    """Return the rows of these batches, sorted."""
     return sorted(row for number in numbers for rows in rows_of(number) for row in rows)
 
 
 class Steps:
-    """Counts the steps that are run into; at step `at` it calls `act`, once."""
+    """Counts the steps that are reached; at step `at` it calls `act`, once."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int, act: Callable[[], None], *, own: bool = False) -> None:
-        """Count all steps; with `own` those alone that are not of the storage below."""
+        """Count all steps; with `own` only those that are not steps of the storage."""
         self.reached: list[str] = []
         self._at, self._act, self._own = at, act, own
         patch.setattr(failpoints, "hit", self._hit)
@@ -215,7 +215,7 @@ def crash() -> None:
 
 
 def crashed(kit: Kit, driver: Driver, step: int, *numbers: int, own: bool = False) -> str:
-    """Run batches and die at a step; return which one it was, "" if there are fewer."""
+    """Run batches and crash at a step; return its name, or "" if there are fewer steps."""
     with kit.patch.context() as patch:
         steps = Steps(patch, step, crash, own=own)
         with suppress(SimulatedCrash):
@@ -225,7 +225,7 @@ def crashed(kit: Kit, driver: Driver, step: int, *numbers: int, own: bool = Fals
 
 
 class SinkContract:
-    """Inherit, with the fixture `new`."""
+    """Inherit from this, with the fixture `new`."""
 
     @pytest.fixture(autouse=True)
     def _still(self) -> Iterator[None]:
@@ -238,21 +238,21 @@ class SinkContract:
         return new()
 
     def test_batches_in_order(self, kit: Kit) -> None:
-        """Batch after batch all rows are visible, each once; another driver goes on behind them."""
+        """After each batch all rows are visible, each once; another driver continues after them."""
         Driver(kit, "a").run(0, 1)
         assert kit.rows() == all_rows(0, 1)
         Driver(kit, "b").run(2, 3)
         assert kit.rows() == all_rows(0, 1, 2, 3)
 
     def test_nothing_is_visible_before_the_commit(self, kit: Kit) -> None:
-        """What tasks have written is nobody's yet."""
+        """Rows that tasks have written are not visible yet."""
         driver = Driver(kit, "a")
         driver.run(0)
         driver.tasks(driver.begin(1), 1)
         assert kit.rows() == all_rows(0)
 
     def test_what_travels_can_be_pickled(self, kit: Kit) -> None:
-        """A batch that began travels to the tasks, and what they report to the commit, as bytes."""
+        """What a batch sends to the tasks, and the reports that they send to the commit, can be pickled."""
         driver = Driver(kit, "a")
         for number in range(2):
             started = driver.begin(number)
@@ -263,7 +263,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("name", ["a", "b"])
     def test_repeated_batch_changes_nothing(self, kit: Kit, name: str) -> None:
-        """Spark has not noted that a batch is done, and repeats it: the same driver's, or another's."""
+        """Spark has not noted that a batch is done, and repeats it, with the same driver or another one: nothing changes."""
         Driver(kit, "a").run(0, 1)
         driver = Driver(kit, name)
         driver.run(1)
@@ -272,7 +272,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2)
 
     def test_commit_that_is_called_twice(self, kit: Kit) -> None:
-        """The very call is repeated, with the very results."""
+        """The same call is repeated with the same results."""
         driver = Driver(kit, "a")
         reports = driver.tasks(driver.begin(0), 0)
         for _ in range(2):
@@ -280,7 +280,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0)
 
     def test_lost_reply(self, kit: Kit) -> None:
-        """The step that decides is done, and told as failed: whether the commit finds out or is repeated, rows are there once."""
+        """The deciding step succeeds but is reported as failed: whether the commit notices or is repeated, rows are there once."""
         driver = Driver(kit, "a")
         driver.run(0)
         reports = driver.tasks(driver.begin(1), 1)
@@ -297,10 +297,10 @@ class SinkContract:
 
     @pytest.mark.slow
     def test_crash_at_every_step_and_again_in_the_recovery(self, new: Callable[[], Kit]) -> None:
-        """A driver dies at each step of a batch, and who repeats it at each step of that: no row is lost or doubled.
+        """A driver dies at each step of a batch, and the next one at each step of the repetition: no row is lost or doubled.
 
-        Twice at the sink's own steps; those of the storage below come first only, and only one recovery behind each is tried.
-        Each recovery begins with what the same first crash has left.
+        Both crashes are tried at the sink's own steps; at steps of the storage only the first crash, with one recovery after
+        each. Each recovery starts from what the same first crash has left.
         """
         total = 0
         for first in count(1):
@@ -326,16 +326,17 @@ class SinkContract:
 
     @staticmethod
     def _check(kit: Kit, certain: int, *possible: int) -> None:
-        """See that the first batch is whole, and that no row is there twice or is of no batch."""
+        """Check that the first batch is complete, and that no row occurs twice or belongs to no batch."""
         seen, known = Counter(kit.rows()), Counter(all_rows(certain, *possible))
         assert seen <= known
         assert Counter(all_rows(certain)) <= seen
 
     @pytest.mark.slow
     def test_driver_that_stops_at_every_step_is_fenced(self, new: Callable[[], Kit]) -> None:
-        """At each step of its batch a driver stands still while another takes over: it goes on, and ends as `Fenced`.
+        """At each step of its batch a driver stops while another takes over: it continues, and ends as `Fenced`.
 
-        Or it has decided before. Where it holds a lock, the other one is told, and tries again when it has ended.
+        Otherwise it had decided before. If it holds a lock, the other driver gets an error, and tries again after this one has
+        ended.
         """
         for step in count(1):
             kit = new()
@@ -365,7 +366,7 @@ class SinkContract:
 
     @staticmethod
     def _tried(stale: Driver, started: Started[Any, Any], taken: list[bool]) -> list[TaskReport[Any]]:
-        """Run the tasks of a stale driver; run them again, as Spark does, where one finds that its files were swept."""
+        """Run the tasks of a stale driver; if one finds its files swept, run them again, as Spark does."""
         try:
             return stale.tasks(started, 1)
         except StorageError:
@@ -373,7 +374,7 @@ class SinkContract:
             return stale.tasks(started, 1)
 
     def test_stale_driver_is_fenced(self, kit: Kit) -> None:
-        """A driver whose tasks are done comes to its commit when another has begun the batch, or has gone on."""
+        """The tasks of a driver are done, but another driver has begun the batch, or has moved on, before it commits: it is fenced."""
         stale, other = Driver(kit, "a"), Driver(kit, "b")
         stale.run(0)
         reports = stale.tasks(stale.begin(1), 1)
@@ -389,7 +390,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2, 3)
 
     def test_driver_that_is_overtaken_before_it_begins_is_fenced(self, kit: Kit) -> None:
-        """It has read the checkpoint, stands still, and finds the sink further on: that is no checkpoint that was put back."""
+        """A driver reads the checkpoint, stops, and finds the sink further on: it is fenced, and no restored checkpoint is blamed."""
         stale = Driver(kit, "a")
         stale.run(0)
         kit.spark.plan(1)
@@ -401,7 +402,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2, 3, 4)
 
     def test_deleted_checkpoint_passes_over_nothing(self, kit: Kit) -> None:
-        """A query that begins anew, whose numbers have been here, is refused, or its rows come behind the others."""
+        """A query that starts over with used batch numbers is refused, or its rows come after the others."""
         Driver(kit, "a").run(0, 1)
         anew = Spark("another")
         kit.patch.setattr(reader, "locate", lambda location, **_: (self._home(kit, anew, location), location))
@@ -419,7 +420,7 @@ class SinkContract:
         return other.storage if location == other.location else kit.spark.storage
 
     def test_restored_sink_is_refused(self, kit: Kit) -> None:
-        """What the sink has was put back from an older copy: Spark's next batch does not go on over the gap."""
+        """The sink's data was restored from an older copy: Spark's next batch does not continue across the gap."""
         driver = Driver(kit, "a")
         driver.run(0)
         older = kit.copy()
@@ -431,13 +432,13 @@ class SinkContract:
         assert kit.rows() == all_rows(0)
 
     def test_emptied_sink_is_refused(self, kit: Kit) -> None:
-        """A checkpoint that has come to batch 3 finds a sink that has nothing."""
+        """A checkpoint at batch 3 finds an empty sink: it is refused."""
         with pytest.raises(CheckpointMismatch, match="has none of it: .* begin anew, with a new checkpoint"):
             Driver(kit, "a").begin(3)
         assert kit.rows() == []
 
     def test_restored_checkpoint_is_refused(self, kit: Kit) -> None:
-        """The checkpoint was put back: its numbers have been here, and are passed over by nobody."""
+        """The checkpoint was restored: its batch numbers were used before, and no driver silently skips them."""
         Driver(kit, "a").run(0, 1, 2, 3)
         kit.spark.put_back(1)
         for name in ("a", "b"):
@@ -446,7 +447,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2, 3)
 
     def test_restored_checkpoint_that_read_on_is_refused(self, kit: Kit) -> None:
-        """The number of the last batch has other offsets now: when it begins, and where only its commit knows."""
+        """The last batch number now has other offsets: it is refused when it begins, or by the commit if only that knows."""
         driver = Driver(kit, "a")
         driver.run(0, 1)
         kit.spark.plan(1, offset="others")
@@ -460,7 +461,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1)
 
     def test_checkpoint_that_cannot_be_read(self, kit: Kit) -> None:
-        """Where only tasks know query and batch, batches go in order all the same, and a repeated one changes nothing."""
+        """If only tasks know query and batch, batches still go in order, and a repeated batch changes nothing."""
         for name, number in (("a", 0), ("a", 1), ("b", 1), ("b", 2)):
             Driver(kit, name, readable=False).run(number)
         assert kit.rows() == all_rows(0, 1, 2)
@@ -469,7 +470,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2)
 
     def test_of_twin_tasks_one_counts(self, kit: Kit) -> None:
-        """Two attempts of a task have written, side by side, and a third one died: the rows of the winner are there, once."""
+        """Two attempts of a task have written, side by side, and a third one died: the winner's rows are there once."""
         driver = Driver(kit, "a")
         started = driver.begin(0)
         first, second = (driver.write(started, 0, "x", "y") for _ in range(2))
@@ -483,7 +484,7 @@ class SinkContract:
         assert first.result != second.result or not kit.staged()
 
     def test_batches_without_rows(self, kit: Kit) -> None:
-        """A batch whose tasks have no rows, and one without a task, count like any other: the next one follows them."""
+        """A batch whose tasks have no rows, and a batch without tasks, count like any other: the next batch follows them."""
         driver = Driver(kit, "a")
         driver.commit([driver.write(driver.begin(0), 0)], 0)
         driver.begin(1)
@@ -493,7 +494,7 @@ class SinkContract:
         assert kit.rows() == all_rows(2)
 
     def test_aborted_batch_leaves_nothing(self, kit: Kit) -> None:
-        """A batch that failed is aborted: what its tasks wrote goes, and the batch runs again."""
+        """A failed batch is aborted: what its tasks wrote is removed, and the batch runs again."""
         driver = Driver(kit, "a")
         driver.run(0)
         before = kit.staged()
@@ -504,7 +505,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1)
 
     def test_abort_behind_the_decision_takes_nothing_away(self, kit: Kit) -> None:
-        """A commit fails when all is decided, and Spark aborts the batch with the very results that count."""
+        """A commit fails after the decision, and Spark aborts the batch with the results that count: nothing is removed."""
         driver = Driver(kit, "a")
         driver.run(0)
         reports = driver.tasks(driver.begin(1), 1)
@@ -515,7 +516,7 @@ class SinkContract:
         assert kit.rows() == all_rows(0, 1, 2)
 
     def test_checkpoint_is_read_once_a_batch(self, kit: Kit) -> None:
-        """A beginning reads each file of the checkpoint once, lists once, and makes the batch durable; a commit reads none."""
+        """`begin` reads each file of the checkpoint once, lists once, and makes the batch durable; `commit` reads none."""
         driver, asked = Driver(kit, "a"), kit.spark.storage.asked
         places = ["checkpoint-q", "checkpoint-q/offsets"]
         for number in range(3):

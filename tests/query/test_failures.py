@@ -1,4 +1,4 @@
-"""What an error of Spark means to an ingest, by the text that Spark gives it. Without Spark."""
+"""What an error of Spark means for an ingest, by the text of the error. Without Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHUFFLE = "\n\tat org.apache.spark.storage.TimeTrackingOutputStream.write(TimeTr
     ids=["checkpoint", "shuffle", "quota"],
 )
 def test_a_disk_that_is_full_under_spark_is_told(text: str, words: str) -> None:
-    """A full disk that Spark meets, and not a task of ours, is `NoSpace`, with where to make room; it was PST-000 and Java's words."""
+    """A full disk met by Spark, not by our task, is `NoSpace`, with advice where to make room; it once was PST-000 with Java's text."""
     error = meaning(RuntimeError(text), "/ck", cast("Any", None))
     assert isinstance(error, errors.NoSpace)
     assert words in error.message
@@ -46,7 +46,7 @@ def test_a_disk_that_is_full_under_spark_is_told(text: str, words: str) -> None:
     ],
 )
 def test_a_python_worker_that_cannot_be_started_is_told(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is `DependencyError`, with the Python that it was to be and the command that looks at it; it was PST-000 and Java's words."""
+    """It is `DependencyError`, with the missing Python and the command that examines it; it once was PST-000 with Java's text."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     error = meaning(
         RuntimeError(f"An error occurred.\n: org.apache.spark.SparkException: {words}{LOCAL}"), "/ck", cast("Any", None)
@@ -58,7 +58,7 @@ def test_a_python_worker_that_cannot_be_started_is_told(words: str, monkeypatch:
 
 
 def test_of_what_is_not_known_the_cause_is_told_and_not_the_plan() -> None:
-    """What is at the bottom of an error of Spark's is told beside its first words; its pages of offsets and plans are not."""
+    """An unknown error of Spark is reported with its first words and its root cause, without its pages of offsets and plans."""
     bottom, middle = (
         RuntimeError("Illegal size 5 of collection, expected 6\n\tat scala"),
         RuntimeError("Task not serializable"),

@@ -1,4 +1,4 @@
-"""What the processes of a query count for monitors, and how it comes to who measures the query."""
+"""What the processes of a query count for monitors, and how the counts reach the process that measures the query."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_where_nobody_measures_nothing_is_written(driver: Driver) -> None:
 
 
 def test_batches_are_counted(driver: Driver) -> None:
-    """Who measures is told what the database did, from then on, once a batch that counts; behind the end nothing is left."""
+    """From its start the measuring process learns what the database did, once per batch that counts; after its end nothing is left."""
     query = driver.spark.query
     driver.run(0)
     measured.measure(query)
     measured.measure(query)
     driver.run(1)
-    driver.run(1)  # repeated by Spark: the database has it
+    driver.run(1)  # repeated by Spark, but the database has it already
     counts = measured.counts(query)
     assert (counts["database_rows"], counts["database_skipped"]) == (3, 1)
     assert Counted().amounts() == {}
@@ -50,7 +50,7 @@ def test_batches_are_counted(driver: Driver) -> None:
 
 
 def test_waits_for_the_disk_are_told_by_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks whose rows count, wherever they ran, and the commit say each how often they waited for the disk, and how long."""
+    """The tasks whose rows count, wherever they ran, and the commit each report how often and how long they waited for the disk."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     driver = Driver(FileKit(tmp_path, monkeypatch), "a")
     measured.measure(driver.spark.query)
@@ -67,7 +67,7 @@ def test_waits_for_the_disk_are_told_by_phase(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_note_that_is_held_keeps_no_commit_waiting(driver: Driver) -> None:
-    """A process that holds the note and stands still costs a monitor some numbers, and a batch nothing."""
+    """A process that holds the note and stops costs a monitor some numbers, and a batch nothing."""
     query = driver.spark.query
     measured.measure(query)
     [fact] = [fact for fact in HostFact.all() if fact.name.startswith("measured")]
@@ -79,7 +79,7 @@ def test_a_note_that_is_held_keeps_no_commit_waiting(driver: Driver) -> None:
 
 
 def test_a_host_without_a_place_for_notes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no temporary directory can be had, or ours is another user's, batches are committed, and nothing is told."""
+    """Without a usable temporary directory batches are committed, and nothing is reported."""
     monkeypatch.setattr("penstock.storage._host.temporary_directory", _none)
     measured.measure(driver.spark.query)
     driver.run(0)
@@ -93,7 +93,7 @@ def _none() -> str:
 
 
 def test_a_note_of_the_dead_goes(driver: Driver) -> None:
-    """The note of a monitor that was killed is removed by the next start of a query; that of one that lives stays."""
+    """The next start of a query removes the note of a killed monitor; that of a living one stays."""
     measured.measure("dead")
     measured.measure("alive")
     [fact] = [fact for fact in HostFact.all() if fact.path == measured._fact("dead").path]

@@ -1,4 +1,4 @@
-"""Offsets in a checkpoint that are none: Spark does not check its log, so each source asks whether what it finds is its own."""
+"""Invalid offsets in a checkpoint: Spark does not check its log, so each source checks whether an offset is its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NONE_OF_THEM: list[Any] = [
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_is_no_offset_is_damage(source: str) -> None:
-    """Whatever JSON stands where an offset was is `DamagedState` with what to do, and no error of Python's own."""
+    """Any JSON in the place of an offset is `DamagedState` with advice, and not an error of Python's own."""
     for form in NONE_OF_THEM:
         with pytest.raises(DamagedState, match="the offset .*(restore it|restore the checkpoint|new checkpoint)"):
             SOURCES[source](form)

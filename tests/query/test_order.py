@@ -1,4 +1,4 @@
-"""Which batch may follow which, and who may commit it: the rules by themselves."""
+"""Which batch may follow which, and who may commit it: the rules on their own."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ REFUSED = [
 
 @pytest.mark.parametrize(("last", "batch", "expected"), PLACES)
 def test_place(last: Last, batch: Batch, expected: Standing) -> None:
-    """The next batch is the next one; the last one with the same offsets, or with unknown ones, is applied."""
+    """The next batch is the next one; the last one counts as applied if its offsets are the same or unknown."""
     assert place(last, batch, NOUNS) is expected
 
 
 @pytest.mark.parametrize(("last", "batch", "words"), REFUSED)
 def test_two_stories_are_refused(last: Last, batch: Batch, words: str) -> None:
-    """The error says which of the two stories is older, in the words of the sink, and what to do."""
+    """The error says whether sink or checkpoint is older, in the words of the sink, and what to do."""
     with pytest.raises(CheckpointMismatch, match=words):
         place(last, batch, NOUNS)
 
 
 @given(st.integers(-1, 5), st.integers(0, 7), st.sampled_from(["", "a", "b"]), st.sampled_from(["", "a", "b"]))
 def test_nothing_is_passed_over(last: int, number: int, had: str, has: str) -> None:
-    """Whatever a sink and a checkpoint say, a batch is written if it is the next one, left out if it is the last one, and else refused."""
+    """Whatever sink and checkpoint say, the next batch is written, the last one is left out, and any other is refused."""
     try:
         found = place(Last("q", last, had), Batch("q", number, has), NOUNS)
     except CheckpointMismatch:
@@ -61,7 +61,7 @@ def test_nothing_is_passed_over(last: int, number: int, had: str, has: str) -> N
     ("held", "mine"), [(Claim("a"), Claim("a")), (Claim("a", 2), Claim("a")), (Claim("a", 2), Claim(epoch=2))]
 )
 def test_who_holds_the_claim_goes_on(held: Claim, mine: Claim) -> None:
-    """By its epoch where both know one, else by its name."""
+    """The claim is compared by epoch if both sides know one, else by name."""
     fence.check("sink 's'", held, mine)
 
 
@@ -78,6 +78,6 @@ def test_who_holds_the_claim_goes_on(held: Claim, mine: Claim) -> None:
     ],
 )
 def test_who_was_replaced_is_fenced(held: Claim, mine: Claim, words: str) -> None:
-    """Also by itself: a driver that took the sink over a second time is not what it was before."""
+    """A driver that is replaced by itself is fenced, too: after taking the sink over again it has another epoch."""
     with pytest.raises(Fenced, match=words):
         fence.check("sink 's'", held, mine)

@@ -1,4 +1,4 @@
-"""Files, a table of a database, and a third sink by hand, each put through the same crashes, fences and replays."""
+"""Files, a database table, and a third, hand-written sink, each with the same crashes, fences and replays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINES_MAX = 100
 
 
 def made(kind: type[Kit], root: Path) -> Iterator[Callable[[], Kit]]:
-    """Yield what makes a fresh kit, whose query has a checkpoint of its own; what is open is closed behind the test."""
+    """Yield a function that makes a fresh kit with its own checkpoint; the test's last kit is closed after the test."""
     kits: list[Kit] = []
     with pytest.MonkeyPatch.context() as patch:
 
@@ -61,7 +61,7 @@ class TestTable(SinkContract):
 
 
 class TestServer(SinkContract):
-    # These take minutes of a real server: `tests/db/test_crashes.py` has it and its drivers killed and stopped at each step.
+    # These would take minutes with a real server: `tests/db/test_crashes.py` kills and stops it and its drivers at each step.
     test_crash_at_every_step_and_again_in_the_recovery = None  # type: ignore[assignment]  # - no test here
     test_driver_that_stops_at_every_step_is_fenced = None  # type: ignore[assignment]  # - no test here
 
@@ -78,7 +78,7 @@ class TestToy(SinkContract):
 
 
 def test_a_third_sink_takes_less_than_a_hundred_lines() -> None:
-    """What keeps a sink right is in `penstock.query`: a sink by hand, its data source of Spark included, is a page."""
+    """What keeps a sink right is in `penstock.query`: a hand-written sink with its Spark data source is a page of code."""
     lines = inspect.getsource(toy.ToySink) + inspect.getsource(toy.ToyDataSource)
     assert len(lines.splitlines()) < _LINES_MAX
 
@@ -92,7 +92,7 @@ def _any_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def _older_is_applied(patch: pytest.MonkeyPatch) -> None:
-    """Pass over every batch that is not newer, as sinks do that know nothing but a number."""
+    """Skip every batch that is not newer, like sinks that know only a number."""
     patch.setattr(
         toy, "place", lambda last, batch, _: Standing.NEXT if batch.number > last.number else Standing.APPLIED
     )
@@ -103,7 +103,7 @@ def _any_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_query(patch: pytest.MonkeyPatch) -> None:
-    """Take the batches of all queries for those of one, which also passes over every batch that is not newer."""
+    """Treat the batches of all queries as one query's, and so skip every batch that is not newer."""
     patch.setattr(toy, "place", lambda last, batch, nouns: place(replace(last, query=batch.query), batch, nouns))
 
 
@@ -125,15 +125,15 @@ def _checkpoint_read_again(patch: pytest.MonkeyPatch) -> None:
 
 
 class _Piecewise(sqlite3.Connection):
-    """Has no transactions."""
+    """A connection without transactions."""
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        """Run a statement, at once."""
+        """Run each statement at once."""
         return super().execute("SELECT 1" if sql in {"BEGIN IMMEDIATE", "COMMIT"} else sql, *values)
 
 
 def _committed_in_two_steps(patch: pytest.MonkeyPatch) -> None:
-    """Commit rows first, then the number."""
+    """Commit the rows first, then the number."""
     patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=_Piecewise))
 
 
@@ -153,7 +153,7 @@ TAKEN_OUT: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("without", TAKEN_OUT, ids=lambda rule: rule.__name__.strip("_"))
 def test_every_rule_is_needed(without: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
-    """The suite notices a sink by hand from which any one rule was taken out, and the test of that failure fails."""
+    """If any one rule is taken out of a hand-written sink, the suite's test for that failure fails."""
     test = getattr(SinkContract(), TAKEN_OUT[without])
     wanted = next(iter(inspect.signature(test).parameters))
 

@@ -1,4 +1,4 @@
-"""A third sink, to show what a sink takes: rows of one string column into one SQLite table, by hand, and into Spark."""
+"""A third sink, to show what a sink needs: it writes rows of one string column into one SQLite table, and works with Spark."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ToySink(BatchSink[None, list[str]]):
         failpoints.hit("toy.committed")
 
     def abort(self, query: str, results: Sequence[list[str]]) -> None:
-        """Do nothing: rows on their way are in no file."""
+        """Do nothing: rows that are not committed are in no file."""
 
     def state(self, db: sqlite3.Connection) -> tuple[Claim, Last]:
         """Return who may commit, and the last batch."""
@@ -81,7 +81,7 @@ class ToySink(BatchSink[None, list[str]]):
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Return a connection; what is done with it in the block is done whole, or not at all."""
+        """Yield a connection; the changes within the block are applied all together, or not at all."""
         db = sqlite3.connect(self.path, timeout=0, isolation_level=None)
         try:
             db.executescript(TABLES)

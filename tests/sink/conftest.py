@@ -1,4 +1,4 @@
-"""A clock that stands still and an output directory."""
+"""A clock that does not run, and an output directory."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_several_fields() -> None:
 
 
 def test_combinations_of_many_values_do_not_meet() -> None:
-    """Rows are told apart also where there are more combinations than a number of 64 bits can count."""
+    """Rows are kept apart even if there are more combinations of values than a 64-bit number can count."""
     same, other = 5, 5 + 4096  # 2^12 * (2^13)^4 is 2^64
     columns = [pa.array([*range(8192), value]) for value in (other, same, same, same, same)]
     batch = pa.RecordBatch.from_arrays(columns, names=list("abcde"))
@@ -69,7 +69,7 @@ def test_null_and_empty_go_to_the_default_partition() -> None:
     ],
 )
 def test_times_are_in_the_sinks_zone(template: str, zone: str, expected: dict[str, list[int]]) -> None:
-    """F28: an instant has one bucket, in the zone of the sink, over the change to summer time too."""
+    """F28: an instant belongs to one bucket, in the zone of the sink, also across the change to summer time."""
     times = [
         dt.datetime(2026, 3, 29, 0, 30, tzinfo=UTC),
         dt.datetime(2026, 3, 29, 1, 30, tzinfo=UTC),
@@ -118,7 +118,7 @@ def test_local_times_that_are_there_twice_or_never(zone: str, spec: str, times: 
 
 @pytest.mark.parametrize("offset", ["+05:30", "+5:30", "+0530", "UTC+05:30", "GMT+5:30"])
 def test_zone_that_is_an_offset(output: Output, offset: str) -> None:
-    """What Spark takes as the zone of its session, and a source as its own, names directories, files and ends of spans as well."""
+    """An offset, which Spark takes as its session's zone and a source as its own, also names directories, files and ends of spans."""
     output.schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
     named = {"bucketBy": "{ts:%Y-%m-%d %H}/{time:%z}/{ts:%z}", "fileName": "{time:%z}-{seq}", "timeZone": offset}
     sink = output.sink(rollBatches="1", format="csv", **named)
@@ -138,14 +138,14 @@ DIRECTIVES = "aAbBcCdDeFfgGhHIjklmMpPrRSTuUVwWxXyYzZ"
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata"])
 @pytest.mark.parametrize("spec", [f"%{letter}" for letter in DIRECTIVES] + ["%-H", "%_H", "%^p", "%0M"])
 def test_every_directive_shows_the_whole_time(spec: str, zone: str) -> None:
-    """Rounding down, which keeps distinct values few, takes nothing away that the format shows."""
+    """Rounding times down keeps distinct values few, and removes nothing that the format shows."""
     moment = dt.datetime(2026, 3, 29, 13, 45, 59, 123456, tzinfo=UTC)
     found = buckets(f"x{{c:{spec}}}", pa.array([moment], pa.timestamp("us", "UTC")), zone=zone)
     assert list(found) == ["x" + escape(moment.astimezone(ZoneInfo(zone)).strftime(spec))]
 
 
 def test_years_have_four_digits() -> None:
-    """The first day there is, which data has for an unknown one, sorts before others; times before 1970 are times."""
+    """Years have four digits: 0001-01-01, which data uses for an unknown date, sorts first; dates before 1970 work."""
     days = pa.array([dt.date(1, 1, 1), dt.date(1969, 12, 31)])
     for spec in ("%Y-%m-%d", "%F"):
         assert buckets(f"{{c:{spec}}}", days) == {"0001-01-01": [0], "1969-12-31": [1]}
@@ -162,7 +162,7 @@ def test_years_have_four_digits() -> None:
     ],
 )
 def test_times_that_no_calendar_names(template: str, times: list[int], zone: str) -> None:
-    """A time that lies outside the years 1 to 9999 where the sink is, is refused by a named error."""
+    """A time outside the years 1 to 9999 in the sink's zone is refused by a named error."""
     with pytest.raises(TemplateError, match="1 to 9999"):
         buckets(template, pa.array(times, pa.timestamp("us", "UTC")), zone=zone)
 
@@ -170,7 +170,7 @@ def test_times_that_no_calendar_names(template: str, times: list[int], zone: str
 @pytest.mark.parametrize("spec", ["%s", "%Q", "%", "%EX", "%OH", "%+4Y", "%:z"])
 @pytest.mark.parametrize("field", ["c", "time"])
 def test_time_formats_of_one_machine_are_refused(spec: str, field: str) -> None:
-    """`%s` is in the zone of the machine, others are known on some only: a replay elsewhere would name another bucket (F28)."""
+    """F28: `%s` uses the machine's zone, and some machines do not know others: a replay elsewhere would name another bucket."""
     schema = pa.schema([("c", pa.timestamp("us", "UTC"))])
     with pytest.raises(TemplateError, match="not portable"):
         BucketTemplate.of(f"{{{field}:{spec}}}", schema, zone="UTC")
@@ -179,7 +179,7 @@ def test_time_formats_of_one_machine_are_refused(spec: str, field: str) -> None:
 
 
 def test_local_timestamps_and_dates_have_no_zone() -> None:
-    """A timestamp without a zone and a date are what they say, in every zone."""
+    """A timestamp without a zone and a date name the same bucket in every zone."""
     local = pa.array([dt.datetime(2026, 1, 1, 23, 59)], pa.timestamp("us"))
     assert list(buckets("{c:%Y-%m-%dT%H}", local, zone="Asia/Tokyo")) == ["2026-01-01T23"]
     assert list(buckets("{c:%Y}/{c:%m}", pa.array([dt.date(2026, 1, 31)]), zone="Asia/Tokyo")) == ["2026/01"]
@@ -213,7 +213,7 @@ def test_batch_time() -> None:
     ],
 )
 def test_values_are_escaped(column: pa.Array, bucket: str) -> None:
-    """F34: values cannot leave the path, hide a directory or look like another part of it."""
+    """F34: no value leaves the path, hides a directory or looks like another part of the path."""
     assert list(buckets("{c}", column)) == [bucket]
 
 
@@ -247,7 +247,7 @@ MOMENTS = ["2026-01-31T23:30:00", "2026-01-31T23:30:00.500000", "2026-10-25T00:3
     ],
 )
 def test_values_are_written_as_spark_writes_them(column: pa.Array, names: list[str]) -> None:
-    """What Spark infers of a directory is what it infers of its own: values that are alike share one, in the sink's zone."""
+    """Spark infers the same values from our directories as from its own: equal values share a directory, in the sink's zone."""
     found = buckets("c={c}", column, zone="Europe/Berlin")
     rows = {row: bucket for bucket, numbers in found.items() for row in numbers}
     assert [unescape(rows[row]) for row in range(len(names))] == [f"c={name}" for name in names]
@@ -288,7 +288,7 @@ ROWS = pa.RecordBatch.from_pylist(
     ],
 )
 def test_names_of_members_and_in_another_case(template: str, names: list[str]) -> None:
-    """A member of a struct names a directory, null where the struct is; case counts only where it tells two columns apart."""
+    """A member of a struct names a directory; if the struct is null, the member is. Case counts only to tell two columns apart."""
     found = BucketTemplate.of(template, NESTED, zone="UTC").split(ROWS, 0)
     rows = {name: bucket for bucket, part in found for name in part.column("Country").to_pylist()}
     assert [rows["de"], rows["fr"]] == names
@@ -307,13 +307,13 @@ def test_names_of_members_and_in_another_case(template: str, names: list[str]) -
     ],
 )
 def test_names_that_mean_nothing_or_two_things(template: str, message: str) -> None:
-    """A name that two columns have but for its case is refused with both; so is a member that is not there."""
+    """A name that matches two columns except for case is refused and both are named; a member that does not exist is refused."""
     with pytest.raises(TemplateError, match=message):
         BucketTemplate.of(template, NESTED, zone="UTC")
 
 
 def test_a_member_is_not_dropped(output: Output) -> None:
-    """`dropBucketColumns` leaves out whole columns; of a member it says what to do."""
+    """`dropBucketColumns` drops whole columns; for a member the error says what to do."""
     output.schema = NESTED
     with pytest.raises(TemplateError, match="a column of its own"):
         output.sink(bucketBy="{st.x}", dropBucketColumns="true", format="json")
@@ -326,7 +326,7 @@ def test_a_member_is_not_dropped(output: Output) -> None:
     | st.text(max_size=9).flatmap(lambda text: st.sampled_from([text + e for e in UNFINISHED]))
 )
 def test_any_value_stays_inside_and_decodes_to_itself(value: str) -> None:
-    """Whatever a value holds, its directory is one visible name below the output, and gives the value back."""
+    """Whatever a value holds, its directory is one visible name below the output, and decodes to the value."""
     try:
         [bucket] = buckets("{c}", pa.array([value]))
     except UnicodeEncodeError:
@@ -340,12 +340,12 @@ def test_any_value_stays_inside_and_decodes_to_itself(value: str) -> None:
 
 @given(st.text(max_size=60))
 def test_escape_is_reversible(value: str) -> None:
-    """unescape gives back what escape was given."""
+    """`unescape` returns what `escape` was given."""
     assert unescape(escape(value)) == value
 
 
 def test_value_too_long_for_a_name() -> None:
-    """A value that cannot be a directory's name is refused with its length, not cut."""
+    """A value that is too long for the name of a directory is refused with its length, not cut."""
     with pytest.raises(TemplateError, match="302 bytes"):
         buckets("c={c}", pa.array(["x" * 300]))
 
@@ -365,21 +365,21 @@ def test_value_too_long_for_a_name() -> None:
     ],
 )
 def test_bad_templates_are_refused(template: str, message: str) -> None:
-    """A template that could not place a row, or would leave the output, is refused when the sink is made."""
+    """A template that cannot place a row, or would leave the output, is refused when the sink is made."""
     with pytest.raises(TemplateError, match=message):
         BucketTemplate.of(template, pa.schema([("c", pa.string())]), zone="UTC")
 
 
 @pytest.mark.parametrize("template", ["{", "}", "{value", "x}/{value}", "dt={value:%Y}}"])
 def test_braces_without_the_other_one_are_told_at_the_start(output: Output, template: str) -> None:
-    """A sink whose template has a brace too many says so by its own error, before any other check of the template meets it."""
+    """A template with an unmatched brace is refused by its own error, before any other check looks at the template."""
     with pytest.raises(TemplateError, match="is not well formed"):
         output.sink(bucketBy=template)
 
 
 @pytest.mark.parametrize("template", ["k={k}", "{k}"])
 def test_directories_whose_values_end_as_unfinished_files_do_are_read(output: Output, template: str) -> None:
-    """What a sink has put below the value `a.tmp` is input of the next pipeline, as all else: no source passes it over."""
+    """What a sink has written below the value `a.tmp` is input of the next pipeline like all other files: no source skips it."""
     output.schema = pa.schema([("v", pa.string()), ("k", pa.string())])
     values = ["a.tmp", "b", "a.inprogress", "x._COPYING_", ".tmp"]
     sink = output.sink(bucketBy=template, dropBucketColumns="true", format="json", rollBatches="1")
@@ -404,7 +404,7 @@ def test_two_columns_of_one_name() -> None:
 
 
 def test_file_names() -> None:
-    """Names hold what the template says; the extension is added unless the template has one."""
+    """File names follow the template; the extension is added unless the template has one."""
     values = {"sink": "s", "writer": 3, "seq": 7, "batch": 2, "host": "h", "pid": 9, "time": 1_767_225_600 * 10**9}
     name = NameTemplate.of("{host}-{pid}-{batch}-{time:%Y%m%d_%H%M%S}-{seq:05d}", zone="UTC", growing=False)
     assert name.render(".txt", **values) == "h-9-2-20260101_000000-00007.txt"
@@ -441,7 +441,7 @@ def test_bad_file_names_are_refused(template: str) -> None:
     ],
 )
 def test_variables_of_streams_are_fields(template: str, time_format: str, name: str) -> None:
-    """I1: %HOST and the others stand for what they are there; %TIME is written as `timeFormat` says."""
+    """I1: %HOST and the other variables have their meaning of IBM Streams; %TIME is written as `timeFormat` says."""
     at = int(dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()) * 10**9
     values = {"sink": "s", "writer": 3, "seq": 7, "batch": 2, "host": "h", "pid": 9, "attempt": 1, "time": at}
     names = NameTemplate.of(template, zone="UTC", growing=False, time_format=time_format)
@@ -462,14 +462,14 @@ def test_variables_of_streams_are_fields(template: str, time_format: str, name: 
     ],
 )
 def test_variables_that_make_no_name_are_refused(template: str, time_format: str, says: str) -> None:
-    """I1, I3: an unknown variable, a name without a counter, a format that cannot be written: each by name, at the start."""
+    """I1, I3: an unknown variable, a name without a counter, and a format that cannot be written are refused by name, at the start."""
     with pytest.raises(TemplateError) as caught:
         NameTemplate.of(template, zone="UTC", growing=False, time_format=time_format)
     assert says in str(caught.value)
 
 
 def test_growing_files_need_a_fixed_name() -> None:
-    """A growing file has one name; fields that change are refused."""
+    """A growing file has one fixed name; fields that change from part to part are refused."""
     assert NameTemplate.of("events.log", zone="UTC", growing=True).render(".txt", sink="s") == "events.log"
     with pytest.raises(TemplateError, match="fixed name"):
         NameTemplate.of("events-{seq}.log", zone="UTC", growing=True)

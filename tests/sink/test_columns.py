@@ -1,4 +1,4 @@
-"""Files named by columns: `fileName={column}`, each row in the file it names, seen as a reader of the directory sees them."""
+"""Files named by columns (`fileName={column}`): each row is in the file that it names, as a reader of the directory sees it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def named(output: Output) -> Output:
 
 
 def test_name_changes_every_thirty_rows(named: Output) -> None:
-    """I4: 100 rows, the name changes every 30: four files with name, number and time; each is told with its size, once."""
+    """I4: 100 rows whose name changes every 30 make four files with name, number and time; the ledger has each once, with its size."""
     sink = named.sink(fileName="{name}%FILENUM_%TIME.txt", dropBucketColumns="true")
     named.batch(sink, 0, {0: [f"{'x' * 21}{row}|n{row // 30}-" for row in range(100)]}, final=True)
     assert len(named.visible()) == 4
@@ -50,7 +50,7 @@ def test_name_changes_every_thirty_rows(named: Output) -> None:
 
 
 def test_name_that_comes_back_keeps_its_file(named: Output) -> None:
-    """I6: A, B, A is one file A and one file B, over batches, too; its model closes A and writes over it."""
+    """I6: names A, B, A make one file A and one file B, also across batches; IBM Streams would close A and overwrite it."""
     sink = named.sink(fileName="{name}-{seq}", dropBucketColumns="true")
     named.batch(sink, 0, {0: ["1|A", "2|B", "3|A"]})
     named.batch(sink, 1, {0: ["4|B", "5|A"]})
@@ -64,7 +64,7 @@ def test_name_that_comes_back_keeps_its_file(named: Output) -> None:
 
 
 def test_growing_files_by_name_are_written_on(named: Output) -> None:
-    """I6: with `growing` each name is one file, which is appended to whenever its name comes back, also behind a restart."""
+    """I6: with `growing` each name is one file; rows are appended whenever its name comes back, also after a restart."""
     sink = named.sink(**GROWS)
     named.batch(sink, 0, {0: ["1|A", "2|B", "3|A"], 1: ["4|A"]})
     named.batch(sink, 1, {0: ["5|C"]})
@@ -74,7 +74,7 @@ def test_growing_files_by_name_are_written_on(named: Output) -> None:
 
 
 def test_names_are_told_apart_in_each_bucket(output: Output) -> None:
-    """Bucket and name together say where a row goes, each as its template says; the columns of both can be left out."""
+    """Bucket and name together decide where a row goes, each by its template; the columns of both can be dropped."""
     output.schema = BOTH
     sink = output.sink(bucketBy="k={k}", fileName="{name}-{seq}", dropBucketColumns="true", rollRows="2")
     output.batch(sink, 0, {0: ["1|A|x", "2|A|y", "3|B|x", "4|A|x", "5|A|x"]}, final=True)
@@ -95,7 +95,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("growing", [False, True])
 def test_values_are_escaped_as_those_of_buckets_are(named: Output, growing: bool) -> None:
-    """F34: no value leaves the directory, hides its file, meets another's, or is lost: the name gives it back."""
+    """F34: no value leaves the directory, hides its file, collides with another value, or is lost: the name decodes to the value."""
     options = {"fileName": "{name}.log", "growing": "true"} if growing else {"fileName": "{name}~{seq}.log"}
     sink = named.sink(format="csv", **options)
     rows = pa.RecordBatch.from_arrays(
@@ -122,7 +122,7 @@ def test_values_are_escaped_as_those_of_buckets_are(named: Output, growing: bool
 @given(values=st.lists(st.text(max_size=40), min_size=1, max_size=8))
 @settings(max_examples=effort(30, 600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_is_a_name_of_its_own(named: Output, values: list[str]) -> None:
-    """Of any texts, rows of different ones are in different files that the directory shows; of equal ones in one."""
+    """Rows with different texts go to different visible files, and rows with equal texts to one, whatever the texts are."""
     sink = named.sink(format="csv", growing="true", fileName="{name}")
     places = sink.layout.places(NAMED)
     batch = pa.RecordBatch.from_arrays([pa.array(values), pa.array(values)], schema=NAMED)
@@ -153,7 +153,7 @@ def test_any_text_is_a_name_of_its_own(named: Output, values: list[str]) -> None
     ],
 )
 def test_templates_that_name_no_file_are_refused_at_the_start(named: Output, template: str, says: str) -> None:
-    """A column that there is not, a name without a counter and their like are errors before a row is read."""
+    """A missing column, a name without a counter and similar mistakes are errors before a row is read."""
     with pytest.raises(TemplateError) as caught:
         named.sink(fileName=template)
     assert says in str(caught.value)
@@ -161,7 +161,7 @@ def test_templates_that_name_no_file_are_refused_at_the_start(named: Output, tem
 
 
 def test_growing_name_without_a_column_of_its_own(named: Output) -> None:
-    """What changes from part to part cannot name a file that grows, columns or not; a limit cannot close one."""
+    """A field that changes from part to part cannot name a growing file, with or without columns; a limit cannot close one."""
     with pytest.raises(TemplateError, match="needs a fixed name"):
         named.sink(growing="true", fileName="{name}-{seq}")
     with pytest.raises(OptionError, match="rollRows says when to close"):
@@ -169,7 +169,7 @@ def test_growing_name_without_a_column_of_its_own(named: Output) -> None:
 
 
 def test_column_that_is_called_as_a_field(output: Output) -> None:
-    """`{host}` is the machine, as ever; a column of that name stands in backticks, and so does one with a dot."""
+    """`{host}` is always the machine; a column of that name needs backticks, and so does a column with a dot."""
     output.schema = pa.schema([("value", pa.string()), ("host", pa.string()), ("a.b", pa.string())])
     sink = output.sink(fileName="{`host`}-{`a.b`}-{seq}", dropBucketColumns="true")
     output.batch(sink, 0, {0: ["1|web|x", "2|db|y"]}, final=True)
@@ -177,7 +177,7 @@ def test_column_that_is_called_as_a_field(output: Output) -> None:
 
 
 def test_times_of_columns_are_in_the_zone(output: Output) -> None:
-    """A column of times takes a format, written in `timeZone`; rows of one day are in one file."""
+    """A column of times takes a format and is written in `timeZone`; the rows of one day are in one file."""
     output.schema = pa.schema([("value", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
     sink = output.sink(
         fileName="{ts:%Y-%m-%d}_{seq}", timeZone="Asia/Tokyo", dropBucketColumns="true", rollInactivity="1h"
@@ -189,7 +189,7 @@ def test_times_of_columns_are_in_the_zone(output: Output) -> None:
 
 
 def test_value_that_is_too_long_is_refused_before_anything_is_committed(named: Output) -> None:
-    """A name that no file system takes fails the batch by name, also one that only a longer number would make too long."""
+    """A name too long for any file system fails the batch with the name, also a name that only a longer number would make too long."""
     sink = named.sink(fileName="{name}-{seq}", dropBucketColumns="true")
     for length in (300, 245):
         with pytest.raises(TemplateError, match=r"makes names of \d+ bytes \('xxx.*name files by something shorter"):
@@ -201,7 +201,7 @@ def test_value_that_is_too_long_is_refused_before_anything_is_committed(named: O
 
 @pytest.mark.parametrize("later", ["other-{seq}", "{value}_{seq}", "{name}+{seq}.dat"])
 def test_open_parts_keep_the_name_they_were_opened_for(named: Output, later: str) -> None:
-    """A query that goes on with another `fileName` closes what is open under the names that its rows asked for."""
+    """A query that continues with another `fileName` closes the open parts under the names that their rows asked for."""
     named.batch(named.sink(fileName="{name}-{seq}", format="csv"), 0, {0: ["1|A", "2|B"]})
     named.batch(named.sink(fileName=later, format="csv"), 1, {0: ["3|A"]}, owner="d2", final=True)
     names = sorted(named.visible())
@@ -211,14 +211,14 @@ def test_open_parts_keep_the_name_they_were_opened_for(named: Output, later: str
 
 
 def test_parts_from_before_the_columns_are_named_as_by_default(named: Output) -> None:
-    """Parts that were opened under a name without columns have none to fill in: they are called by the default template."""
+    """Parts opened under a name without columns have no values to fill in: they get the default name."""
     named.batch(named.sink(fileName="all-{seq}", format="csv"), 0, {0: ["1|A"]})
     named.batch(named.sink(fileName="{name}-{seq}", format="csv"), 1, {0: ["2|A"]}, owner="d2", final=True)
     assert sorted(named.visible()) == ["A-1.csv", "part-s-0-0.csv"]
 
 
 def test_finish_names_files_without_the_query(named: Output) -> None:
-    """`penstock finish` knows the names of open parts from the ledger, though it has no row and no schema."""
+    """`penstock finish` knows the names of open parts from the ledger, although it has neither rows nor a schema."""
     sink = named.sink(fileName="{name}_{seq}", dropBucketColumns="true")
     named.batch(sink, 0, {0: ["1|A", "2|B"], 1: ["3|A"]})
     Sink.existing(sink.storage, sink.root, "s").finish()
@@ -227,7 +227,7 @@ def test_finish_names_files_without_the_query(named: Output) -> None:
 
 @pytest.mark.parametrize("name", ["../x-{seq}", "{seq.__class__}", "{other}-{seq}", ".hidden{seq}", "{seq"])
 def test_name_in_a_record_that_is_none_is_damage(named: Output, name: str) -> None:
-    """A record is what others may have written: a name in it that could leave the directory, or ask for more, is damage."""
+    """Others may have written a record: a name in it that leaves the directory, or accesses anything else, is damage."""
     sink = named.sink(fileName="{name}-{seq}", dropBucketColumns="true")
     named.batch(sink, 0, {0: ["1|A"]})
     head = sink.ledger.head()
@@ -237,7 +237,7 @@ def test_name_in_a_record_that_is_none_is_damage(named: Output, name: str) -> No
 
 
 def test_two_names_that_make_one_path_share_the_growing_file(output: Output) -> None:
-    """Columns side by side can make one name of different values: that is one file, which gains the rows of both."""
+    """Two columns next to each other can make one name from different values: that is one file with the rows of both."""
     output.schema = BOTH
     sink = output.sink(growing="true", fileName="{name}{k}", dropBucketColumns="true")
     output.batch(sink, 0, {0: ["1|a|bc", "2|ab|c"]})
@@ -250,7 +250,7 @@ def test_two_names_that_make_one_path_share_the_growing_file(output: Output) -> 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a record hold few lengths, so that a handful of files need tables."""
+    """Let a record hold few lengths, so that a handful of files need tables."""
     monkeypatch.setattr(lengths, "IN_RECORD", 3)
     lengths._kept.clear()
 
@@ -263,7 +263,7 @@ def _lengths(named: Output) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_lengths_that_no_record_should_hold_are_in_tables(named: Output) -> None:
-    """Forty growing files, a few a batch: a record holds few lengths, there are few tables, and each file is what it must be."""
+    """Forty growing files, a few per batch: a record holds few lengths, there are few tables, and each file has the right content."""
     sink = named.sink(**GROWS)
     expected: dict[str, list[str]] = {}
     for batch in range(30):
@@ -278,7 +278,7 @@ def test_lengths_that_no_record_should_hold_are_in_tables(named: Output) -> None
         assert all(older >= 2 * newer for older, newer in pairwise(sizes))
         assert sorted(named.staged()) == sorted(table.file for table in head.tables), "what no record names is swept"
         if batch == 17:
-            lengths._kept.clear()  # another process goes on
+            lengths._kept.clear()  # as in another process that continues
     assert {path: text.split() for path, text in named.visible().items()} == expected
     assert _lengths(named) == {path: len(text) for path, text in named.visible().items()}
 
@@ -286,7 +286,7 @@ def test_lengths_that_no_record_should_hold_are_in_tables(named: Output) -> None
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("damage", ["missing", "altered", "exchanged"])
 def test_table_that_is_not_what_was_put_is_damage(named: Output, damage: str) -> None:
-    """A table that is gone, altered, or an older one in its place is told by name; no file grows by a guess."""
+    """A table that is missing, altered, or replaced by an older one is reported by name; no file grows by a guess."""
     sink = named.sink(**GROWS)
     named.batch(sink, 0, {0: [f"0|f{n}" for n in range(5)]})
     older = {name: (named.root / "_penstock/s/staging" / name).read_bytes() for name in named.staged()}
@@ -307,7 +307,7 @@ def test_table_that_is_not_what_was_put_is_damage(named: Output, damage: str) ->
 
 @pytest.mark.usefixtures("few")
 def test_stranger_in_a_growing_file_of_a_table(named: Output) -> None:
-    """F16, F23: a file whose length is in a table is guarded as one whose length is in the record."""
+    """F16, F23: a file is guarded in the same way whether its length is in a table or in the record."""
     sink = named.sink(**GROWS)
     named.batch(sink, 0, {0: [f"0|f{n}" for n in range(5)]})
     with (named.root / "f3.log").open("a") as file:
@@ -319,7 +319,7 @@ def test_stranger_in_a_growing_file_of_a_table(named: Output) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_many_growing_files_die_in_the_middle(named: Output) -> None:
-    """Some of the files of a record have grown when the driver dies: the next one brings the others to their lengths, once."""
+    """Some files of a record have grown when the driver dies: the next driver brings the others to their lengths, exactly once."""
     sink = named.sink(**GROWS)
     named.batch(sink, 0, {0: [f"0|f{n}" for n in range(9)]})
     failpoints.arm("sink.publish.grow=error@5")
@@ -332,7 +332,7 @@ def test_many_growing_files_die_in_the_middle(named: Output) -> None:
 
 @pytest.mark.slow
 def test_open_files_are_bounded(named: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F29, M3: a task that meets hundreds of names, some large, and the driver that lets as many files grow, hold some tens open."""
+    """F29, M3: a task with hundreds of names, some large, and the driver that grows as many files, keep few of them open at once."""
     monkeypatch.setattr(BytePart, "stage_bytes", 64)
     most, fds, names = 0, "/proc/self/fd", effort(300, 1500)
     before = len(os.listdir(fds))

@@ -1,4 +1,4 @@
-"""Whatever becomes of a state file: an error that names it, or exactly the right rows. Never others, never fewer."""
+"""Whatever happens to a state file: an error that names it, or exactly the right rows, never others and never fewer."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ one_form = pytest.mark.parametrize("scene", ["bytes"], indirect=True)
 @pytest.mark.slow
 @every_form
 def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
-    """Any change of the bytes that a record names is `DamagedState`, and no row is seen wrongly; bytes behind them do not count.
+    """Any change of the bytes that a record names is `DamagedState`, and no reader sees a wrong row; extra bytes at the end do not count.
 
-    `verify` tells it before anybody needs the file. In the larger files of tables every eleventh byte stands for all:
-    what is compared is bytes, whatever they mean; of lines, packed or not, it is every byte. A gate takes fewer of both.
+    `verify` reports the damage before anybody needs the file. In the larger files, those of tables, every eleventh byte stands
+    for all, because only bytes are compared, whatever they mean; in lines, packed or not, it is every byte. The gate takes
+    fewer of both.
     """
     root = scene.output.root
     head = scene.sink().ledger.head()
@@ -64,9 +65,9 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
 @pytest.mark.slow
 @one_form
 def test_every_change_of_a_record(scene: Scene) -> None:
-    """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for all who read it.
+    """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for everyone who reads it.
 
-    Who does not need it goes on with exactly the right rows; all commands that read the history say what is damaged.
+    Whoever does not need it continues with exactly the right rows; all commands that read the history say what is damaged.
     """
     root, sink = scene.output.root, scene.sink()
     for kind in (
@@ -94,7 +95,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
 @pytest.mark.slow
 @every_form
 def test_state_file_that_is_gone(scene: Scene) -> None:
-    """A state file that is deleted is an error that names it, or all rows are right without it; also where Spark repeats."""
+    """A deleted state file is an error that names it, or all rows are right without it; also if Spark repeats the batch."""
     root = scene.output.root
     found = {}
     for path in scene.state():
@@ -103,12 +104,12 @@ def test_state_file_that_is_gone(scene: Scene) -> None:
                 (root / path).unlink()
                 found[Path(path).name, step.__name__] = type(scene.attempt(step, path))
     assert found["000000000004", "go_on"] is CheckpointMismatch
-    assert found["000000000004", "repeat"] is type(None)  # it is put again, with the rows of the second try
+    assert found["000000000004", "repeat"] is type(None)  # the record is put again, with the rows of the second try
 
 
 @one_form
 def test_directory_in_place_of_a_state_file(scene: Scene) -> None:
-    """A directory of the name of a state file is damaged state (exit status 3), not a storage that fails; or nobody needs the file."""
+    """A directory in place of a state file is damaged state (exit status 3), not a failing storage, unless nobody needs the file."""
     root = scene.output.root
     found = {}
     steps: list[Callable[[], object]] = [
@@ -132,9 +133,9 @@ def test_directory_in_place_of_a_state_file(scene: Scene) -> None:
 @pytest.mark.slow
 @every_form
 def test_state_files_that_were_exchanged(scene: Scene) -> None:
-    """Two state files that have changed places, or one that is there twice, are an error, or all rows are right.
+    """Two state files that were exchanged, or one that was copied over another, are an error, or all rows are right.
 
-    A gate takes a third of all pairs, by its seed others each time.
+    The gate takes a third of all pairs, a different third for each seed.
     """
     root = scene.output.root
     pairs = list(permutations(scene.state(), 2))
@@ -150,9 +151,9 @@ def test_state_files_that_were_exchanged(scene: Scene) -> None:
 
 @one_form
 def test_last_record_is_lost_behind_its_publishing(scene: Scene) -> None:
-    """Published and noted, then deleted, and Spark repeats its batch: the note tells, and no row is there twice.
+    """The last record was published and noted, then deleted, and Spark repeats its batch: the note tells, and no row occurs twice.
 
-    1. Batch 2 is put as record 4, its file is published, the note is left; the driver dies before Spark has noted it.
+    1. Batch 2 is put as record 4, its file is published, the note is written; the driver dies before Spark has noted the batch.
     2. Record 4 is deleted. The last record is that of batch 1, so batch 2 would follow it.
     3. Its rows would be written again, under the next free name.
     """
@@ -169,7 +170,7 @@ def test_last_record_is_lost_behind_its_publishing(scene: Scene) -> None:
 
 @one_form
 def test_older_generations(output: Output, scene: Scene) -> None:
-    """The whole state, put back as it was at any earlier time, is refused by a checkpoint that went on."""
+    """If the whole state is replaced by any earlier copy, a checkpoint that has moved on refuses it."""
     generations = []
     root = output.root
     with put_back(root):
@@ -193,7 +194,7 @@ def test_older_generations(output: Output, scene: Scene) -> None:
 @pytest.mark.parametrize("gone", ["_penstock/s/ledger", "_penstock/s/staging", "_penstock/s", "_penstock"])
 @one_form
 def test_state_that_is_deleted_whole(scene: Scene, gone: str) -> None:
-    """A directory of the state that is gone is an error; what is visible stays."""
+    """A missing directory of the state is an error; the visible files stay."""
     shutil.rmtree(scene.output.root / gone)
     before = scene.visible()
     with pytest.raises(PenstockError, match=r"has none of it|staged file is there"):

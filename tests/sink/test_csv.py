@@ -1,4 +1,4 @@
-"""CSV files of a sink: each begins with one header, however it came about, and never mixes dialects."""
+"""CSV files of a sink: each begins with exactly one header, however it was made, and never mixes dialects."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def pairs(output: Output) -> Output:
 
 
 def table(output: Output) -> list[tuple[int, str]]:
-    """Return the rows of all files as Python reads them, each by its header, sorted."""
+    """Return the rows of all files as Python reads them, each file by its header, sorted."""
     readers = [csv.DictReader(io.StringIO(text, newline=""), strict=True) for text in output.visible().values()]
     return sorted((int(row["id"]), row['na"me']) for reader in readers for row in reader)
 
 
 def rows_of(batch: int) -> dict[int, list[str]]:
-    """Return what two writers write in a batch, and what is read of it."""
+    """Return what two writers write in a batch, which is also what a reader must find."""
     return {writer: [f'{batch * 10 + writer * 5 + n}|say "{n}", x' for n in range(3)] for writer in range(2)}
 
 
@@ -61,7 +61,7 @@ WAYS = {
 def test_each_file_begins_with_one_header(
     pairs: Output, way: str, monkeypatch: pytest.MonkeyPatch, *, own_files: bool
 ) -> None:
-    """Parts that span batches and writers, that are written once or assembled, that grow: the names are there, once."""
+    """Parts that span batches and writers, that are written at once or assembled, or that grow: the header is there exactly once."""
     if own_files:
         monkeypatch.setattr(BytePart, "stage_bytes", 1)
     sink = pairs.sink(**(CSV | WAYS[way]))
@@ -80,7 +80,7 @@ def test_each_file_begins_with_one_header(
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_header_counts_for_the_size_of_a_file(pairs: Output, compression: str) -> None:
-    """No file passes rollSize by its header, whether tasks write it or the driver merges parts of several batches."""
+    """The header never makes a file larger than rollSize, whether tasks write the file or the driver merges parts of several batches."""
     limit = 120 if compression == "none" else 400
     sink = pairs.sink(**CSV, rollSize=str(limit), mergeBelow="1m", compression=compression)
     for batch in range(4):
@@ -96,7 +96,7 @@ def test_the_header_counts_for_the_size_of_a_file(pairs: Output, compression: st
     "change", [{"header": "false"}, {"escape": "\\"}, {"quote": "'"}, {"nullValue": "NULL"}, {"emptyValue": "EMPTY"}]
 )
 def test_another_dialect_is_another_file(pairs: Output, change: dict[str, str]) -> None:
-    """A query that comes back with another dialect closes what is open as it was: no file is of two dialects."""
+    """A query that continues with another dialect closes its open parts as they were: no file has two dialects."""
     options = {"format": "csv", "header": "true", "fileName": "p{seq}"}
     pairs.batch(pairs.sink(**options), 0, {0: ['1|say "x"', "2|"]})
     sink = pairs.sink(**(options | change))
@@ -109,7 +109,7 @@ def test_another_dialect_is_another_file(pairs: Output, change: dict[str, str]) 
 
 
 def test_what_begins_a_field_with_a_comment_goes_on_in_its_part(pairs: Output) -> None:
-    """`comment` changes no meaning, only what is quoted: parts that are open go on."""
+    """`comment` changes only what is quoted, not what the rows mean: open parts continue."""
     pairs.batch(pairs.sink(format="csv"), 0, {0: ["1|x"]})
     sink = pairs.sink(format="csv", comment="%")
     pairs.batch(sink, 1, {0: ["2|%"]}, owner="d2")
@@ -117,7 +117,7 @@ def test_what_begins_a_field_with_a_comment_goes_on_in_its_part(pairs: Output) -
 
 
 def test_a_part_is_finished_by_whoever_does_not_know_its_columns(pairs: Output) -> None:
-    """`penstock finish` knows the options and not the schema: the header is in the ledger, with the open part."""
+    """`penstock finish` knows the options but not the schema: the ledger keeps the header with the open part."""
     pairs.batch(pairs.sink(**CSV, compression="gzip"), 0, rows_of(0))
     sink = Sink.existing(pairs.storage, str(pairs.root), "s")
     assert {part.kind.header for part in sink.ledger.head().open} == {HEADER}
@@ -128,7 +128,7 @@ def test_a_part_is_finished_by_whoever_does_not_know_its_columns(pairs: Output) 
 
 @pytest.mark.parametrize("option", ["header", "quote", "escape", "comment", "nullValue", "emptyValue"])
 def test_csv_options_of_other_formats_are_refused(output: Output, option: str) -> None:
-    """An option of CSV with another format is a mistake that is told, before anything is written."""
+    """A CSV option with another format is a mistake that is reported before anything is written."""
     value = "true" if option == "header" else "x"
     with pytest.raises(OptionError, match=f"{option} is for format=csv, found format=json"):
         output.sink(format="json", **{option: value})

@@ -1,7 +1,7 @@
-"""The decision about the next record, by itself: no storage, no clock, nothing but values.
+"""The decision about the next record on its own: no storage, no clock, only values.
 
-`tests.support.decisions` checks what holds for every decision; the state machine of `tests/testing` has each of its own
-checked by the same.
+`tests.support.decisions` checks what holds for every decision; the state machine of `tests/testing` checks each of its
+decisions with the same function.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def rules(template: str = "f-{writer}-{seq}", **options: str) -> Rules:
 
 
 def part(bucket: str, writer: int, rows: int, *, size: int = 0, **fields: Any) -> OpenPart:
-    """Return an open part of one segment."""
+    """Return an open part with one segment."""
     segment = Segment(f"{next(_files)}.part", 0, 1, rows, "bytes", size or rows, "")
     usual: dict[str, Any] = {"kind": KINDS[0], "opened_ns": 0, "written_ns": 0, "first_batch": 0, "last_batch": 0}
     return OpenPart(bucket, writer, segments=(segment,), **(usual | fields))
@@ -59,13 +59,13 @@ def closed(bucket: str, writer: int, rows: int, **fields: Any) -> ClosedPart:
 
 
 def result(writer: int, *, final: bool = False, time_ns: int = 0, **fields: Any) -> TaskResult:
-    """Return what a task reports; its rows follow from its parts, if they are not given."""
+    """Return the report of a task; if its rows are not given, they follow from its parts."""
     rows = sum(p.rows for name in ("open", "closed") for p in fields.get(name, ()))
     return TaskResult("w", 0, 1, time_ns, final, writer, **({"rows": rows} | fields))
 
 
 def test_a_part_that_was_not_touched_stays_as_it_is() -> None:
-    """A decision is about what was reported; other parts go into the next record, unchanged and in their order."""
+    """A decision is about the reported parts; other parts go into the next record unchanged and in their order."""
     head = State("s", n=1, open=OpenParts([part("b", 1, 3), part("a", 0, 2)]))
     state = checked(head, Batch("q", 0), [result(0, open=(part("c", 0, 1),))], rules())
     assert [p.bucket for p in state.open] == ["b", "a", "c"]
@@ -74,7 +74,7 @@ def test_a_part_that_was_not_touched_stays_as_it_is() -> None:
 
 
 def test_a_consumed_part_lives_on_in_what_continues_it() -> None:
-    """The record has the part once: as the task has reported it."""
+    """The record has a continued part once: as the task has reported it."""
     before = part("a", 0, 2)
     after = replace(before, segments=(*before.segments, *part("a", 0, 5).segments))
     state = checked(
@@ -94,7 +94,7 @@ def test_a_bucket_is_consumed_by_its_own_writer_alone() -> None:
 
 
 def test_a_part_of_another_kind_is_due_when_the_next_one_is_begun() -> None:
-    """There is one open part for a bucket and writer: the one that was there is assembled, though its time is not up."""
+    """A bucket and writer has one open part: the old part of another kind is assembled, although it is not due by time."""
     old, new = part("a", 0, 2), part("a", 0, 3, kind=KINDS[1])
     head, results = State("s", open=OpenParts([old])), [result(0, open=(new,))]
     assert due(head, Batch("q", 0), results, rules()) == [old]
@@ -105,7 +105,7 @@ def test_a_part_of_another_kind_is_due_when_the_next_one_is_begun() -> None:
 
 @pytest.mark.parametrize("batch", [Batch("q", 0), None])
 def test_time_closes_a_part_in_a_batch_and_between_two(batch: Batch | None) -> None:
-    """A roll is decided by the rules of a batch: what is too old or idle ends, what is not stays."""
+    """A roll between batches follows the same rules as a batch: it ends parts that are too old or idle, and no others."""
     by = rules(rollInterval="10s", rollInactivity="1h")
     old, young = part("a", 0, 2), part("b", 0, 2, opened_ns=5 * SECOND)
     state = checked(State("s", open=OpenParts([old, young])), batch, [result(0, time_ns=11 * SECOND)], by)
@@ -115,7 +115,7 @@ def test_time_closes_a_part_in_a_batch_and_between_two(batch: Batch | None) -> N
 
 
 def test_the_end_closes_everything_and_takes_the_sink_over() -> None:
-    """Without a batch and final: nothing stays open, and the owner is who finished."""
+    """Without a batch and final: nothing stays open, and the owner is the driver that finished."""
     head = State(
         "s",
         n=4,
@@ -132,7 +132,7 @@ def test_the_end_closes_everything_and_takes_the_sink_over() -> None:
 
 
 def test_parts_end_with_the_batch_that_is_the_last_of_theirs() -> None:
-    """`rollBatches` counts from the batch that opened a part, also for one that a task has just left open."""
+    """`rollBatches` counts from the batch that opened a part, also for a part that a task has just left open."""
     head = State("s", open=OpenParts([part("a", 0, 2, first_batch=3), part("b", 0, 2, first_batch=4)]))
     state = checked(head, Batch("q", 4), [result(0, open=(part("c", 0, 1, first_batch=3),))], rules(rollBatches="2"))
     assert [p.bucket for p in state.open] == ["b"]
@@ -143,18 +143,18 @@ def test_rows_that_do_not_add_up_are_not_committed() -> None:
     """A part that nobody reports, or that is reported twice, is an error before anything is put."""
     head = State("s", n=7, open=OpenParts([part("a", 0, 2)]))
     for wrong in (
-        [result(0, consumed=(Destination("a"),))],  # consumed, and gone
-        [result(0, open=(part("a", 0, 2),), consumed=(Destination("a"),), rows=2)],  # its rows counted as new ones
-        [result(0, open=(part("b", 0, 1),), rows=2)],  # a row that was written is nowhere
+        [result(0, consumed=(Destination("a"),))],  # consumed, and then missing
+        [result(0, open=(part("a", 0, 2),), consumed=(Destination("a"),), rows=2)],  # its old rows counted as new ones
+        [result(0, open=(part("b", 0, 1),), rows=2)],  # a written row is nowhere
     ):
         with pytest.raises(CommitError, match="record 7"):
             decide(head, Batch("q", 0), wrong, rules())
-    with pytest.raises(CommitError):  # due, and not assembled
+    with pytest.raises(CommitError):  # due, but not assembled
         decide(head, None, [result(0, final=True)], rules())
 
 
 def test_numbers_go_on_where_they_were() -> None:
-    """A writer's files are numbered one by one over all buckets; one that was never seen begins behind all that are forgotten."""
+    """A writer's files are numbered in one sequence over all buckets; a new writer begins after all numbers of forgotten writers."""
     parts = (closed("b", 0, 1), closed("a", 0, 1), closed("a", 5, 1))
     head = State("s", floor=4, sequences={"0": 9}, open=OpenParts([part("x", 0, 1)]))
     state = checked(head, Batch("q", 0), [result(0, closed=parts)], rules())
@@ -163,7 +163,7 @@ def test_numbers_go_on_where_they_were() -> None:
 
 
 def test_names_that_are_taken_are_passed_over() -> None:
-    """A name that somebody has, and one that was just given, is given to no file; the number counts on."""
+    """A name that is taken, or was just given to another file, is skipped; the number counts on."""
     parts = (closed("a", 0, 1), closed("a", 1, 1), closed("b", 2, 1))
     state = checked(
         State("s"), Batch("q", 0), [result(0, closed=parts)], rules("f{seq}"), taken={"a/f0.txt", "b/f1.txt"}
@@ -172,7 +172,7 @@ def test_names_that_are_taken_are_passed_over() -> None:
 
 
 def test_names_of_several_numbers_never_meet() -> None:
-    """`{batch}{seq}` writes batch 1, number 11 and batch 11, number 1 alike: the second of them counts on."""
+    """`{batch}{seq}` makes the same name of batch 1, number 11 and of batch 11, number 1: the second one counts on."""
     parts = (closed("a", 0, 1, first_batch=1), closed("a", 1, 1, first_batch=11))
     head = State("s", sequences={"0": 11, "1": 1})
     state = checked(head, Batch("q", 11), [result(0, closed=parts)], rules("f{batch}{seq}"))
@@ -180,7 +180,7 @@ def test_names_of_several_numbers_never_meet() -> None:
 
 
 def test_growing_files_gain_what_the_tasks_leave_open() -> None:
-    """Each file gains its segments in the order of the writers, and nothing is closed, whatever the time."""
+    """Each file gains its segments in the order of the writers; nothing is closed, whatever the time."""
     by = Rules("s", Limits.never(), NameTemplate.of("all.log", zone="UTC", growing=True), growing=True)
     head = State("s", lengths={"a/all.log": 10})
     results = [result(1, open=(part("a", 1, 3), part("b", 1, 4)), final=True), result(0, open=(part("a", 0, 2),))]
@@ -193,7 +193,7 @@ def test_growing_files_gain_what_the_tasks_leave_open() -> None:
 
 
 def test_merging_stays_within_the_limits() -> None:
-    """Parts of one bucket and kind are assembled as one as long as neither size nor rows pass what a file may have."""
+    """Parts of one bucket and kind are assembled into one file as long as neither size nor rows exceed the limits of a file."""
     by = rules(rollSize="10", rollRows="6").limits
     parts = [part("a", w, 2, size=4) for w in range(4)] + [
         part("a", 9, 1, size=1, kind=KINDS[1]),
@@ -214,7 +214,7 @@ _numbers = st.integers(0, 3)
 
 @st.composite
 def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskResult]]:
-    """Draw a record, and what the tasks of a batch that began from it report; or a roll, or the end."""
+    """Draw a record, and the reports of the tasks of a batch that began from it; or a roll, or the end."""
     times = st.integers(0, 100).map(lambda seconds: seconds * SECOND)
 
     def any_part(key: tuple[str, int]) -> OpenPart:
@@ -254,7 +254,7 @@ def decisions(draw: Callable[..., Any]) -> tuple[State, Batch | None, list[TaskR
 def test_any_decision_accounts_for_every_row(
     given_: tuple[State, Batch | None, list[TaskResult]], template: str, options: dict[str, str], taken: set[str]
 ) -> None:
-    """Whatever is reported: no row is lost or doubled, keys and names are unique, numbers never come back, nothing is changed."""
+    """Whatever is reported: no row is lost or doubled, keys and names are unique, no number is reused, and the inputs stay unchanged."""
     head, batch, results = given_
     checked(head, batch, results, rules(template, **options), taken=taken)
 
@@ -263,7 +263,7 @@ def test_any_decision_accounts_for_every_row(
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Return how many functions, of Python or C, the work calls."""
+    """Return how many function calls, of Python or C, the work makes."""
     calls = 0
 
     def seen(_: object, event: str, __: object) -> None:
@@ -297,7 +297,7 @@ def many(number: int, how: str) -> tuple[State, Batch | None, list[TaskResult], 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["untouched", "continued", "ending", "of one bucket"])
 def test_twice_as_many_parts_are_twice_the_work(how: str) -> None:
-    """The driver does a number of steps a part, however many are open; 8,000 of them once took it 14 seconds."""
+    """The driver does a fixed number of steps per part, however many are open; 8,000 parts once took it 14 seconds."""
 
     def steps(number: int) -> int:
         head, batch, results, template = many(number, how)
@@ -315,7 +315,7 @@ def test_twice_as_many_parts_are_twice_the_work(how: str) -> None:
 
 
 def test_what_is_told_of_rows_adds_up_over_tasks_and_batches() -> None:
-    """Tasks of a batch are told of together, batches one after the other; a roll, the end and the driver's own work add nothing."""
+    """Accounts of the tasks of a batch are combined, and batches are added up; a roll, the end and the driver's own work add nothing."""
     tasks = [
         result(0, open=(part("a", 0, 2),), account=Account(2, {"x": 2, "y": 2}, {"k": 2})),
         result(1, account=Account()),
@@ -331,7 +331,7 @@ def test_what_is_told_of_rows_adds_up_over_tasks_and_batches() -> None:
 
 
 def test_a_record_keeps_what_is_told_and_older_ones_have_nothing_to_tell(tmp_path: Path) -> None:
-    """A record has the account only where there is one, and is read without; so what older versions wrote stays as it is."""
+    """A record has an account only if there is one, and can be read without it; so records of older versions stay as they are."""
     ledger = Ledger(LocalStorage(), str(tmp_path), "s")
     told = State("s", n=2, account=Account(5, {"x": 5}, {"k": 3}, 7, partial=True))
     ledger.put(State("s", n=1))

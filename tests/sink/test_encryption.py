@@ -1,4 +1,4 @@
-"""A sink that encrypts: no file that readers see is clear, each is for those who were named when its part was opened."""
+"""A sink that encrypts: no file that readers see is in clear text; each is for the recipients named when its part was opened."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def seen(output: Output, key: str = READER_KEY) -> dict[str, bytes]:
-    """Return what a reader with the key sees."""
+    """Return the visible files as a reader with the key reads them."""
     return {n: opened(data, key) for n, data in tree(output.root).items() if not n.startswith("_penstock")}
 
 
 def inside(data: bytes, key: str) -> list[bytes]:
-    """Return what a reader with the key sees of a file, if he does."""
+    """Return the content of a file if the key opens it, else nothing."""
     try:
         return [opened(data, key)]
     except pyrage.DecryptError:
@@ -61,7 +61,7 @@ def inside(data: bytes, key: str) -> list[bytes]:
 
 
 def told(output: Output, secret: str = SECRET) -> list[str]:
-    """Return the files that a row can be read in by anybody."""
+    """Return the files in which anybody can read the row."""
     return [name for name, data in tree(output.root).items() if secret.encode() in data]
 
 
@@ -69,7 +69,7 @@ def told(output: Output, secret: str = SECRET) -> list[str]:
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet", "orc"])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_nothing_is_clear_but_for_those_who_are_named(output: Output, form: str, compression: str) -> None:
-    """Of no format is a row in any file in clear, staged or finished; who is named reads each row once, nobody else any."""
+    """No row is in clear text in any file of any format, staged or finished; a recipient reads each row once, nobody else reads any."""
     options = ENCRYPTED | {"format": form, "compression": compression}
     sink = output.sink(**options)
     for batch in range(3):
@@ -92,7 +92,7 @@ def test_nothing_is_clear_but_for_those_who_are_named(output: Output, form: str,
 
 
 def test_rows_wait_in_clear_only_by_their_users_word(output: Output) -> None:
-    """`encryptTo` alone is refused, and says both ways; `encryptionKey=none` leaves staged files clear, and finished ones never."""
+    """`encryptTo` alone is refused, and the error names both ways; `encryptionKey=none` leaves staged files clear, never finished ones."""
     with pytest.raises(OptionError, match="encryptionKey=none leaves them clear"):
         output.sink(encryptTo=READER)
     with pytest.raises(OptionError, match="encryptionKey is for encryptTo"):
@@ -106,7 +106,7 @@ def test_rows_wait_in_clear_only_by_their_users_word(output: Output) -> None:
 
 
 def test_large_parts_wait_in_the_pack(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows beyond what is held in memory are staged by pieces, each encrypted; the file that they become is one file of age."""
+    """Rows that exceed the memory limit are staged in pieces, each encrypted; the file made of them is one age file."""
     monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
     sink = output.sink(**ENCRYPTED, rollRows="50")
     output.schema = pa.schema([("value", pa.string())])
@@ -123,7 +123,7 @@ def test_large_parts_wait_in_the_pack(output: Output, monkeypatch: pytest.Monkey
 
 
 def test_what_is_complete_in_a_batch_is_encrypted_once(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More is held of it than of other rows, so that it need not wait in the pack; what the batch leaves open does."""
+    """A part that fills within the batch may hold more in memory, so that it skips the pack; a part that stays open goes there."""
     monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 500)
     sink = output.sink(**CLEAR, rollRows="50")
     begun = sink.begin("d1", Batch(QUERY, 0))
@@ -142,7 +142,7 @@ def test_what_is_complete_in_a_batch_is_encrypted_once(output: Output, monkeypat
 def test_what_ends_with_its_batch_is_encrypted_as_it_comes(
     output: Output, monkeypatch: pytest.MonkeyPatch, ending: str, sizes: list[int], compression: str
 ) -> None:
-    """Of a part that is known to end here nothing waits, neither in clear nor under a key: earlier rows come first, and each row once."""
+    """Of a part that is known to end here nothing waits, clear or under a key: earlier rows come first, and each row once."""
     monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
     monkeypatch.setattr("penstock.sink.byteparts._MEMBER_BYTES", 100)
     rolls = {"rollBatches": "2"} if ending == "rollBatches" else {}
@@ -169,7 +169,7 @@ def test_what_ends_with_its_batch_is_encrypted_as_it_comes(
 def test_a_table_that_ends_with_its_batch_is_encrypted_as_it_comes(
     output: Output, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Row groups go into the file of age; how large it will be is an estimate, and it is closed here also where that was too high."""
+    """Row groups go straight into the age file, whose size is an estimate; the file is closed here even if the estimate was too high."""
     monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
     sink = output.sink(**CLEAR, format=form, rollRows="5000", mergeBelow="15k")
     output.batch(sink, 0, {0: [f"{SECRET}-{n}" for n in range(20)]})
@@ -191,7 +191,7 @@ def test_a_table_that_ends_with_its_batch_is_encrypted_as_it_comes(
 
 
 def test_a_table_that_becomes_smaller_than_it_seemed(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size is an estimate until a row group is written: what was begun for its readers alone is closed here, however small it is."""
+    """The size is an estimate until a row group is written: a part begun for its readers alone is closed here, however small it is."""
     monkeypatch.setattr("penstock.sink.tableparts.ArrowPart.stage_bytes", 100)
     monkeypatch.setattr("penstock.sink.tableparts._ROW_GROUP_BYTES", 50_000)
     sink = output.sink(**ENCRYPTED, format="parquet", mergeBelow="20k")
@@ -207,7 +207,7 @@ def test_a_table_that_becomes_smaller_than_it_seemed(output: Output, monkeypatch
 
 
 def test_what_is_encrypted_as_it_comes_and_given_up(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full, or rows that fail, in the midst of such a part: the error itself comes out, and nothing of it goes on."""
+    """The disk is full, or the rows fail, in the middle of such a part: the original error is raised, and no thread is left running."""
     monkeypatch.setattr("penstock.sink.byteparts.BytePart.stage_bytes", 100)
     sink = output.sink(**CLEAR, mergeBelow="1")
     last = Batch(QUERY, 0, final=True)
@@ -232,7 +232,7 @@ def test_what_is_encrypted_as_it_comes_and_given_up(output: Output, monkeypatch:
 
 @pytest.mark.parametrize("size", [2000, 70_000])
 def test_files_are_no_larger_than_they_may_be(output: Output, size: int) -> None:
-    """`rollSize` is the size of the file that is seen, cipher text and all, also where the driver joins what tasks have left."""
+    """`rollSize` is the size of the visible file including the encryption, also if the driver joins the parts of several tasks."""
     sink = output.sink(**ENCRYPTED, rollSize=str(size), mergeBelow="1g")
     for batch in range(4):
         output.batch(sink, batch, {w: ["x" * 99] * (size // 250) for w in range(2)})
@@ -243,7 +243,7 @@ def test_files_are_no_larger_than_they_may_be(output: Output, size: int) -> None
 
 
 def test_recipients_that_change_between_batches(output: Output, tmp_path: Path) -> None:
-    """A file of recipients is read at each batch: what was opened before is for the former ones alone, the rest for the new ones."""
+    """A file of recipients is read at each batch: parts opened before are for the former recipients only, the rest for the new ones."""
     (tmp_path / "to").write_text(f"{READER}\n")
     sink = output.sink(encryptTo=f"file:{tmp_path}/to", encryptionKey="none")
     output.batch(sink, 0, {0: ["a"]})
@@ -252,7 +252,7 @@ def test_recipients_that_change_between_batches(output: Output, tmp_path: Path) 
     assert len(sink.ledger.head().open) == 1
     (tmp_path / "to").write_text(f"# since March\n{OTHER}\n")
     output.batch(sink, 2, {0: ["b"]})
-    (tmp_path / "to").unlink()  # who completes what is open needs it no more
+    (tmp_path / "to").unlink()  # completing open parts no longer needs it
     sink.finish()
     files = [data for name, data in tree(output.root).items() if name.endswith(".age")]
     readers = {inner: key for data in files for key in (READER_KEY, OTHER_KEY) for inner in inside(data, key)}
@@ -263,7 +263,7 @@ def test_recipients_that_change_between_batches(output: Output, tmp_path: Path) 
 
 
 def test_parts_of_a_run_without_encryption_are_never_published_by_one_with_it(output: Output) -> None:
-    """They would be clear: the start is refused, changes nothing, and says what to do; the other way round they stay encrypted."""
+    """They would be in clear text: the start is refused, changes nothing, and says what to do; the other way round they stay encrypted."""
     output.batch(output.sink(), 0, {0: ["before"]})
     encrypting = output.sink(**ENCRYPTED)
     before = tree(output.root)
@@ -273,7 +273,7 @@ def test_parts_of_a_run_without_encryption_are_never_published_by_one_with_it(ou
     Sink.existing(LocalStorage(), str(output.root), "s").finish()
     output.batch(encrypting, 1, {0: [SECRET]}, owner="d2")
     plain = output.sink(encryptTo=READER, encryptionKey="none")
-    output.batch(plain, 2, {1: ["after"]}, owner="d3")  # no key of what is staged, which it leaves open
+    output.batch(plain, 2, {1: ["after"]}, owner="d3")  # it has no key of the staged part, and leaves it open
     with pytest.raises(OptionError, match="set encryptionKey to where the key of that is"):
         plain.finish()
     output.sink(**ENCRYPTED).finish()
@@ -285,7 +285,7 @@ def test_parts_of_a_run_without_encryption_are_never_published_by_one_with_it(ou
 
 @follows("PST-520")
 def test_another_staging_key(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that wait under another key are `WrongKey`, and none is lost: with the former key behind the new one it goes on."""
+    """Rows that wait under another key are `WrongKey`, and none is lost: with the former key listed after the new one it continues."""
     sink = output.sink(**ENCRYPTED)
     output.batch(sink, 0, {0: [SECRET]})
     monkeypatch.setenv(STAGING_VARIABLE, OTHER_KEY)
@@ -299,13 +299,13 @@ def test_another_staging_key(output: Output, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_staged_rows_that_are_damaged_anywhere(output: Output) -> None:
-    """Any change of what waits under the key is `DamagedState`, and nothing of it leaves: the digest is of the cipher text."""
+    """Any change of rows that wait under the key is `DamagedState`, and none of them is published: the digest is of the cipher text."""
     sink = output.sink(**ENCRYPTED)
     output.batch(sink, 0, {0: [SECRET]})
     (path,) = (output.root / "_penstock/s/staging").iterdir()
     for what, broken in damages(path.read_bytes(), every=3):
         if "doubled" in what:
-            continue  # behind what the record names
+            continue  # after the bytes that the record names
         with put_back(output.root):
             path.write_bytes(broken)
             with pytest.raises(DamagedState):
@@ -316,7 +316,7 @@ def test_staged_rows_that_are_damaged_anywhere(output: Output) -> None:
 
 
 def test_what_is_set_aside_is_encrypted_too(output: Output) -> None:
-    """Lines about bad records hold the records, so they are for the same readers, and wait as rows do."""
+    """Lines about bad records contain the records, so they are encrypted to the same readers, and wait as rows do."""
     sink = output.sink(**ENCRYPTED)
     begun, aside = sink.begin("d1", Batch(QUERY, 0)), Aside()
     records = pa.array([SECRET.encode()])
@@ -334,7 +334,7 @@ def test_what_is_set_aside_is_encrypted_too(output: Output) -> None:
 
 
 def test_no_secret_leaves_the_process(output: Output) -> None:
-    """What travels to tasks, is noted, or is told holds where a key is, and never the key."""
+    """What travels to tasks, is noted, or is reported says where a key is, and never contains the key."""
     sink = output.sink(**ENCRYPTED)
     begun = sink.begin("d1", Batch(QUERY, 0))
     places = {"sink": pickle.dumps(sink), "begun": pickle.dumps(begun), "text": f"{sink.options} {begun}".encode()}
@@ -360,7 +360,7 @@ def test_no_secret_leaves_the_process(output: Output) -> None:
     ],
 )
 def test_options_that_cannot_be(output: Output, options: dict[str, str], message: str) -> None:
-    """Each is refused when the sink is made, in words that show no secret."""
+    """Each mistake is refused when the sink is made, by a message that shows no secret."""
     with pytest.raises((OptionError, TemplateError), match=message) as caught:
         output.sink(**options)
     assert STAGING_KEY not in str(caught.value)
@@ -368,7 +368,7 @@ def test_options_that_cannot_be(output: Output, options: dict[str, str], message
 
 
 def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A query is refused before it begins, whichever end has no key."""
+    """A query is refused before it begins if either key is missing."""
     monkeypatch.delenv(STAGING_VARIABLE)
     with pytest.raises(OptionError, match=f"no variable '{STAGING_VARIABLE}'"):
         output.sink(**ENCRYPTED).check(output.schema)
@@ -385,7 +385,7 @@ def test_keys_that_are_not_there(output: Output, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_claim_that_was_not_noted_is_noted_by_the_next_batch(output: Output) -> None:
-    """A driver that failed between its claim and its note goes on as the same owner; what it stages can be finished all the same."""
+    """A driver that failed between its claim and its note continues as the same owner; what it stages can be finished nonetheless."""
     sink = output.sink(**ENCRYPTED)
     sink.begin("d1", Batch(QUERY, 0))
     (output.root / "_penstock/s/options-000000000001.json").unlink()
@@ -398,7 +398,7 @@ def test_a_claim_that_was_not_noted_is_noted_by_the_next_batch(output: Output) -
     "point", ["sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget"]
 )
 def test_a_driver_that_dies_at_assembly(output: Output, point: str) -> None:
-    """Whoever finishes publishes what was decided, or encrypts it anew under another name: each row once, nothing in clear."""
+    """The next driver publishes what was decided, or encrypts it again under another name: each row once, nothing in clear text."""
     sink = output.sink(**ENCRYPTED)
     output.batch(sink, 0, {0: [SECRET], 1: ["b"]})
     failpoints.arm(f"{point}=error")
@@ -413,7 +413,7 @@ def test_a_driver_that_dies_at_assembly(output: Output, point: str) -> None:
 
 
 def test_what_is_compressed_and_then_encrypted(output: Output) -> None:
-    """M15: ten batches of a thousand rows, gzip inside of encryption: decrypted, any reader of gzip has the 10,000 lines in their order."""
+    """M15: ten batches of a thousand rows, encrypted gzip: after decryption, any gzip reader finds the 10,000 lines in order."""
     sink = output.sink(**ENCRYPTED, compression="gzip", rollSize="1g", rollRows="100000")
     lines = [[f"{batch} {number:04}" for number in range(1000)] for batch in range(10)]
     for batch, rows in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Keys and recipients that change, and go, while a sink runs: each row is for those whom its batch named, and for nobody else."""
+"""Keys and recipients change and disappear while a sink runs: each row is readable by the recipients of its batch, and nobody else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POINTS = (
 
 
 class Keeping:
-    """A sink whose recipients and staging keys are in files, and the rows that were committed, each with whom it is for."""
+    """A sink whose recipients and staging keys are in files, and the committed rows, each with its readers."""
 
     def __init__(self, output: Output, root: Path, seed: int) -> None:
         self.output, self.draw = output, random.Random(seed)  # noqa: S311 - repeatable
@@ -45,7 +45,7 @@ class Keeping:
         self.put_back()
 
     def opened(self) -> Sink:
-        """Return the sink of a driver that has just been started."""
+        """Return the sink of a newly started driver."""
         self.owner += 1
         form = self.draw.choice(["text", "json"])
         return self.output.sink(
@@ -53,19 +53,19 @@ class Keeping:
         )
 
     def put_back(self) -> None:
-        """Have both files say what they should."""
+        """Restore the right content of both files."""
         self.to.write_text("\n".join(self.readers))
         self.staging.write_text("\n".join(self.keys))
 
     def change(self) -> None:
-        """Name other readers, put a new staging key in front of the former ones, or leave all as it is."""
+        """Name other readers, put a new staging key before the former ones, or change nothing."""
         self.readers = self.draw.choice(READERS)
         if self.draw.random() < 0.3:
             self.keys.insert(0, str(pyrage.x25519.Identity.generate()))
         self.put_back()
 
     def take_away(self) -> None:
-        """Remove one of the files, or leave of it what a copy has brought so far."""
+        """Remove one of the files, or cut it like an unfinished copy."""
         path = self.draw.choice([self.to, self.staging])
         if self.draw.random() < 0.5:
             path.unlink(missing_ok=True)
@@ -73,7 +73,7 @@ class Keeping:
             path.write_text(path.read_text()[: self.draw.choice([0, 5])] if path.exists() else "")
 
     def batch(self) -> None:
-        """Try the next batch, in which a file may go or the driver die; note what was committed."""
+        """Try the next batch, during which a file may disappear or the driver may die; note what was committed."""
         rows = [f"{ROW} {self.number} {self.owner} {line}" for line in range(self.draw.randint(1, 12))]
         readers, batch = self.readers, Batch(QUERY, self.number, str(self.number))
         moment = self.draw.choice(["before", "begun", "written", "never", "never"])
@@ -88,7 +88,7 @@ class Keeping:
             if moment == "written":
                 self.take_away()
             self.sink.commit(batch, results)
-        except (OptionError, StorageError, OSError):  # the last is a failpoint's
+        except (OptionError, StorageError, OSError):  # OSError comes from failpoints
             self.sink = self.opened() if self.draw.random() < 0.5 else self.sink
         failpoints.arm("")
         self.put_back()
@@ -97,7 +97,7 @@ class Keeping:
             self.number += 1
 
     def rows(self) -> dict[str, tuple[str, ...]]:
-        """Return the rows of all files, each with the readers who can open it: nothing is clear, and nobody finds a row twice."""
+        """Return the rows of all files, each with the readers who can open it, after checking: no clear text, and no row twice."""
         files = tree(self.output.root)
         assert not [name for name, data in files.items() if ROW.encode() in data]
         rows: dict[str, tuple[str, ...]] = {}
@@ -111,7 +111,7 @@ class Keeping:
 
 
 def inside(data: bytes, key: str) -> bytes | None:
-    """Return what a reader with the key sees of a file, `None` if it is not for him."""
+    """Return the content of a file as a reader with the key sees it, `None` if the key does not open it."""
     try:
         return opened(data, key)
     except pyrage.DecryptError:
@@ -121,11 +121,11 @@ def inside(data: bytes, key: str) -> bytes | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(effort(4, 200)))
 def test_each_row_is_for_whom_its_batch_named(output: Output, tmp_path: Path, number: int) -> None:
-    """Recipients and staging keys change and vanish between batches, restarts and in mid run, drivers die: a typed error, and it goes on.
+    """Recipients and keys change and disappear between and during batches, drivers die: each is a typed error, and the sink continues.
 
-    Whatever happens no row is in clear, none is lost or there twice, and who can read it was named by its batch.
+    Whatever happens, no row is in clear text, none is lost or doubled, and only readers named by its batch can read it.
     """
-    seed = random.getrandbits(30) + number  # what pytest-randomly has seeded
+    seed = random.getrandbits(30) + number  # pytest-randomly has seeded it
     keeping = Keeping(output, tmp_path, seed)
     for _ in range(25):
         keeping.change()

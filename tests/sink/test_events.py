@@ -1,4 +1,4 @@
-"""Events of published files, read from the ledger as drivers commit, fold, die and are put back."""
+"""Events of published files, read from the ledger while drivers commit, fold, die and are restored from copies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def folds_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def events_of(sink: Sink) -> EventLog:
-    """Return a reader of a sink's events that remembers nothing."""
+    """Return a new reader of a sink's events, which remembers nothing."""
     return EventLog(sink.ledger, sink.sink_id, "the ledger")
 
 
 class Reader:
-    """One reader: what it was given, over any restarts."""
+    """One reader: the events that it received, across restarts."""
 
     def __init__(self, sink: Sink, start: EventPosition | None = None) -> None:
         self.sink = sink
@@ -39,7 +39,7 @@ class Reader:
         self._log = events_of(sink)
 
     def read(self, limit: int | None = None, *, restarted: bool = False) -> list[str]:
-        """Take what is new; a restarted reader knows nothing but its position."""
+        """Read the new events; a restarted reader knows nothing but its position."""
         if restarted:
             self._log = events_of(self.sink)
         given = self._log.after(self.at, limit)
@@ -50,12 +50,12 @@ class Reader:
 
 
 def history(sink: Sink) -> list[str]:
-    """Return the paths of all that the ledger ever finished."""
+    """Return the paths of all files that the ledger ever finished."""
     return [file.path for file in sink.ledger.history()]
 
 
 def run(output: Output, sink: Sink, batches: range, *, files: int = 1) -> None:
-    """Run batches that publish so many files each; every third publishes none."""
+    """Run batches that publish `files` files each; every third batch publishes none."""
     for number in batches:
         lines = [] if number % 3 == 2 else [f"{number} {i}" for i in range(files)]
         output.batch(sink, number, {0: lines}, mark=str(number))
@@ -72,7 +72,7 @@ def each_file(output: Output) -> Sink:
 def test_every_file_is_given_once_in_the_order_of_the_ledger(
     output: Output, folds_of_four: None, limit: int | None, restarted: bool
 ) -> None:
-    """Two readers, one that keeps up and one that lags behind many folds, are given every file once, in order."""
+    """One reader keeps up, and another falls many folds behind: both receive every file once, in order."""
     sink = each_file(output)
     eager, lazy = Reader(sink), Reader(sink)
     for number in range(24):
@@ -87,7 +87,7 @@ def test_every_file_is_given_once_in_the_order_of_the_ledger(
 
 
 def test_what_lies_between_two_positions_does_not_change_when_it_is_folded(output: Output, folds_of_four: None) -> None:
-    """A batch that is read again after its records were folded has the same events, with record and time."""
+    """A batch of events that is read again after its records were folded has the same events, with record and time."""
     sink = each_file(output)
     run(output, sink, range(4), files=2)
     before = events_of(sink).after(EventPosition())
@@ -100,7 +100,7 @@ def test_what_lies_between_two_positions_does_not_change_when_it_is_folded(outpu
 def test_records_that_are_folded_while_they_are_read_are_found_in_the_fold(
     output: Output, folds_of_four: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver folds between the reader's listing and its reads: it looks again, and nothing is left out."""
+    """A driver folds records between the reader's listing and its reads: the reader looks again, and misses nothing."""
     sink = each_file(output)
     run(output, sink, range(8))
     reader = Reader(sink)
@@ -115,7 +115,7 @@ def test_records_that_are_folded_while_they_are_read_are_found_in_the_fold(
 
 
 def test_event_waits_until_its_file_is_visible(output: Output) -> None:
-    """A driver dies between its put and publishing: no event; the next driver publishes, and there is one."""
+    """A driver dies between its put and publishing: there is no event; the next driver publishes, and there is one event."""
     sink = each_file(output)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     failpoints.arm("sink.publish.one=error")
@@ -131,7 +131,7 @@ def test_event_waits_until_its_file_is_visible(output: Output) -> None:
 
 
 def test_note_that_a_power_cut_took(output: Output) -> None:
-    """The note that the last record is published is gone, its record is not: the reader waits, and goes on when there is more."""
+    """A power cut took the note that the last record is published, but not the record: the reader waits for the next batch."""
     sink = each_file(output)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     reader = Reader(sink)
@@ -144,7 +144,7 @@ def test_note_that_a_power_cut_took(output: Output) -> None:
 
 
 def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
-    """Whatever the history: to see that nothing is new is one listing and one record, and what is new is read once."""
+    """However long the history: seeing that nothing is new takes one listing and one record, and new records are read once."""
     sink = each_file(output)
     run(output, sink, range(30))
     storage = CountingStorage(output.storage, str(output.root))
@@ -163,7 +163,7 @@ def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
 
 
 def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_four: None) -> None:
-    """Folds without totals, as they were: every file is given once, in order; of which record is not said."""
+    """Folds without totals, as older versions wrote them: every file is given once, in order, but without its record."""
     sink = each_file(output)
     run(output, sink, range(24), files=2)
     for name in sink.ledger.look().folds:
@@ -177,7 +177,7 @@ def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_f
 
 
 def as_it_was(path: Path) -> None:
-    """Write a fold as versions before events wrote it."""
+    """Rewrite a fold in the form that it had before there were events."""
     record = checked(path.read_bytes(), str(path))
     del record["before"], record["records"]
     path.write_bytes(signed(record))
@@ -185,7 +185,7 @@ def as_it_was(path: Path) -> None:
 
 @follows("PST-510")
 def test_ledger_that_was_put_back_from_a_copy_is_refused(output: Output, tmp_path: Path) -> None:
-    """The output is put back and written on: fewer events, or another one before the reader's place, is EventsLost."""
+    """The output is restored from a copy and written to: fewer events, or a different event before the reader's place, is EventsLost."""
     sink = each_file(output)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     shutil.copytree(output.root, tmp_path / "copy")
@@ -201,13 +201,13 @@ def test_ledger_that_was_put_back_from_a_copy_is_refused(output: Output, tmp_pat
     for restarted in (False, True):
         with pytest.raises(EventsLost, match="not the one that was given"):
             reader.read(restarted=restarted)
-    anew = Reader(sink)  # as the message says
+    anew = Reader(sink)  # as the message advises
     assert len(anew.read()) == 4
     assert anew.paths == history(sink)
 
 
 def test_output_that_was_emptied_is_refused(output: Output) -> None:
-    """A reader of an output that was emptied is told, and not silent until it has grown again."""
+    """A reader of an emptied output gets an error at once, and not only after the output has grown again."""
     sink = each_file(output)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     reader = Reader(sink)
@@ -218,7 +218,7 @@ def test_output_that_was_emptied_is_refused(output: Output) -> None:
 
 
 def test_history_that_somebody_removed(output: Output, folds_of_four: None) -> None:
-    """Old folds are removed: who lags behind is EventsLost, who is past them goes on; a gap between folds is named, too."""
+    """Old folds were removed: a reader that needs them gets EventsLost, a later one continues; a gap between folds is named, too."""
     sink = each_file(output)
     run(output, sink, range(20))
     reader = Reader(sink)
@@ -236,7 +236,7 @@ def test_history_that_somebody_removed(output: Output, folds_of_four: None) -> N
 
 
 def test_record_that_is_missing_is_damage(output: Output) -> None:
-    """A record in the middle that somebody deleted is named, after the reader has looked again."""
+    """A record in the middle that somebody deleted is named in the error, after the reader has looked again."""
     sink = each_file(output)
     run(output, sink, range(4))
     (output.root / "_penstock/s/ledger/000000000003").unlink()
@@ -245,7 +245,7 @@ def test_record_that_is_missing_is_damage(output: Output) -> None:
 
 
 def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
-    """A reader may begin at any record, folded or not; one that is unknown is refused with those that there are."""
+    """A reader may begin at any record, folded or not; an unknown record is refused, and the error lists the existing ones."""
     sink = each_file(output)
     run(output, sink, range(24), files=2)
     log, whole = events_of(sink), events_of(sink).after(EventPosition())
@@ -263,7 +263,7 @@ def test_begin_at_a_record(output: Output, folds_of_four: None) -> None:
 
 
 def test_latest_is_what_comes_from_now_on(output: Output) -> None:
-    """A reader that begins at the end is given what is published after that."""
+    """A reader that begins at the end receives what is published after that."""
     sink = each_file(output)
     assert events_of(sink).end() == EventPosition()
     run(output, sink, range(3))
@@ -274,7 +274,7 @@ def test_latest_is_what_comes_from_now_on(output: Output) -> None:
 
 
 def test_directory_moves(output: Output, tmp_path: Path) -> None:
-    """The output is moved: its readers go on where they are."""
+    """The output is moved: its readers continue where they were."""
     sink = each_file(output)
     run(output, sink, range(2))
     reader = Reader(sink)

@@ -1,4 +1,4 @@
-"""An output of many directories is looked through whole, on every storage: not all of them tell directories apart."""
+"""All directories of an output are checked on every storage: not all storages give directories an identity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORAGES: dict[str, Callable[[], Storage]] = {
 
 @pytest.mark.parametrize("kind", STORAGES)
 def test_every_bucket_is_verified(kind: str, tmp_path: Path) -> None:
-    """Where a storage has no identity of directories, `verify` entered the first directory alone: foreign files in others were not seen."""
+    """If a storage has no identity for directories, `verify` once entered only the first directory: it missed foreign files in others."""
     storage, root = STORAGES[kind](), str(tmp_path / "out")
     storage.make_directory(root)
     options = {"path": root, "bucketBy": "day={a}/hour={b}", "format": "json", "rollBatches": "1"}

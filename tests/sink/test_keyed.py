@@ -1,4 +1,4 @@
-"""Batch writes: each key counts once, over repetitions, twins, neighbours, crashes at every step, and in little room."""
+"""Batch writes: each key counts once, through repetitions, twins, neighbours, and crashes at every step, and needs little room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROOT = "/out"
 
 
 def local(output: Output, key: str | None, **options: str) -> KeyedBatch:
-    """Return the writing of a batch into the output."""
+    """Return the write of a batch into the output."""
     return writing(LocalStorage(), str(output.root), key, **options)
 
 
@@ -46,7 +46,7 @@ def head(output: Output) -> ledger.State:
 
 
 def test_the_same_key_again_writes_nothing_and_says_so(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """A key that is done puts no record, stages no file and asks for no row; another key, and no key, add theirs."""
+    """Writing a done key again puts no record, stages no file and reads no row; another key, and writes without a key, add rows."""
     assert run(local(output, "day/1"), {0: ["a"], 1: ["b"]}).rows == 2
     before = head(output)
     with caplog.at_level(logging.WARNING, logger="penstock.sink"):
@@ -66,7 +66,7 @@ def test_the_same_key_again_writes_nothing_and_says_so(output: Output, caplog: p
 
 
 def test_rows_that_are_not_asked_for(output: Output) -> None:
-    """A task of a key that is done does not even begin to read: what it would cost is not spent."""
+    """A task of a done key does not even begin to read: it does not spend the cost."""
     run(local(output, "k"), {0: ["a"]})
     again = local(output, "k")
     asked: list[int] = []
@@ -80,7 +80,7 @@ def test_rows_that_are_not_asked_for(output: Output) -> None:
 
 
 def test_a_batch_without_rows_is_done_too(output: Output) -> None:
-    """No task, or tasks without rows: the key is done, no file is there, and rows that come later by that key are not written."""
+    """No task, or tasks without rows: the key is done, there is no file, and rows that come later under that key are not written."""
     assert not run(local(output, "none"), {}).repeated
     assert not run(local(output, "empty"), {0: [], 1: []}).repeated
     assert run(local(output, "none"), {0: ["late"]}).repeated
@@ -88,7 +88,7 @@ def test_a_batch_without_rows_is_done_too(output: Output) -> None:
 
 
 def test_twins_one_after_the_other_in_the_middle(output: Output) -> None:
-    """A driver that was thought dead commits behind the one that took its key over: it is told that the key is done, or is fenced."""
+    """A driver that was thought dead commits after another took its key over: it is fenced, or gets the answer that the key is done."""
     first, second = local(output, "k"), local(output, "k")
     begun = first.begin()
     results = staged(first, begun, {0: ["x"]})
@@ -101,7 +101,7 @@ def test_twins_one_after_the_other_in_the_middle(output: Output) -> None:
 
 
 def test_neighbours_do_not_disturb_each_other(output: Output) -> None:
-    """Eight writes of different keys begin, stage and commit in every mixture: all are there once, and nothing is left."""
+    """Eight writes of different keys begin, stage and commit in random order: every row is there once, and no claim is left."""
     choice = random.Random(7)  # noqa: S311 - a mixture that is the same each time
     for turn in range(5):
         open_writes: list[tuple[KeyedBatch, Begun, list[TaskResult]]] = []
@@ -122,7 +122,7 @@ def test_neighbours_do_not_disturb_each_other(output: Output) -> None:
 
 
 def test_a_claim_outlives_what_others_put_and_fold(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that takes long commits behind hundreds of others, whose records are folded by then."""
+    """A slow write commits after thirty others, whose records are folded by then."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     slow = local(output, "slow")
     begun = slow.begin()
@@ -135,7 +135,7 @@ def test_a_claim_outlives_what_others_put_and_fold(output: Output, monkeypatch: 
 
 
 def test_keys_take_little_room_whatever_their_order(output: Output) -> None:
-    """Batches of a query are one span, days of a month too; and no key is taken for another one."""
+    """The batch keys of a query are stored as one span, days of a month too; and no key is mistaken for another one."""
     numbers = list(range(200))
     random.Random(3).shuffle(numbers)  # noqa: S311 - an order that is the same each time
     keyed = local(output, None).keyed
@@ -152,7 +152,7 @@ def test_keys_take_little_room_whatever_their_order(output: Output) -> None:
 
 
 def test_keys_that_do_not_count_go_to_tables(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many random keys: a record stays small, each is known for ever, and a table that is gone is damage, not a second write."""
+    """Many random keys: a record stays small, each key is known forever, and a missing table is damage, not a second write."""
     monkeypatch.setattr(KeyTables, "in_record_max", 4)
     keys = [f"run-{n:04}-x" for n in range(14)]
     for key in keys:
@@ -164,13 +164,13 @@ def test_keys_that_do_not_count_go_to_tables(output: Output, monkeypatch: pytest
     assert output.lines() == keys
     for table in state.written_tables:
         (output.root / "_penstock/batch/staging" / table.file).unlink()
-    lengths._kept.clear()  # as in a process that has just begun
+    lengths._kept.clear()  # as in a new process
     with pytest.raises(DamagedState, match="is missing, it has the keys of .* kinds of batch writes; restore it"):
         run(local(output, keys[0]), {0: ["again"]})
 
 
 def test_a_failed_write_gives_its_claim_up(output: Output) -> None:
-    """An abort leaves neither a claim nor staged files behind the next record; the key can be written."""
+    """An abort leaves neither a claim nor staged files after the next record; the key can be written again."""
     write = local(output, "k")
     begun = write.begin()
     staged(write, begun, {0: ["a"]})
@@ -183,7 +183,7 @@ def test_a_failed_write_gives_its_claim_up(output: Output) -> None:
 
 
 def test_finish_gives_up_what_a_killed_driver_has_claimed(output: Output) -> None:
-    """A key that nobody tries again leaves a claim and staged files, until `penstock finish`; a driver that lives is fenced by it."""
+    """A key that nobody retries leaves a claim and staged files until `penstock finish`; if its driver is still alive, it is fenced."""
     dead = local(output, "dead")
     begun = dead.begin()
     results = staged(dead, begun, {0: ["a"]})
@@ -197,7 +197,7 @@ def test_finish_gives_up_what_a_killed_driver_has_claimed(output: Output) -> Non
 
 
 def test_streams_and_batches_keep_to_their_ledgers(output: Output) -> None:
-    """A batch in the ledger of a query, and a query in that of batches, are refused by name; side by side both write."""
+    """A batch write in the ledger of a query, and a query in that of batch writes, are refused by name; both can write side by side."""
     output.batch(output.sink(sink_id="batch", rollBatches="1"), 0, {0: ["stream"]})
     with pytest.raises(
         OptionError, match="sinkId='batch' .* belongs to a query; .*leave sinkId out, or take another one"
@@ -212,7 +212,7 @@ def test_streams_and_batches_keep_to_their_ledgers(output: Output) -> None:
 
 
 def test_a_name_that_a_stranger_has_is_told_and_then_used(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody puts a file where a committed one is to be: the conflict is told, and once it is away the same key publishes."""
+    """Somebody puts a file where a committed one belongs: the conflict is reported, and without that file the same key publishes."""
     monkeypatch.setattr(keyed_module, "_LOOKS", 2)
     failpoints.arm("sink.ledger.after-put=error@2")
     with pytest.raises(OSError, match="after-put"):
@@ -228,12 +228,12 @@ def test_a_name_that_a_stranger_has_is_told_and_then_used(output: Output, monkey
 
 
 class Writes(Program):
-    """Drivers that write keys one after the other, each again and again until it is told that it is done, as a job does that is killed."""
+    """Drivers that write keys one after another, each until it learns that the key is done, as a job does that is killed and retried."""
 
     memory: int
 
     def __init__(self, keys: list[str], **options: str) -> None:
-        self.memory = 0  # how many are acknowledged
+        self.memory = 0  # how many keys are acknowledged
         self._keys = keys
         self._options = options
 
@@ -241,7 +241,7 @@ class Writes(Program):
         return {0: [f"{key} 0", f"{key} 1"], 1: [f"{key} 2"]}
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Go on with the first key that nobody has acknowledged."""
+        """Continue with the first key that is not acknowledged."""
         storage = disk.storage()
         storage.make_directory(ROOT)
         for number in range(self.memory, len(self._keys)):
@@ -250,7 +250,7 @@ class Writes(Program):
             self.memory = number + 1
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Return rows that are there twice, in part, or of a key that the ledger does not have; at the end all are there."""
+        """Return rows that occur twice, in part, or under a key that the ledger does not have; at the end also missing rows."""
         lines = [line for data in visible(disk.storage(), ROOT).values() for line in data.splitlines()]
         rows = {key: [row.encode() for part in self._rows(key).values() for row in part] for key in self._keys}
         keyed = writing(disk.storage(), ROOT, None).keyed
@@ -266,7 +266,7 @@ class Writes(Program):
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "below"), [(CrashDisk, "1m"), (CrashHdfs, "1"), (ObjectStore, "1m")])
 def test_no_crash_loses_or_doubles_a_key(profile: Callable[..., Crashable], below: str) -> None:
-    """Every step of two writes is crashed, and every step of the recovery: each key's rows are there once in the end, and none twice."""
+    """Every step of two writes crashes, and every step of the recovery: in the end each key's rows are there once, and none twice."""
     report = explore(
         Writes(["a/1", "a/2"], mergeBelow=below), profile=profile, images_max=2, states_max=effort(300, 20_000)
     )
@@ -280,7 +280,7 @@ def test_no_crash_loses_or_doubles_a_key(profile: Callable[..., Crashable], belo
 def test_two_drivers_race_at_every_step(other: str, below: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each step of one driver another one writes the same key, or its neighbour, from beginning to end.
 
-    Each key's rows are there once, of one of the two; a neighbour is never fenced.
+    Each key's rows are there once, from one of the two drivers; a neighbour is never fenced.
     """
     for step in count(1):
         storage = CrashDisk(None).storage()

@@ -1,4 +1,4 @@
-"""More open parts than a record should hold: what a batch puts, reads and sends follows what it touches."""
+"""More open parts than a record should hold: what a batch puts, reads and sends depends on the parts that it touches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUCKETS = {"bucketBy": "{b}", "dropBucketColumns": "true", "fileName": "p-{write
 
 @pytest.fixture
 def bucketed(output: Output, monkeypatch: pytest.MonkeyPatch) -> Output:
-    """Return an output with buckets, of which a record holds three open parts, so that a handful needs tables."""
+    """Return an output with buckets whose records hold three open parts, so that a handful of parts needs tables."""
     monkeypatch.setattr(parttables, "IN_RECORD", 3)
     forget()
     output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
@@ -41,7 +41,7 @@ def bucketed(output: Output, monkeypatch: pytest.MonkeyPatch) -> Output:
 
 
 def forget() -> None:
-    """Go on as a process that has just begun: nothing is known of the tables."""
+    """Forget all that this process knows of the tables, as in a new process."""
     parttables._kept.clear()
     parttables._bases.clear()
     parttables._own.clear()
@@ -49,7 +49,7 @@ def forget() -> None:
 
 
 class Late(Executor):
-    """Stands for workers that are slower than whoever gives them work, without a clock: they do nothing before they are waited for."""
+    """Stands for workers that are slower than their caller, without a clock: they do nothing until somebody waits for them."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Return a future that calls the function, once, when it is asked for the result."""
@@ -66,12 +66,12 @@ class Late(Executor):
 
 
 def own(head: State) -> int:
-    """Return how many parts the record itself has."""
+    """Return how many parts the record itself holds."""
     return len(head.open.changes)
 
 
 def check(output: Output, sink: Sink) -> State:
-    """Check what holds of every head: few parts in the record, few tables, nothing staged that none names, and all read anew alike."""
+    """Check every head: few parts in the record, few tables, no staged file without a name in a record, and a fresh read gives the same."""
     head = sink.ledger.head()
     assert own(head) <= 3
     assert all(older.weight >= 2 * newer.weight for older, newer in pairwise(head.open.tables))
@@ -87,7 +87,7 @@ def check(output: Output, sink: Sink) -> State:
 
 
 def test_parts_that_no_record_should_hold_are_in_tables(bucketed: Output) -> None:
-    """Forty parts of two tasks, a few touched a batch, some filled, some idle: a record holds few, and every row is there once."""
+    """Forty parts of two tasks, a few touched per batch, some full, some idle: a record holds few, and every row is there once."""
     sink = bucketed.sink(rollRows="6", rollInactivity="45s", **BUCKETS)
     expected: list[str] = []
     most_tables = 0
@@ -110,7 +110,7 @@ def test_parts_that_no_record_should_hold_are_in_tables(bucketed: Output) -> Non
 
 
 def test_more_parts_are_closed_than_files_may_be_open(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file of 150 buckets was open until a worker had synced it: with a slow disk the batch failed, and each repetition of it."""
+    """Each file of 150 buckets stayed open until a worker had synced it: with a slow disk the batch failed, and so did each retry."""
     output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
     monkeypatch.setattr(LocalStorage, "workers", lambda *_: Late())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -124,7 +124,7 @@ def test_more_parts_are_closed_than_files_may_be_open(output: Output, monkeypatc
 
 
 def test_a_batch_puts_what_it_touches_and_not_what_is_open(bucketed: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One part of four hundred is touched: the record, and what travels to a task, are as small as with forty open."""
+    """One of four hundred parts is touched: the record, and what travels to a task, are as small as with forty open parts."""
     monkeypatch.setattr(parttables, "IN_RECORD", 8)
     sizes = []
     for number in (40, 400):
@@ -139,7 +139,7 @@ def test_a_batch_puts_what_it_touches_and_not_what_is_open(bucketed: Output, mon
 
 
 def test_a_part_that_gains_a_row_puts_one_segment(bucketed: Output) -> None:
-    """A part of ten segments that gains one is put, and reported by its task, as that one segment."""
+    """A part of ten segments gains one: the task reports, and the driver puts, only that one segment."""
     sink = bucketed.sink(**BUCKETS)
     for batch in range(10):
         bucketed.batch(sink, batch, {0: [f"{batch}|{n}" for n in range(6)]})
@@ -153,7 +153,7 @@ def test_a_part_that_gains_a_row_puts_one_segment(bucketed: Output) -> None:
 
 
 class Counting(LocalStorage):
-    """Counts the bytes that are read of staged files."""
+    """Counts the bytes read from staged files."""
 
     count = 0
 
@@ -185,7 +185,7 @@ class _Counted:
 
 
 def test_a_task_reads_its_own_parts(bucketed: Output) -> None:
-    """Of the parts of fifty tasks one reads a hundredth of the tables and their index."""
+    """One of fifty tasks reads less than a twentieth of the tables."""
     bucketed.storage = Counting()
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {writer: [f"r|{n}" for n in range(8)] for writer in range(50)})
@@ -198,7 +198,7 @@ def test_a_task_reads_its_own_parts(bucketed: Output) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "exchanged"])
 def test_table_that_is_not_what_was_put_is_damage(bucketed: Output, damage: str) -> None:
-    """A table of open parts that is gone, altered, or another one in its place is told by name, by driver and task; nothing is guessed."""
+    """A table that is missing, altered, or replaced by another one is reported by name, by driver and task; nothing is guessed."""
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {0: [f"0|{n}" for n in range(5)]})
     begun = sink.begin("d1", Batch(QUERY, 1))
@@ -221,7 +221,7 @@ def test_table_that_is_not_what_was_put_is_damage(bucketed: Output, damage: str)
 
 
 def test_a_task_whose_tables_are_swept_is_fenced(bucketed: Output) -> None:
-    """A task of a driver that was overtaken misses a table that the successor has merged: it is told `Fenced`, not damage."""
+    """A task of an overtaken driver misses a table that the successor has merged: it raises `Fenced`, and reports no damage."""
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {0: [f"0|{n}" for n in range(5)]})
     begun = pickle.loads(pickle.dumps(sink.begin("d1", Batch(QUERY, 1))))  # noqa: S301 - our own
@@ -232,7 +232,7 @@ def test_a_task_whose_tables_are_swept_is_fenced(bucketed: Output) -> None:
 
 
 def test_who_misses_a_table_takes_the_newer_head(bucketed: Output) -> None:
-    """A reader looks, the query goes on and merges the tables of that record: the reader has the newer head, and no damage."""
+    """A reader looks, then the query continues and merges the tables of that record: the reader gets the newer head, and no damage."""
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {0: [f"0|{n}" for n in range(5)]})
     look = sink.ledger.look()
@@ -244,7 +244,7 @@ def test_who_misses_a_table_takes_the_newer_head(bucketed: Output) -> None:
 
 @pytest.mark.parametrize("options", [BUCKETS, {"growing": "true", "fileName": "{b}.txt", "dropBucketColumns": "true"}])
 def test_a_record_that_was_read_stays_as_it_is(bucketed: Output, options: dict[str, str]) -> None:
-    """Who reads the same bytes again is given the same state: no batch, roll or end of a query upon it changes what it says."""
+    """Reading the same bytes again returns the same state: no later batch, roll or end of a query changes it."""
     sink = bucketed.sink(**options)
     bucketed.batch(sink, 0, {0: ["0|a", "1|b"], 1: ["2|a"]})
     head = sink.ledger.read(sink.ledger.head().n)
@@ -257,7 +257,7 @@ def test_a_record_that_was_read_stays_as_it_is(bucketed: Output, options: dict[s
 
 
 def test_few_parts_again_need_no_table(bucketed: Output) -> None:
-    """When most parts have ended a record has the rest, as records ever had, and the tables are swept."""
+    """When most parts have ended, the record itself holds the rest, as small records always did, and the tables are swept."""
     sink = bucketed.sink(rollInactivity="20s", **BUCKETS)
     bucketed.batch(sink, 0, {0: [f"0|{n}" for n in range(5)]})
     assert sink.ledger.head().open.tables
@@ -270,7 +270,7 @@ def test_few_parts_again_need_no_table(bucketed: Output) -> None:
 
 
 def test_a_change_keeps_what_is_the_same_object(bucketed: Output) -> None:
-    """What was put is found again by identity alone: equal segments that have travelled are put anew, never taken for kept."""
+    """Only identity shows that a segment was put already: equal segments that were pickled are put again, never taken for kept."""
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {0: ["0|a"]})
     bucketed.batch(sink, 1, {0: ["1|a"]})
@@ -287,7 +287,7 @@ def _without(part: Any, kept: int) -> Any:
 
 
 def test_open_parts_are_a_sequence(bucketed: Output) -> None:
-    """They compare, print, and travel as a tuple would."""
+    """Open parts compare, print, and pickle like a tuple."""
     sink = bucketed.sink(**BUCKETS)
     bucketed.batch(sink, 0, {0: ["0|a", "0|b"]})
     parts = sink.ledger.head().open

@@ -1,4 +1,4 @@
-"""The events of an output with several sinks, in batches between offsets, as Spark asks for them."""
+"""The events of an output with several sinks, in batches between offsets, as Spark requests them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Offset = dict[str, Any]
 
 
 def source(output: Output, only: str | None = None) -> Published:
-    """Return a reader that remembers nothing."""
+    """Return a new reader, which remembers nothing."""
     return Published(LocalStorage(), str(output.root), only)
 
 
 def publish(output: Output, *sinks: str, batch: int = 0, files: int = 1) -> list[Sink]:
-    """Publish so many files by each of these sinks, in one batch of its query."""
+    """Publish `files` files by each of these sinks, in one batch of its query."""
     opened = [output.sink(sink_id=sink, rollRows="1") for sink in sinks]
     for sink in opened:
         lines = [f"{sink.sink_id} {batch} {number}" for number in range(files)]
@@ -37,7 +37,7 @@ def publish(output: Output, *sinks: str, batch: int = 0, files: int = 1) -> list
 
 
 def stream(output: Output, start: Offset, limit: int | None = None) -> tuple[Offset, list[list[str]]]:
-    """Run batches until nothing is new, each planned, and read again by a process that was restarted; return the texts by batch."""
+    """Run batches until nothing is new; a restarted process plans each and reads it again; return the texts by batch."""
     batches = []
     while (end := source(output).plan(start, limit)) != start:
         end = json.loads(json.dumps(end))  # as Spark keeps it
@@ -49,7 +49,7 @@ def stream(output: Output, start: Offset, limit: int | None = None) -> tuple[Off
 
 
 def test_all_sinks_of_an_output_are_given_in_batches(output: Output) -> None:
-    """Three sinks share the limit; the events of each are in the order of its ledger, each once, and a late sink is given whole."""
+    """Three sinks share the limit; each sink's events come once, in the order of its ledger; a late sink is read from its start."""
     publish(output, "a", "b", files=7)
     start, batches = stream(output, source(output).begin(), 4)
     assert [len(batch) for batch in batches] == [4, 4, 4, 2]
@@ -63,7 +63,7 @@ def test_all_sinks_of_an_output_are_given_in_batches(output: Output) -> None:
 
 
 def test_a_busy_sink_starves_no_other(output: Output) -> None:
-    """With a limit of one file a batch each sink that has something new has its turn."""
+    """With a limit of one file per batch, each sink that has news gets its turn."""
     publish(output, "a", files=50)
     publish(output, "b")
     reader = source(output)
@@ -74,7 +74,7 @@ def test_a_busy_sink_starves_no_other(output: Output) -> None:
 
 
 def test_latest_is_one_moment(output: Output) -> None:
-    """A query from latest that finds nothing keeps where it began: its first batch, without rows, has an offset of its own."""
+    """A query from latest that finds nothing keeps its starting point: its first batch has no rows, but its own offset."""
     publish(output, "a", files=3)
     begin = source(output).begin("latest")
     first = source(output).plan(begin)
@@ -103,7 +103,7 @@ def test_the_first_batch_is_repeated_from_where_it_began(output: Output, startin
 
 
 def test_begin_at_a_record_of_one_sink(output: Output) -> None:
-    """A record is one of a sink: of the only one, or of one that is named; the others begin with what comes."""
+    """A record belongs to one sink: to the only one, or to the named one; the other sinks begin with their next events."""
     (sink,) = publish(output, "a")
     n = sink.ledger.head().n
     publish(output, "a", batch=1)
@@ -118,7 +118,7 @@ def test_begin_at_a_record_of_one_sink(output: Output) -> None:
 
 
 def test_begin_behind_an_event(output: Output) -> None:
-    """A reader that keeps no checkpoint begins behind any event it was given: of every sink it has what comes after, nothing twice."""
+    """A reader without a checkpoint begins after any event that it received: it gets what follows of every sink, and nothing twice."""
     publish(output, "a", "b", files=3)
     reader = source(output)
     begin = reader.begin()
@@ -135,7 +135,7 @@ def test_begin_behind_an_event(output: Output) -> None:
 
 @pytest.mark.parametrize("change", ["cut", "altered", "other"])
 def test_a_place_that_is_none_is_refused(output: Output, change: str) -> None:
-    """What was kept and is not whole, was changed, or is of something else is refused, not guessed at; of a copy put back it is told."""
+    """A saved position that was cut, altered, or belongs to something else is refused; after a restore from a copy the error says so."""
     publish(output, "a", files=3)
     reader = source(output)
     kept = json.dumps(reader.plan(reader.begin()))
@@ -150,7 +150,7 @@ def test_a_place_that_is_none_is_refused(output: Output, change: str) -> None:
 
 
 def test_a_run_of_what_is_there_ends(output: Output) -> None:
-    """What is published after an AvailableNow run began is of the next one, a sink that came since, too."""
+    """What is published after an AvailableNow run began belongs to the next run, also from a new sink."""
     publish(output, "a", files=2)
     reader = source(output)
     until = reader.ends()
@@ -163,7 +163,7 @@ def test_a_run_of_what_is_there_ends(output: Output) -> None:
 
 
 def test_a_sink_that_is_gone_is_named(output: Output) -> None:
-    """Its directory is removed: EventsLost, by its name; of another sink alone nothing is lost."""
+    """The directory of a sink was removed: EventsLost names the sink; a reader of another sink loses nothing."""
     publish(output, "a", "b")
     start, _ = stream(output, source(output).begin())
     shutil.rmtree(output.root / "_penstock/a")
@@ -173,7 +173,7 @@ def test_a_sink_that_is_gone_is_named(output: Output) -> None:
 
 
 def test_an_output_that_nobody_has_written_yet(output: Output) -> None:
-    """A reader may be there first; where there is no directory at all, it is told."""
+    """A reader may start before the first writer; if the directory does not exist at all, it gets an error."""
     with pytest.raises(OptionError, match="is not there"):
         source(output).begin()
     output.root.mkdir()
@@ -183,7 +183,7 @@ def test_an_output_that_nobody_has_written_yet(output: Output) -> None:
 
 
 def test_offset_that_was_altered_or_is_anothers(output: Output) -> None:
-    """A digit that changed in the checkpoint, and the offset of another source, are refused."""
+    """A checkpoint's offset with a changed digit, and the offset of another source, are refused."""
     publish(output, "a", files=3)
     start, _ = stream(output, source(output).begin())
     altered = json.loads(json.dumps(start).replace("[3,", "[2,"))
@@ -194,7 +194,7 @@ def test_offset_that_was_altered_or_is_anothers(output: Output) -> None:
 
 
 def test_what_is_set_aside_is_no_event(output: Output) -> None:
-    """A file of lines about bad records has its number, and no row; the file beside it has all columns."""
+    """A file of lines about bad records keeps its number but makes no event; the file beside it has all columns."""
     sink = output.sink(rollRows="1")
     begun = sink.begin("d1", batch := Batch(QUERY, 0, "0", final=True))
     aside = Aside()

@@ -1,4 +1,4 @@
-"""`partitionReady`: when a bucket of time is said to be complete, and when that is taken back."""
+"""`partitionReady`: when a bucket of time is reported as complete, and when that is taken back."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def days(output: Output) -> Output:
 
 
 def run(output: Output, sink: Sink, number: int, *moments: str, final: bool = False) -> None:
-    """Run a batch of one row a moment, written as `31T23:30` of January 2026."""
+    """Run a batch with one row per moment; a moment is written as `31T23:30` and is in January 2026."""
     lines = [f"{number}|2026-01-{moment}:00Z" for moment in moments]
     output.batch(sink, number, {0: lines}, mark=str(number), final=final)
 
 
 def events(sink: Sink) -> list[str]:
-    """Return what readers are told, in order: files by their buckets."""
+    """Return the events that readers receive, in order: files by their buckets."""
     given = EventLog(sink.ledger, "s", "it").after(EventPosition())
     return [f"{event.kind} {event.bucket}" for event in given if event.is_shown]
 
@@ -60,7 +60,7 @@ def marked(output: Output) -> list[str]:
 
 
 def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> None:
-    """The open part of a day ends, is visible, and stands in front of the event and the file that say so; not before the delay."""
+    """After the delay the day's open part ends and becomes visible, before the event and the file that say that the day is complete."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00", "30T11:00")
     run(days, sink, 1, "31T00:59")
@@ -80,7 +80,7 @@ def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> N
 
 
 def test_a_day_whose_files_were_closed_before_is_said_complete_by_a_later_run(days: Output) -> None:
-    """Nothing of the day is open any more, and its query was started again: the record knows that it waits."""
+    """The query was restarted when no part of the day was open any more: the record knows that the day still waits."""
     sink = days.sink(**READY | {"rollRows": "1"})
     run(days, sink, 0, "30T10:00", "30T11:00", final=True)
     assert not sink.ledger.head().open
@@ -94,13 +94,13 @@ def ns(moment: str) -> int:
 
 
 def by_cursor(output: Output, sink: Sink, number: int, until: str, *moments: str) -> None:
-    """Run a batch with which the source has read all files from before `until`."""
+    """Run a batch after which the source has read all files from before `until`."""
     lines = [f"{number}|2026-01-{moment}:00Z" for moment in moments]
     output.batch(sink, number, {0: lines}, mark=str(number), until_ns=ns(until) if until else 0)
 
 
 def test_a_day_is_complete_when_the_source_is_past_it(days: Output) -> None:
-    """With `partitionReadyBy=cursor` no row of a later day is needed, and a row of a later one ends nothing; late rows reopen it."""
+    """With `partitionReadyBy=cursor` a day needs no row of a later day, and such a row ends no day; late rows reopen it."""
     sink = days.sink(**READY, partitionReadyBy="cursor")
     by_cursor(days, sink, 0, "", "30T10:00", "31T23:00")
     by_cursor(days, sink, 1, "01-31T01:00", "30T11:00")
@@ -117,7 +117,7 @@ def test_a_day_is_complete_when_the_source_is_past_it(days: Output) -> None:
 
 
 def test_a_source_that_reads_again_completes_a_day_when_it_is_past_it_again(days: Output) -> None:
-    """Behind `reset` the cursor goes back: a day is reopened, and not said complete while files of it are unread again."""
+    """After `reset` the cursor goes back: a day is reopened, and not reported as complete while files of it are unread again."""
     sink = days.sink(**READY, partitionReadyBy="cursor", rollBatches="1")
     by_cursor(days, sink, 0, "01-31T02:00", "30T10:00", "30T20:00")
     assert events(sink)[-1] == "ready dt=2026-01-30"
@@ -130,7 +130,7 @@ def test_a_source_that_reads_again_completes_a_day_when_it_is_past_it_again(days
 
 
 def test_a_source_without_a_cursor_is_refused(days: Output) -> None:
-    """Where a source does not say how far it is, by the cursor nothing would ever be complete: the first batch says so."""
+    """If a source does not report its cursor, no day would ever be complete by the cursor: the first batch fails and says so."""
     sink = days.sink(**READY, partitionReadyBy="cursor")
     with pytest.raises(OptionError, match="or partitionReadyBy=data"):
         run(days, sink, 0, "30T10:00")
@@ -139,7 +139,7 @@ def test_a_source_without_a_cursor_is_refused(days: Output) -> None:
 
 
 def test_days_without_a_zone_end_with_the_last_zone_of_the_earth(output: Output) -> None:
-    """A time of a file is a moment, a day without a zone is none: it has ended everywhere twelve hours behind its end in UTC."""
+    """A file's time is an instant, a day without a zone is not: the day has ended everywhere twelve hours after its end in UTC."""
     output.schema = pa.schema([("value", pa.string()), ("ts", pa.timestamp("us"))])
     output.time.seconds = datetime(2030, 1, 1, tzinfo=timezone.utc).timestamp()
     sink = output.sink(**READY, partitionReadyBy="cursor")
@@ -150,7 +150,7 @@ def test_days_without_a_zone_end_with_the_last_zone_of_the_earth(output: Output)
 
 
 def test_how_far_the_sources_of_a_checkpoint_are(tmp_path: Path) -> None:
-    """The one that is furthest behind counts; one that has read nothing is at 0, and of another's, or a follower's, nothing is known."""
+    """The slowest source counts; a source that has read nothing is at 0; nothing is known about foreign sources and those that follow."""
     checkpoint = Checkpoint(str(tmp_path))
     (tmp_path / "offsets").mkdir()
     forms = {
@@ -177,7 +177,7 @@ def test_how_far_the_sources_of_a_checkpoint_are(tmp_path: Path) -> None:
 
 
 def test_late_rows_reopen_a_day(days: Output) -> None:
-    """They are told before they are visible, `_SUCCESS` is gone before that, and it is back when the last part of them is closed."""
+    """Readers learn of late rows before they see them, `_SUCCESS` disappears before that, and returns when the last part is closed."""
     sink = days.sink(**READY | {"rollInactivity": "1m"})
     run(days, sink, 0, "30T10:00")
     run(days, sink, 1, "31T10:00")
@@ -209,12 +209,12 @@ def test_late_rows_reopen_a_day(days: Output) -> None:
     ],
 )
 def test_a_day_is_reopened_by_a_run_with_other_options(days: Output, change: dict[str, str], moment: str) -> None:
-    """The day was said complete; a longer delay, or another zone, has it end later, and its rows are late all the same."""
+    """The day was reported as complete; a longer delay, or another zone, makes it end later, but its new rows are late all the same."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00", "31T01:00")
     assert marked(days) == ["dt=2026-01-30"]
     others = {name: value for name, value in (READY | change).items() if value}
-    if "partitionReady" not in others:  # left out for a while
+    if "partitionReady" not in others:  # the option was left out for a while
         plain = {name: value for name, value in others.items() if not name.startswith("partition")}
         days.batch(days.sink(**plain), 1, {0: ["x|2026-02-02T10:00:00Z"]}, mark="1", owner="d2")
         others = READY
@@ -226,7 +226,7 @@ def test_a_day_is_reopened_by_a_run_with_other_options(days: Output, change: dic
 
 
 def test_a_day_that_waits_is_complete_in_the_zone_of_a_later_run(days: Output) -> None:
-    """It waited with its end in UTC; where the next run names days in a zone behind that, it is not said complete in the middle."""
+    """The day's end was kept in UTC; if the next run uses a zone west of it, the day is not reported as complete in the middle."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00")
     west = days.sink(**READY | {"timeZone": "America/Los_Angeles"})
@@ -238,7 +238,7 @@ def test_a_day_that_waits_is_complete_in_the_zone_of_a_later_run(days: Output) -
 
 
 def test_late_rows_that_are_closed_at_once(days: Output) -> None:
-    """A batch that closes what it writes says reopened, its file and ready in one record, in this order."""
+    """A batch that closes what it writes reports the reopened bucket, its file and the ready bucket in one record, in this order."""
     sink = days.sink(**READY | {"rollBatches": "1"})
     run(days, sink, 0, "30T10:00", "31T10:00")
     assert events(sink)[-1] == "ready dt=2026-01-30"
@@ -248,7 +248,7 @@ def test_late_rows_that_are_closed_at_once(days: Output) -> None:
 
 
 def test_a_row_of_the_future_ends_no_day(days: Output) -> None:
-    """A row of the year 2999 counts as one of now: what comes for today is not late."""
+    """A row of the year 2999 counts as a row of now: rows of today are not late."""
     days.time.seconds = datetime(2026, 1, 30, 12, tzinfo=timezone.utc).timestamp()
     sink = days.sink(**READY)
     days.batch(sink, 0, {0: ["a|2999-01-01T00:00:00Z", "b|2026-01-30T11:00:00Z"]}, mark="0")
@@ -258,7 +258,7 @@ def test_a_row_of_the_future_ends_no_day(days: Output) -> None:
 
 
 def test_a_clock_that_was_ahead_completes_no_day_for_years(days: Output) -> None:
-    """Rows and the clock were of 2031, and the clock was set right: later days are late to it, and complete only when they are over."""
+    """Rows and clock were in 2031 before the clock was set right: earlier days count as late, and are complete only when they are over."""
     clock = days.time
     clock.seconds = datetime(2026, 1, 30, 10, tzinfo=timezone.utc).timestamp()
     sink = days.sink(**READY | {"rollBatches": "1"})
@@ -279,7 +279,7 @@ def test_a_clock_that_was_ahead_completes_no_day_for_years(days: Output) -> None
 
 
 def test_a_day_with_directories_below_it(days: Output) -> None:
-    """The bucket of time is the directory of the day: all countries of it are closed, and it is told once."""
+    """The bucket of time is the directory of the day: the parts of all its countries are closed, and the day is reported once."""
     days.schema = pa.schema([*SCHEMA, ("country", pa.string())])
     sink = days.sink(**READY | {"bucketBy": "y={ts:%Y}/m={ts:%m}/d={ts:%d}/country={country}"})
     days.batch(sink, 0, {0: ["a|2026-01-30T10:00:00Z|de", "b|2026-01-30T10:00:00Z|fr"]}, mark="0")
@@ -290,7 +290,7 @@ def test_a_day_with_directories_below_it(days: Output) -> None:
 
 
 def test_a_day_whose_hours_are_buckets_by_now(days: Output) -> None:
-    """The failure of `_SUCCESS` in a day that rows came to: by hours they lie below it. It is taken away, and what waits waits for them."""
+    """`_SUCCESS` stayed in a day that got rows in directories by hour. It must go, and a day that waits must wait for those rows."""
     by_day = days.sink(**READY)
     run(days, by_day, 0, "29T10:00", "30T10:00", "31T00:30", final=True)
     assert marked(days) == ["dt=2026-01-29"]
@@ -310,7 +310,7 @@ def test_a_day_whose_hours_are_buckets_by_now(days: Output) -> None:
 
 
 def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
-    """A null has a directory, which never is complete, and holds nothing up."""
+    """A row without a time has a directory that never becomes complete and delays nothing."""
     sink = days.sink(**READY)
     batch = pa.RecordBatch.from_pylist([{"value": "a", "ts": None}], schema=SCHEMA)
     begun = sink.begin("d1")
@@ -323,7 +323,7 @@ def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
     "point", ["sink.ledger.after-put", "sink.publish.one", "sink.publish.ready", "sink.publish.before-note"]
 )
 def test_a_death_while_it_is_said(days: Output, point: str) -> None:
-    """The driver dies behind its put: readers are told nothing until the next one has published all; then once."""
+    """The driver dies after its put: readers receive nothing until the next driver has published everything; then each event once."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00")
     failpoints.arm(f"{point}=error")
@@ -337,7 +337,7 @@ def test_a_death_while_it_is_said(days: Output, point: str) -> None:
 
 
 def test_a_driver_that_stood_still_does_not_say_it_again(days: Output) -> None:
-    """A says ready and stops in front of `_SUCCESS`; B reopens the day; A goes on: what it makes it takes away."""
+    """A reports ready and stops before `_SUCCESS`; B reopens the day; A continues: it removes the file that it makes."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00")
     failpoints.arm("sink.publish.ready=error")
@@ -355,7 +355,7 @@ def test_a_driver_that_stood_still_does_not_say_it_again(days: Output) -> None:
 
 
 def test_events_only_and_files_only(days: Output) -> None:
-    """`event` makes no file, `success-file` tells no reader; their numbers are the same."""
+    """`event` makes no file, `success-file` sends no event; the numbers are the same."""
     for way, told, files in (("event", 1, 0), ("success-file", 0, 1)):
         sink = days.sink(sink_id=way, **READY | {"partitionReady": way, "bucketBy": f"{way}={{ts:%Y-%m-%d}}"})
         run(days, sink, 0, "30T10:00")
@@ -366,7 +366,7 @@ def test_events_only_and_files_only(days: Output) -> None:
 
 
 def test_what_was_said_of_buckets_survives_folding(days: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers are told the same, under the same numbers, when the records are folded."""
+    """Readers receive the same events, under the same numbers, after the records were folded."""
     monkeypatch.setattr(ledger, "FOLD", 3)
     sink = days.sink(**READY | {"rollBatches": "1"})
     for number in range(5):
@@ -382,7 +382,7 @@ def test_what_was_said_of_buckets_survives_folding(days: Output, monkeypatch: py
 
 
 def test_what_waits_is_forgotten_when_the_option_is_left_out(days: Output) -> None:
-    """A run without it ends parts as ever, and its records have nothing of it but the count of what was said, and up to when."""
+    """A run without the option ends parts as usual; its records keep only how many events were sent, and the latest end reported."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00", "31T10:00")
     assert sink.ledger.head().ready.total == 1
@@ -409,13 +409,13 @@ def test_a_run_that_announces_nothing_any_more_says_so(days: Output, caplog: pyt
     [{"bucketBy": "{value}"}, {"bucketBy": "h={ts:%H}"}, {"bucketBy": "y={ts:%Y}/h={ts:%H}"}, {"bucketBy": "{ts}"}],
 )
 def test_directories_that_are_no_spans_of_time_are_refused(days: Output, options: dict[str, str]) -> None:
-    """An hour without its day, a value, a time to the microsecond: nothing tells that they are complete."""
+    """An hour without its day, a value, a time to the microsecond: nothing could show that they are complete."""
     with pytest.raises(TemplateError, match="expected a time from its year on"):
         days.sink(**READY | options)
 
 
 def test_options_that_cannot_be_are_refused(days: Output) -> None:
-    """No buckets, files that grow, and words that it does not know."""
+    """No buckets, growing files, and unknown values of the option are refused."""
     plain = {name: value for name, value in READY.items() if name not in {"bucketBy", "rollInactivity", "rollInterval"}}
     with pytest.raises(OptionError, match="found no bucketBy"):
         days.sink(**plain)
@@ -442,7 +442,7 @@ TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%
     later=st.timedeltas(timedelta(0), timedelta(days=3)),
 )
 def test_no_time_behind_the_end_is_in_the_bucket(moment: datetime, zone: str, template: str, later: timedelta) -> None:
-    """Over changes of clocks, too: what is at the end of a bucket or behind it has another directory, and its own rows are before."""
+    """Across clock changes, too: a time at or after a bucket's end belongs to another directory, and the bucket's rows are before it."""
     checked = BucketTemplate.of(template, SCHEMA, zone=zone)
     buckets = TimeBuckets.of(checked, SCHEMA)
     epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -455,7 +455,7 @@ def test_no_time_behind_the_end_is_in_the_bucket(moment: datetime, zone: str, te
 
 
 def test_an_hour_that_comes_twice_ends_with_the_second(tmp_path: Path) -> None:
-    """On the night of the change 02:30 comes twice in Berlin; the hour is complete an hour later than it seems."""
+    """When clocks go back 02:30 occurs twice in Berlin; the hour is complete one hour later than it seems."""
     checked = BucketTemplate.of("{ts:%Y-%m-%d}/{ts:%H}", SCHEMA, zone="Europe/Berlin")
     first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     end = TimeBuckets.of(checked, SCHEMA).end_us(int(first.timestamp() * 1e6))

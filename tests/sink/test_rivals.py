@@ -1,4 +1,4 @@
-"""Two sinks of one directory that name their files alike: neither takes a file of the other's, whatever dies when."""
+"""Two sinks of one directory name their files alike: neither takes a file of the other, whichever dies when."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_NAME = {"fileName": "{sink}.log"}
 
 
 class Rivals(Program):
-    """Two queries, `a` and `b`. `b` decides on a name and is away until `a` has decided on it too and published; then both go on."""
+    """Queries `a` and `b`. `b` decides on a name and pauses until `a` has decided on it too and published; then both continue."""
 
     memory: int  # the number of a step
 
@@ -43,7 +43,7 @@ class Rivals(Program):
         return Sink(storage, ROOT, self._options, name)
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Go on with the first step that did not end."""
+        """Continue with the first unfinished step."""
         storage = disk.storage()
         storage.make_directory(ROOT)
         steps = [("b", 0, False), ("a", 0, True), ("b", 0, True)]
@@ -70,10 +70,10 @@ class Rivals(Program):
             sink.committer.put(sink.decided(head, batch, [result]))
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Return rows that are there twice, in part, or at the end not at all, and files that are not what their ledger says."""
+        """Return rows that occur twice, in part, or at the end not at all, and files that differ from what their ledger says."""
         files = visible(disk.storage(), ROOT)
         lines = [line for data in files.values() for line in data.splitlines(keepends=True)]
-        if not final:  # what readers of a growing file see may end in mid record, or have zeros for a block
+        if not final:  # readers may see a growing file end in the middle of a record, or with a block of zeros
             lines = [line for line in lines if line.endswith(b"\n") and b"\0" not in line]
         rows = {(name, number): f"{name}{number}\n".encode() for name in "ab" for number in range(self._batches)}
         last = {name: self._sink(disk.storage(), name).ledger.head().last_batch(name) for name in "ab"}
@@ -97,7 +97,7 @@ class Rivals(Program):
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 def test_no_crash_takes_a_file_from_the_other_sink(profile: Callable[..., Crashable]) -> None:
-    """Each step of both is crashed, and of the recovery: rows are there once, and each file is of one ledger, with its size."""
+    """Each step of both queries and of the recovery crashes: each row is there once, and each file is in one ledger, with its size."""
     report = crashed(lambda: Rivals(FINISHED, batches=2), profile, states_max=300)
     assert report.states > 100
 
@@ -105,7 +105,7 @@ def test_no_crash_takes_a_file_from_the_other_sink(profile: Callable[..., Crasha
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs])
 def test_no_crash_takes_a_growing_file_from_the_other_sink(profile: Callable[..., Crashable]) -> None:
-    """The same of one growing file that both begin."""
+    """The same for one growing file that both queries begin."""
     report = crashed(lambda: Rivals(GROWING, batches=1), profile, states_max=300)
     assert report.states > 50
 
@@ -121,7 +121,7 @@ def test_no_crash_takes_a_growing_file_from_the_other_sink(profile: Callable[...
     ],
 )
 def test_names_keep_what_readers_go_by(path: str, renamed: str, tmp_path: Path) -> None:
-    """The sink stands in front of the endings, and a name that has no room for it becomes a shorter one."""
+    """The name of the sink goes before the file extensions, and a name that has no room for it is shortened."""
     sink = Sink(LocalStorage(), str(tmp_path), parse(SINK, {"path": str(tmp_path)}, what="sink"), "b")
     names, head = OtherNames(LocalStorage(), str(tmp_path), "b"), sink.ledger.head()
     assert names.of(head, path) is None

@@ -1,4 +1,4 @@
-"""Parts over their whole life, batch by batch, seen as a reader of the directory sees them."""
+"""Parts over their whole life, batch by batch, as a reader of the directory sees them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.scene import rows
 
 
 def test_part_grows_over_batches_and_closes_by_size(output: Output) -> None:
-    """Two-byte lines, 8 bytes a part: nothing is visible until a part fills, then exactly four lines a file."""
+    """Two-byte lines, 8 bytes per part: nothing is visible until a part is full, then each file has exactly four lines."""
     sink = output.sink(rollSize="8", fileName="p-{writer}-{seq}")
     assert not output.batch(sink, 0, {0: ["0", "1", "2"]}).files
     assert output.visible() == {}
@@ -50,14 +50,14 @@ def test_part_grows_over_batches_and_closes_by_size(output: Output) -> None:
 
 
 def test_a_part_is_rolled_before_the_record_that_would_pass_the_limit(output: Output) -> None:
-    """Lines of 6 bytes with a limit of 10 bytes make one line a file; one oversized line has a file of its own (F31)."""
+    """Lines of 6 bytes with a limit of 10 bytes make one line per file; one oversized line gets its own file (F31)."""
     sink = output.sink(rollSize="10", fileName="p-{seq}")
     output.batch(sink, 0, {0: ["aaaaa", "bbbbb", "c" * 50, "d"]}, final=True)
     assert list(output.visible().values()) == ["aaaaa\n", "bbbbb\n", "c" * 50 + "\n", "d\n"]
 
 
 def test_close_by_rows(output: Output) -> None:
-    """I2: 1000 lines at 100 rows a file make 10 files of 100."""
+    """I2: 1000 lines at 100 rows per file make 10 files of 100."""
     sink = output.sink(rollRows="100", fileName="f{seq}")
     for batch in range(4):
         output.batch(sink, batch, {0: [f"line {batch} {i}" for i in range(250)]})
@@ -65,7 +65,7 @@ def test_close_by_rows(output: Output) -> None:
 
 
 def test_every_batch(output: Output) -> None:
-    """rollBatches=1 publishes each batch's rows with the batch; rollBatches=3 those of three, empty ones counting."""
+    """rollBatches=1 publishes each batch's rows with the batch; rollBatches=3 those of three batches; empty batches count."""
     sink = output.sink(rollBatches="1", fileName="a{seq}")
     output.batch(sink, 0, {0: ["1"]})
     output.batch(sink, 1, {0: ["2"]})
@@ -89,7 +89,7 @@ def test_age_closes_a_part_without_the_new_rows(output: Output, time: FakeClock)
 
 
 def test_idleness_closes_one_bucket_and_not_the_other(output: Output, time: FakeClock) -> None:
-    """B13: four buckets, two go on being written: the other two are closed after rollInactivity, the two stay open."""
+    """B13: of four buckets two get more rows: the other two are closed after rollInactivity, these two stay open."""
     output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
     sink = output.sink(format="csv", bucketBy="{b}", rollInactivity="5m", rollInterval="1h", fileName="p{seq}")
     output.batch(sink, 0, {0: [f"x|{b}" for b in "0123"]})
@@ -102,7 +102,7 @@ def test_idleness_closes_one_bucket_and_not_the_other(output: Output, time: Fake
 
 
 def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) -> None:
-    """F14: with no batch running, `roll` closes what is due, and nothing before."""
+    """F14: while no batch runs, `roll` closes what is due, and nothing earlier."""
     sink = output.sink(rollInactivity="60s", fileName="p{seq}")
     output.batch(sink, 0, {0: ["1"]})
     time.seconds += 59
@@ -117,7 +117,7 @@ def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) 
 
 
 def test_clock_that_steps_back_a_little_closes_nothing_early(output: Output, time: FakeClock) -> None:
-    """A driver whose clock went back by less than its limits neither closes the part nor fails; forward it closes it."""
+    """A clock that goes back by less than the limits neither closes the part nor causes an error; later the part is closed."""
     sink = output.sink(rollInterval="10m", rollInactivity="10m", fileName="p{seq}")
     output.batch(sink, 0, {0: ["1"]})
     time.seconds -= 590
@@ -133,7 +133,7 @@ def test_clock_that_steps_back_a_little_closes_nothing_early(output: Output, tim
 def test_rows_of_a_clock_that_was_ahead_are_not_hidden_until_it_is_there(
     output: Output, time: FakeClock, ahead: int, between: bool
 ) -> None:
-    """A part that a clock of next year has opened, or written to, is closed when the clock is right again, whatever its bucket gets."""
+    """A part opened or written under a clock that was ahead is closed when the clock is right again, with or without new rows."""
     sink = output.sink(rollInterval="10m", rollInactivity="5m", bucketBy="b={value}")
     output.batch(sink, 0, {0: ["old"]})
     time.seconds += 60
@@ -151,7 +151,7 @@ def test_rows_of_a_clock_that_was_ahead_are_not_hidden_until_it_is_there(
 
 
 def test_batch_without_rows_leaves_its_record_alone(output: Output) -> None:
-    """F30, M6: empty batches and tasks without rows make no file and no number; the first close neither (B1)."""
+    """F30, M6: empty batches and tasks without rows make no file and use no number; the first close does not either (B1)."""
     sink = output.sink()
     before = sink.begin("d1").base
     output.batch(sink, 0, {0: [], 1: []}, mark="m0")
@@ -164,7 +164,7 @@ def test_batch_without_rows_leaves_its_record_alone(output: Output) -> None:
 
 
 def test_last_batch_publishes_everything(output: Output) -> None:
-    """F15: a batch that says it is the last leaves nothing open, also of writers that had no rows in it."""
+    """F15: a batch that is marked as the last leaves nothing open, not even for writers without rows in it."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"], 1: ["b"], 2: ["c"]})
     output.batch(sink, 1, {1: ["d"]}, final=True)
@@ -174,7 +174,7 @@ def test_last_batch_publishes_everything(output: Output) -> None:
 
 
 def test_finish_publishes_what_a_lost_query_left(output: Output) -> None:
-    """`finish` closes what is committed and open, and what was staged but not committed stays out."""
+    """`finish` closes what is committed and open; what was staged but not committed stays out."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"]})
     begun = sink.begin("d1", Batch(QUERY, 1))
@@ -185,7 +185,7 @@ def test_finish_publishes_what_a_lost_query_left(output: Output) -> None:
 
 
 def test_replay_of_a_committed_batch_changes_nothing(output: Output) -> None:
-    """F2: the batch is delivered again, with other rows and other tasks even: what was decided stands."""
+    """F2: the batch is delivered again, even with other rows and other tasks: the first decision stands."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     seen = output.visible()
@@ -196,7 +196,7 @@ def test_replay_of_a_committed_batch_changes_nothing(output: Output) -> None:
 
 
 def test_replay_of_a_batch_that_was_not_committed_leaves_no_trace_of_the_first_try(output: Output) -> None:
-    """M2, M10, F10: rows staged by a try that died are fully gone, those of the replay fully there."""
+    """M2, M10, F10: the rows of a try that died are completely gone, and those of the replay are all there."""
     sink = output.sink(rollSize="4", fileName="p{seq}")
     output.batch(sink, 0, {0: ["0"]})
     begun = sink.begin("d1", Batch(QUERY, 1))
@@ -224,7 +224,7 @@ def test_replay_of_a_batch_that_was_not_committed_leaves_no_trace_of_the_first_t
     ],
 )
 def test_failure_at_any_point_of_a_batch_is_made_good_by_the_replay(output: Output, point: str) -> None:
-    """F1, F3: whatever step of write, commit and publish fails, the same batch again gives each row exactly once."""
+    """F1, F3: whatever step of write, commit and publish fails, repeating the batch yields each row exactly once."""
     sink = output.sink(rollBatches="2", fileName="p{writer}-{seq}")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     name, _, at = point.partition("@")
@@ -240,7 +240,7 @@ def test_failure_at_any_point_of_a_batch_is_made_good_by_the_replay(output: Outp
 
 @pytest.mark.parametrize("point", ["storage.write", "storage.sync", "storage.put.sync", "storage.put.link"])
 def test_full_disk_fails_the_batch_whole(output: Output, point: str) -> None:
-    """F32: no space at write, assembly or ledger put: nothing is visible; with space back the batch goes through."""
+    """F32: no space at write, assembly or ledger put: nothing is visible; once there is space again the batch succeeds."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     failpoints.arm(f"{point}=nospace")
@@ -257,7 +257,7 @@ def test_full_disk_fails_the_batch_whole(output: Output, point: str) -> None:
 def test_full_disk_at_each_write_of_a_file_of_its_own(
     output: Output, monkeypatch: pytest.MonkeyPatch, name: str, to: dict[str, str]
 ) -> None:
-    """F32: whichever write finds no space, of whatever format: the task says so, its process lives on, and the replay has each row."""
+    """F32: whichever write finds no space, in every format: the task raises an error, its process survives, the replay has each row."""
     monkeypatch.setattr(BytePart, "stage_bytes", 1)
     monkeypatch.setattr(ArrowPart, "stage_bytes", 1)
     writes = 0
@@ -278,7 +278,7 @@ def test_full_disk_at_each_write_of_a_file_of_its_own(
 
 
 def test_twin_task_is_never_visible(output: Output) -> None:
-    """F11: of two attempts of one task only the accepted one counts; the other's file is swept, never shown."""
+    """F11: of two attempts of one task only the accepted one counts; the other's file is swept and never shown."""
     sink = output.sink(rollBatches="1")
     batch = Batch(QUERY, 0)
     begun = sink.begin("d1", batch)
@@ -293,7 +293,7 @@ def test_twin_task_is_never_visible(output: Output) -> None:
 
 
 def test_stalled_driver_is_fenced(output: Output) -> None:
-    """F12: A stops before its put, B takes over and commits, A goes on: A ends with Fenced and has changed nothing."""
+    """F12: A stops before its put, B takes over and commits, A continues: A ends with Fenced and has changed nothing."""
     a = output.sink(rollBatches="1")
     batch = Batch(QUERY, 0)
     begun = a.begin("A", batch)
@@ -309,7 +309,7 @@ def test_stalled_driver_is_fenced(output: Output) -> None:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, does: Callable[[], object]) -> None:
-    """Have something done once, when a driver B is about to put its claim."""
+    """Call a function once, when a driver B is about to put its claim."""
     put, left = Committer.put, [does]
 
     def interrupted(self: Committer, state: State) -> Look:
@@ -321,7 +321,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, does: Callable[[], object]) -> No
 
 
 def test_claim_beside_the_last_word_of_the_dead(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failure 9 of `sink.sink`: the keeper of a killed driver publishes while its successor begins, who takes over all the same."""
+    """Failure 9 of `sink.sink`: the keeper of a killed driver publishes while its successor begins, which takes over nonetheless."""
     a, b = (output.sink(rollSize="1m") for _ in "ab")
     output.batch(a, 0, {0: ["from A"]}, owner="A")
     meanwhile(monkeypatch, lambda: a.finish("A"))
@@ -331,7 +331,7 @@ def test_claim_beside_the_last_word_of_the_dead(output: Output, monkeypatch: pyt
 
 
 def test_claim_beside_another_claim_is_fenced(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that take over at one time the one that was later ends, and does not take over from the other in turn."""
+    """Two drivers take over at the same time: the later one ends, and does not take over from the other in turn."""
     a, b, c = (output.sink(rollSize="1m") for _ in "abc")
     output.batch(a, 0, {0: ["from A"]}, owner="A")
     meanwhile(monkeypatch, lambda: output.batch(c, 1, {0: ["from C"]}, owner="C"))
@@ -342,7 +342,7 @@ def test_claim_beside_another_claim_is_fenced(output: Output, monkeypatch: pytes
 
 
 def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failure 3 of the ledger: the stale put succeeds because old records were forgotten; it decides nothing and is undone."""
+    """Failure 3 of the ledger: the stale put succeeds because old records were removed; it decides nothing and is undone."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
     a = output.sink(rollBatches="1")
     batch = Batch(QUERY, 0)
@@ -365,7 +365,7 @@ def test_driver_stalled_so_long_that_its_number_is_free_again(output: Output, mo
 
 
 def test_lost_reply_of_the_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failure 4 of the ledger: the put was done but reported as failed; the commit finds its own record and goes on."""
+    """Failure 4 of the ledger: the put succeeded but was reported as failed; the commit finds its own record and continues."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     put = type(sink.storage).put_if_absent
@@ -381,7 +381,7 @@ def test_lost_reply_of_the_put(output: Output, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_record_put_while_a_batch_was_written_makes_the_batch_fail(output: Output) -> None:
-    """Failure 3 of the sink: a roll that got in between is never overwritten; the batch fails and its replay succeeds."""
+    """Failure 3 of the sink: a roll that came in between is never overwritten; the batch fails and its replay succeeds."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"]})
     batch = Batch(QUERY, 1)
@@ -395,7 +395,7 @@ def test_record_put_while_a_batch_was_written_makes_the_batch_fail(output: Outpu
 
 
 def test_other_checkpoint_in_the_same_directory(output: Output) -> None:
-    """F6: a new query id has its own state; its batch 0 is not taken for the other's, and no name clashes."""
+    """F6: a new query id has its own state; its batch 0 is not mistaken for the other's, and no names clash."""
     output.batch(output.sink(sink_id="one", rollBatches="1"), 0, {0: ["a"]}, query="one")
     output.batch(output.sink(sink_id="two", rollBatches="1"), 0, {0: ["b"]}, query="two")
     assert output.lines() == ["a", "b"]
@@ -403,7 +403,7 @@ def test_other_checkpoint_in_the_same_directory(output: Output) -> None:
 
 
 def test_sinks_that_may_choose_the_same_names_are_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """Two sinks that name files alike, without {sink}, are told of at the start of the second one; others, and damaged notes, are not."""
+    """Two sinks with the same file names, without {sink}: the second start logs a warning; other sinks and damaged notes cause none."""
     by_bucket = {"fileName": "f-{seq}", "bucketBy": "{value}"}
     sinks = {
         "one": {"fileName": "f-{seq}"},
@@ -437,13 +437,13 @@ def test_other_checkpoint_with_the_same_sink_id(output: Output) -> None:
 
 
 def test_emptied_directory_is_refused(output: Output) -> None:
-    """F7: the checkpoint is at batch 3 and the directory has no ledger: refused at once, with what to do."""
+    """F7: the checkpoint is at batch 3 but the directory has no ledger: this is refused at once, with advice."""
     with pytest.raises(CheckpointMismatch, match=r"has none of it.*emptied"):
         output.sink().begin("d1", Batch(QUERY, 3))
 
 
 def test_another_sink_id_in_mid_query_is_refused(output: Output) -> None:
-    """It was told as an emptied directory alone, to be restored; set again as it was, the query goes on."""
+    """The message once spoke only of an emptied directory to restore; with its former sinkId the query continues."""
     output.batch(output.sink(sink_id="one"), 0, {0: ["a"]})
     with pytest.raises(CheckpointMismatch, match="or the query had another sinkId, which can be set again"):
         output.sink(sink_id="two").begin("d2", Batch(QUERY, 1))
@@ -452,7 +452,7 @@ def test_another_sink_id_in_mid_query_is_refused(output: Output) -> None:
 
 
 def test_batch_that_does_not_follow_the_last_one_is_refused(output: Output) -> None:
-    """Every batch has a record, so a ledger that ends before the batch in front of this one has lost some."""
+    """Every batch has a record, so a ledger that ends before the batch preceding this one has lost some."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"]})
     output.batch(sink, 1, {0: []})
@@ -465,7 +465,7 @@ def test_batch_that_does_not_follow_the_last_one_is_refused(output: Output) -> N
 
 
 def test_older_checkpoint_is_refused(output: Output) -> None:
-    """F9: batch ids that go back, or come with other offsets, are refused and never skipped in silence."""
+    """F9: batch ids that go back, or come with other offsets, are refused and never skipped silently."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]}, mark="m0")
     output.batch(sink, 1, {0: ["b"]}, mark="m1")
@@ -477,7 +477,7 @@ def test_older_checkpoint_is_refused(output: Output) -> None:
 
 
 def test_fewer_tasks_after_a_restart(output: Output) -> None:
-    """F13, B6: parts of writers that are no more are closed with the rest, none stays open for ever."""
+    """F13, B6: open parts of writers that no longer exist are closed with the rest; none stays open forever."""
     sink = output.sink(rollInterval="1h", rollInactivity="10s", fileName="p{writer}-{seq}", mergeBelow="1")
     output.batch(sink, 0, {0: ["a"], 1: ["b"], 2: ["c"]})
     output.time.seconds += 20
@@ -488,7 +488,7 @@ def test_fewer_tasks_after_a_restart(output: Output) -> None:
 
 
 def test_more_tasks_after_a_restart(output: Output) -> None:
-    """B7: new writers open parts of their own; every row is there once."""
+    """B7: new writers open their own parts; every row is there once."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     output.batch(sink, 1, {w: [f"n{w}"] for w in range(5)}, owner="d2", final=True)
@@ -496,7 +496,7 @@ def test_more_tasks_after_a_restart(output: Output) -> None:
 
 
 def test_numbers_never_come_back(output: Output) -> None:
-    """S21, S38: a writer that was gone for a while, with no part open, goes on behind every number that was given."""
+    """S21, S38: a writer that was away, with no part open, continues after every number that was used."""
     sink = output.sink(rollBatches="1", fileName="p{writer}-{seq}")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     output.batch(sink, 1, {0: ["c"]})
@@ -508,7 +508,7 @@ def test_numbers_never_come_back(output: Output) -> None:
 
 @pytest.mark.parametrize("taken", ["p-0.txt", "p-0.my.txt"])
 def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> None:
-    """B15-20: a file that somebody put where the next name would be is kept, and the next number is used."""
+    """B15-20: a file that somebody put under the next name is kept, and the next number is used."""
     output.root.mkdir()
     (output.root / taken).write_text("foreign")
     template = taken.replace("0", "{seq}")
@@ -518,7 +518,7 @@ def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> Non
 
 
 def test_name_taken_between_decision_and_publishing(output: Output) -> None:
-    """A file put there after the decision is never replaced: an error says so, and moving it away heals."""
+    """A file put there after the decision is never replaced: an error says so, and moving it away solves the conflict."""
     sink = output.sink(rollBatches="1", fileName="p{seq}")
     output.batch(sink, 0, {0: ["a"]})
     failpoints.arm("sink.publish.one=error")
@@ -535,7 +535,7 @@ def test_name_taken_between_decision_and_publishing(output: Output) -> None:
 
 
 def test_lost_staged_file_is_an_error(output: Output) -> None:
-    """F5: the record is there, neither staged file nor target: an error that names it, never silence."""
+    """F5: there is a record, but neither staged file nor target: an error names the file, never silence."""
     sink = output.sink(rollBatches="1")
     failpoints.arm("sink.publish.one=error")
     with pytest.raises(OSError, match="failpoint"):
@@ -558,7 +558,7 @@ def test_finished_files_may_be_taken_away(output: Output) -> None:
 
 
 def test_directory_may_move(output: Output, tmp_path: Path) -> None:
-    """F33: the ledger holds relative paths; moved, with a part open, the directory goes on."""
+    """F33: the ledger has relative paths; the directory can be moved with a part open, and continues."""
     output.batch(output.sink(), 0, {0: ["a"]})
     output.root.rename(tmp_path / "moved")
     output.root = tmp_path / "moved"
@@ -567,7 +567,7 @@ def test_directory_may_move(output: Output, tmp_path: Path) -> None:
 
 
 def test_foreign_files_are_never_touched(output: Output) -> None:
-    """F23: files the sink did not make, in the output and in its own directories, stay."""
+    """F23: files that the sink did not make, in the output and in its own directories, stay."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     foreign = [output.root / "mine.csv", Path(sink.staging) / "notes", Path(sink.state) / "ledger" / "readme"]
@@ -579,7 +579,7 @@ def test_foreign_files_are_never_touched(output: Output) -> None:
 
 
 def test_state_is_small_after_many_batches(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F25: records are folded: the ledger directory stays small, a record does not grow, and no finished file is forgotten."""
+    """F25: records are folded: the ledger directory stays small, a record does not grow, and every finished file stays in the history."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 8)
     sink = output.sink(rollBatches="1", fileName="p{seq}")
     for batch in range(60):
@@ -592,7 +592,7 @@ def test_state_is_small_after_many_batches(output: Output, monkeypatch: pytest.M
 
 
 def test_fold_interrupted_is_repeated(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash between the fold and the deletion of its records forgets nothing and names nothing twice."""
+    """After a crash between the fold and the deletion of its records, the history has every file exactly once."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
     sink = output.sink(rollBatches="1", fileName="p{seq}")
     for batch in range(6):
@@ -607,7 +607,7 @@ def test_fold_interrupted_is_repeated(output: Output, monkeypatch: pytest.Monkey
 
 
 def test_fold_interrupted_while_it_deletes_is_repeated(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash when some of the folded records are deleted names no file twice, then or after the next fold."""
+    """After a crash while the folded records are deleted, the history has no file twice, neither then nor after the next fold."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
     sink = output.sink(rollBatches="1", fileName="p{seq}")
     for batch in range(6):
@@ -631,7 +631,7 @@ def test_fold_interrupted_while_it_deletes_is_repeated(output: Output, monkeypat
 
 @pytest.mark.parametrize("back", [{1, 2, 3, 4}, {2, 4}, {3}])
 def test_fold_half_undone_is_not_folded_again(output: Output, monkeypatch: pytest.MonkeyPatch, back: set[int]) -> None:
-    """Failure 7 of the ledger: folded records that are there again, some or all, are in the history once and then go."""
+    """Failure 7 of the ledger: some or all folded records reappear: the history has each file once, and the records are deleted again."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
     sink = output.sink(rollBatches="1", fileName="p{seq}")
     folder = Path(sink.state) / "ledger"
@@ -649,7 +649,7 @@ def test_fold_half_undone_is_not_folded_again(output: Output, monkeypatch: pytes
 
 
 def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failure 3 of the ledger: nobody is left to take the record back; it goes with the next batch and is in no history."""
+    """Failure 3 of the ledger: nobody is left to take the record back; the next batch removes it, and no history contains it."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
     a, b = output.sink(rollBatches="1"), output.sink(rollBatches="1")
     batch = Batch(QUERY, 0)
@@ -660,14 +660,14 @@ def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatc
     a.ledger.put(decided)
     output.batch(b, 6, {0: ["B6"]}, owner="B")
     assert decided.n not in b.ledger.numbers()
-    assert not a.ledger.counts(decided, a.ledger.look())  # nor if A was only stopped
+    assert not a.ledger.counts(decided, a.ledger.look())  # nor would it count if A had only been stopped
     for number in range(7, 12):
         output.batch(b, number, {0: [f"B{number}"]}, owner="B")
     assert sorted(f.path for f in b.ledger.history()) == sorted(output.visible())
 
 
 def test_note_of_a_folded_record_goes(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that was stopped in front of its note leaves it behind a record that is no more; the next batch removes it."""
+    """A driver stopped before its note writes it after its record was removed; the next batch removes the note."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
     sink = output.sink(rollBatches="1")
     for batch in range(6):
@@ -679,7 +679,7 @@ def test_note_of_a_folded_record_goes(output: Output, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
-    """A part that gains a few rows in each of 300 batches folds its segments; its rows stay in order."""
+    """A part that gains a row in each of 300 batches folds its segments; its rows stay in order."""
     sink = output.sink(fileName="p{seq}")
     lines = [f"{n:05}" for n in range(300)]
     for number, line in enumerate(lines):
@@ -692,7 +692,7 @@ def test_part_of_many_small_batches_has_few_segments(output: Output) -> None:
 
 
 def test_temporaries_of_the_dead_are_swept(output: Output) -> None:
-    """What a killed driver was putting goes when another one claims the sink; before that it may still be put."""
+    """Unfinished puts of a killed driver are removed when another driver claims the sink; before that they may still be completed."""
     output.batch(output.sink(), 0, {0: ["a"]})
     state = output.root / "_penstock/s"
     dead = [state / ".penstock-1", state / "ledger/.penstock-2"]
@@ -706,7 +706,7 @@ def test_temporaries_of_the_dead_are_swept(output: Output) -> None:
 
 
 def test_a_successors_temporary_is_left_alone(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What appears while a driver claims the sink may be that of the next one, and stays."""
+    """A temporary file that appears while a driver claims the sink may belong to the next driver, and stays."""
     output.batch(output.sink(), 0, {0: ["a"]})
     successors = output.root / "_penstock/s/ledger/.penstock-1"
     put = LocalStorage.put_if_absent
@@ -721,7 +721,7 @@ def test_a_successors_temporary_is_left_alone(output: Output, monkeypatch: pytes
 
 
 def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:
-    """The number of files follows the bytes: 40 tasks of 10 bytes with a limit of 100 bytes end in 4 files, not 40."""
+    """The number of files depends on the bytes: 40 tasks with 10 bytes each and a limit of 100 bytes make 4 files, not 40."""
     sink = output.sink(rollSize="100", mergeBelow="50")
     output.batch(sink, 0, {w: [f"task-{w:04}"] for w in range(40)}, final=True)
     assert len(output.visible()) == 4
@@ -729,7 +729,7 @@ def test_small_parts_of_many_tasks_are_merged(output: Output) -> None:
 
 
 def test_growing_file_is_appended_and_written_again(output: Output) -> None:
-    """A growing file gains each batch's rows; what a crash left of them behind the old length is written over."""
+    """A growing file gains each batch's rows; rows that a crash left after the old length are overwritten."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     file = output.root / "events.log"
@@ -748,7 +748,7 @@ def test_growing_file_is_appended_and_written_again(output: Output) -> None:
 
 
 def test_growing_file_never_takes_a_file_that_is_there(output: Output) -> None:
-    """A file that the sink did not make, by a stranger or by another sink, is not cut and not appended to (F23)."""
+    """A file that somebody else, or another sink, has made is neither cut nor appended to (F23)."""
     output.root.mkdir()
     (output.root / "mine.log").write_text("precious\n")
     with pytest.raises(PublishConflict, match=r"mine\.log"):
@@ -760,7 +760,7 @@ def test_growing_file_never_takes_a_file_that_is_there(output: Output) -> None:
 
 
 def test_growing_and_rolling_files_of_one_sink(output: Output) -> None:
-    """A sink may go from growing files to parts and back, once its open parts are published; each row is there once."""
+    """A sink may change from growing files to parts and back once its open parts are published; each row is there once."""
     growing = output.sink(growing="true", fileName="events.log")
     output.batch(growing, 0, {0: ["a"]})
     rolling = output.sink(fileName="p{seq}")
@@ -774,13 +774,13 @@ def test_growing_and_rolling_files_of_one_sink(output: Output) -> None:
 
 @pytest.mark.parametrize("name", ["rollSize", "rollRows", "rollInterval", "rollInactivity", "rollBatches"])
 def test_growing_file_does_not_roll(output: Output, name: str) -> None:
-    """An option that says when to close a file is refused for one that is never closed, not ignored."""
+    """An option that says when to close a file is refused for a file that is never closed, not ignored."""
     with pytest.raises(OptionError, match=f"{name} says when to close"):
         output.sink(growing="true", fileName="events.log", **{name: "1h" if "In" in name else "10"})
 
 
 def test_growing_file_where_nothing_can_be_appended(output: Output) -> None:
-    """F18: a storage whose files are put whole cannot have a growing file: told at the start, not when a batch is decided."""
+    """F18: a storage that puts files whole cannot have a growing file: the start refuses it, not the commit of a batch."""
     output.storage = ObjectStore().storage()
     output.sink(fileName="p{seq}")
     with pytest.raises(OptionError, match="growing=true appends"):
@@ -788,7 +788,7 @@ def test_growing_file_where_nothing_can_be_appended(output: Output) -> None:
 
 
 def test_growing_file_that_somebody_wrote_to_is_an_error(output: Output) -> None:
-    """What is longer than decided was not written here; it is neither cut nor left in the middle. Cut, it goes on."""
+    """Bytes beyond the decided length are not ours: they are not cut, and no rows go after them. Once they are cut, the sink continues."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"]})
     failpoints.arm("sink.publish.grow=error")
@@ -816,7 +816,7 @@ def test_growing_file_that_was_cut_by_somebody_is_an_error(output: Output) -> No
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_compressed_parts_grow_by_members(output: Output, compression: str) -> None:
-    """F19, M14: members of several batches make one file that any reader decompresses to all the rows in order."""
+    """F19, M14: members of several batches make one file, which any reader decompresses to all rows in order."""
     sink = output.sink(compression=compression, fileName="p{seq}")
     for batch in range(3):
         output.batch(sink, batch, {0: [f"{batch}-{i}" for i in range(1000)]})
@@ -829,7 +829,7 @@ def test_compressed_parts_grow_by_members(output: Output, compression: str) -> N
 
 @pytest.mark.slow
 def test_compressed_parts_stay_below_the_limit(output: Output) -> None:
-    """RollSize counts compressed bytes: files are filled well and never exceed the limit."""
+    """rollSize counts compressed bytes: files are nearly full and never exceed the limit."""
     sink = output.sink(compression="gzip", rollSize="20k", fileName="p{seq}")
     lines = [f"{i * 7919 % 1_000_003} some text that repeats" for i in range(60_000)]
     output.batch(sink, 0, {0: lines}, final=True)
@@ -840,7 +840,7 @@ def test_compressed_parts_stay_below_the_limit(output: Output) -> None:
 
 
 def test_parquet_parts_grow_over_batches(output: Output) -> None:
-    """F20: rows of several batches and tasks are in one Parquet file with one row group, readable by anybody."""
+    """F20: rows of several batches and tasks are in one Parquet file with one row group, which any reader can read."""
     output.schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     sink = output.sink(format="parquet", fileName="p{seq}", mergeBelow="1g")
     for batch in range(5):
@@ -853,7 +853,7 @@ def test_parquet_parts_grow_over_batches(output: Output) -> None:
 
 
 def test_schema_change_closes_parts_of_the_old_one(output: Output) -> None:
-    """A query that comes back with another schema or format closes what is open as it is; kinds never mix in a file."""
+    """A query that continues with another schema or format closes its open parts as they are; no file mixes kinds."""
     output.schema = pa.schema([("id", pa.int64())])
     output.batch(output.sink(format="parquet"), 0, {0: ["1"]})
     output.schema = pa.schema([("id", pa.int64()), ("x", pa.string())])
@@ -867,7 +867,7 @@ def test_schema_change_closes_parts_of_the_old_one(output: Output) -> None:
 @pytest.mark.parametrize("change", ["compression", "format", "schema"])
 @pytest.mark.parametrize("below", ["1", "1m"])
 def test_part_of_another_kind_is_closed_when_the_next_one_is_begun(output: Output, change: str, below: str) -> None:
-    """Restarted with another compression, format or schema while a part is open, however small it is: no row is lost."""
+    """The query restarts with another compression, format or schema while a part is open, however small the part: no row is lost."""
     output.batch(output.sink(format="csv", mergeBelow=below), 0, {0: ["row0"], 1: ["row1"]})
     if change == "schema":
         output.schema = pa.schema([("value", pa.string()), ("more", pa.string())])
@@ -892,7 +892,7 @@ def test_record_is_readable_json(output: Output) -> None:
 
 @pytest.mark.slow
 def test_many_buckets_need_one_staged_file(output: Output) -> None:
-    """F29: rows of 500 buckets are staged in one file of the task, and end in 500 files; that they are open is one table."""
+    """F29: a task stages the rows of 500 buckets in one file, and they end in 500 files; one table lists the open parts."""
     output.schema = pa.schema([("value", pa.string()), ("b", pa.int64())])
     sink = output.sink(format="csv", bucketBy="b={b}", dropBucketColumns="true", fileName="p{seq}")
     output.batch(sink, 0, {0: [f"x{i}|{i % 500}" for i in range(2000)]})
@@ -904,13 +904,13 @@ def test_many_buckets_need_one_staged_file(output: Output) -> None:
 
 
 def output_number(output: Output, bucket: str) -> str:
-    """Return the number of the only file in a bucket."""
+    """Return the number in the name of the only file in a bucket."""
     [name] = os.listdir(output.root / bucket)
     return name.removeprefix("p").removesuffix(".csv")
 
 
 def test_abort_removes_what_was_staged(output: Output) -> None:
-    """A batch that Spark aborts leaves its staged files behind only until `abort`."""
+    """`abort` removes the staged files of a batch that Spark aborts."""
     sink = output.sink()
     begun = sink.begin("d1", Batch(QUERY, 0))
     sink.abort(output.write(sink, begun, 0, {0: ["a"], 1: ["b"]}))
@@ -921,7 +921,7 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
     "point", ["sink.publish.one", "storage.publish.linked", "sink.publish.before-note", "sink.forget"]
 )
 def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str) -> None:
-    """Failure 6 of the sink: Spark aborts a batch that is decided; nothing that its record names is removed."""
+    """Failure 6 of the sink: Spark aborts a batch that is already decided; nothing that its record names is removed."""
     sink = output.sink(rollSize="4", mergeBelow="1", fileName="p{writer}-{seq}")
     batch = Batch(QUERY, 0)
     results = output.write(sink, sink.begin("d1", batch), 0, {0: ["a", "b", "c"], 1: ["d"]})
@@ -946,7 +946,7 @@ def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str)
     ],
 )
 def test_levels_of_compression(output: Output, form: str, codec: str, level: int | None) -> None:
-    """A level is that of each file whose part was opened with it, over batches, and by whoever closes it."""
+    """A level applies to each file whose part was opened with it, across batches, and whoever closes the part."""
     options = {"format": form, "compression": codec}
     rows = {0: [f"{n * 7919 % 997} is a number" for n in range(3000)]}
     sizes: list[int] = []
@@ -965,7 +965,7 @@ def test_levels_of_compression(output: Output, form: str, codec: str, level: int
 
 
 def as_duckdb_reads(output: Output) -> list[str]:
-    """Return the rows as DuckDB reads them, which has codecs of its own."""
+    """Return the rows as DuckDB reads them, which has its own codecs."""
     table = duckdb.connect().execute(f"select value from read_parquet('{output.root}/*.parquet')").fetchall()
     return sorted(row[0] for row in table)
 
@@ -982,6 +982,6 @@ def as_duckdb_reads(output: Output) -> list[str]:
     ],
 )
 def test_levels_that_there_are_not(output: Output, options: dict[str, str], message: str) -> None:
-    """A level that the codec has not is refused, with those that it has."""
+    """A level that the codec does not have is refused, and the error lists the valid ones."""
     with pytest.raises(OptionError, match=message):
         output.sink(**options)

@@ -1,4 +1,4 @@
-"""The sink on a real HDFS: its process is killed at every step, started again, and the output read by another client."""
+"""The sink on a real HDFS: its process is killed at every step and restarted, and another client reads the output."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from penstock.storage._hdfs_calls import HdfsWriter
 
 BATCHES = 4
-LINES = 20  # a task and batch
+LINES = 20  # per task and batch
 WRITERS = 2
 
-# What Spark does, without Spark: a restart begins again with the last batch it knows of.
+# What Spark does, without Spark: a restart begins with the last batch that it knows.
 PROGRAM = """
 import os, sys
 import pyarrow as pa
@@ -54,7 +54,7 @@ sink.finish(driver)
 
 
 def run(root: str, *options: str, kill: str = "") -> int:
-    """Run the program once; return how it ended."""
+    """Run the program once; return its exit status."""
     sizes = map(str, (BATCHES, LINES, WRITERS))
     environment = {**os.environ, failpoints.VARIABLE: f"{kill[:-2]}=kill@{kill[-1]}" if kill else ""}
     command = [sys.executable, "-c", PROGRAM, root, *sizes, *options]
@@ -62,7 +62,7 @@ def run(root: str, *options: str, kill: str = "") -> int:
 
 
 def play(sink: Sink) -> None:
-    """Do what the program does, in this process."""
+    """Do the same as the program, in this process."""
     for number in range(max(sink.ledger.head().last_batch("q"), 0), BATCHES):
         batch = Batch("q", number, f"offsets of {number}", final=number == BATCHES - 1)
         begun = sink.begin("driver", batch)
@@ -71,7 +71,7 @@ def play(sink: Sink) -> None:
 
 
 def write(sink: Sink, begun: Begun, number: int, writer: int) -> TaskResult:
-    """Write what one task writes in a batch."""
+    """Write the rows of one task in a batch."""
     rows = pa.record_batch({"value": [f"{number}-{writer}-{line}" for line in range(LINES)]})
     return sink.write(begun, "q", number, writer, rows.schema, iter([rows]))
 
@@ -97,7 +97,7 @@ MORE_KILLS = [
     "sink.publish.before-note@2",
     "sink.forget@3",
     "storage.delete@2",
-]  # each of them is explored on the simulated HDFS in every run
+]  # the simulated HDFS explores each of them in every run
 
 
 @pytest.mark.parametrize("kill", [*KILLS, *(pytest.param(kill, marks=pytest.mark.soak) for kill in MORE_KILLS)])
@@ -126,7 +126,7 @@ def test_killed_anywhere_and_started_again(hdfs: MiniHdfs, kill: str) -> None:
     ],
 )
 def test_killed_while_a_file_grows(hdfs: MiniHdfs, kill: str) -> None:
-    """A growing file whose process was killed, in the middle of an append too, ends with every line once, in order."""
+    """A process is killed while a file grows, also in the middle of an append: the file ends with every line once, in order."""
     root = f"{hdfs.url}/{unique.token()}"
     options = ["growing=true", "fileName=all.txt"]
     assert run(root, *options, kill=kill) == -signal.SIGKILL
@@ -138,7 +138,7 @@ def test_killed_while_a_file_grows(hdfs: MiniHdfs, kill: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kill", ["sink.publish.grow@9", "storage.sync@9"])
 def test_killed_while_many_files_grow(hdfs: MiniHdfs, kill: str) -> None:
-    """Files named by rows, forty a batch, whose process was killed while some of them grew: every line once, in the file it names."""
+    """Files named by rows, forty per batch, whose process is killed while some of them grow: every line is once in the file it names."""
     root = f"{hdfs.url}/{unique.token()}"
     options = ["growing=true", "fileName=n-{value}.txt"]
     assert run(root, *options, kill=kill) == -signal.SIGKILL
@@ -156,7 +156,7 @@ At = Callable[[str, int, Callable[[], object]], None]
 
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> At:
-    """Return what has something done in this process at the n-th hit of a failpoint."""
+    """Return a function that has something done in this process at the n-th hit of a failpoint."""
     waiting: dict[str, tuple[int, Callable[[], object]]] = {}
 
     def hit(name: str) -> None:
@@ -177,7 +177,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> At:
 
 @pytest.fixture
 def sink(hdfs: MiniHdfs) -> Iterator[Sink]:
-    """Return a sink on HDFS; behind the test its output must be whole, and nothing open, missing or left over."""
+    """Return a sink on HDFS; after the test its output must be complete, with nothing open, missing or left over."""
     root = f"{hdfs.url}/{unique.token()}"
     made = Sink(
         HdfsStorage(hdfs.authority),
@@ -195,7 +195,7 @@ def sink(hdfs: MiniHdfs) -> Iterator[Sink]:
 
 
 def interrupted(sink: Sink) -> StorageError | None:
-    """Play until something fails, and return that; nobody sees what was not committed, or anything twice."""
+    """Play until something fails, and return the error; nobody sees uncommitted rows, or anything twice."""
     try:
         play(sink)
     except StorageError as error:
@@ -206,7 +206,7 @@ def interrupted(sink: Sink) -> StorageError | None:
 
 
 def seen(sink: Sink) -> Counter[str]:
-    """Return every line that a reader sees, by our client: it reads also where a DataNode is dead."""
+    """Return every line that a reader sees, read by our client, which can read even if a DataNode is dead."""
     entries = [entry for entry in sink.storage.list(sink.root) if not entry.is_directory]
     found = [line for e in entries for line in sink.storage.read(f"{sink.root}/{e.name}").decode().split("\n")]
     return Counter(filter(None, found))
@@ -221,7 +221,7 @@ def seen(sink: Sink) -> Counter[str]:
     ],
 )
 def test_a_data_node_dies(hdfs: MiniHdfs, sink: Sink, at: At, point: str, number: int) -> None:
-    """A DataNode is killed in mid batch, and not missed: the batch is done or fails; with the DataNode back it goes on."""
+    """A DataNode is killed during a batch and not yet noticed: the batch succeeds or fails; with the DataNode back it continues."""
     at(point, number, hdfs.data_nodes[1].kill)
     try:
         interrupted(sink)
@@ -229,9 +229,9 @@ def test_a_data_node_dies(hdfs: MiniHdfs, sink: Sink, at: At, point: str, number
         hdfs.restart(hdfs.data_nodes[1])
 
 
-@pytest.mark.soak  # it takes half a minute; above one DataNode dies
+@pytest.mark.soak  # takes half a minute; the test above lets one DataNode die
 def test_two_of_three_data_nodes_die(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
-    """With one DataNode left writing is an error that names the file, again and again; reading goes on, and with them back all does."""
+    """With one DataNode left, each write is an error that names the file, and reads still work; with the others back everything works."""
 
     def kill_two() -> None:
         for node in hdfs.data_nodes[:2]:
@@ -249,9 +249,9 @@ def test_two_of_three_data_nodes_die(hdfs: MiniHdfs, sink: Sink, at: At) -> None
             hdfs.restart(node)
 
 
-@pytest.mark.soak  # it takes half a minute
+@pytest.mark.soak  # takes half a minute
 def test_the_name_node_is_started_again_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
-    """A NameNode that is killed and comes back is waited for; the batch is done, or fails: safe mode, or an answer was lost."""
+    """The sink waits for a killed NameNode to come back; the batch succeeds, or fails because of safe mode or a lost answer."""
 
     def again() -> None:
         hdfs.name_node.kill()
@@ -264,7 +264,7 @@ def test_the_name_node_is_started_again_in_mid_batch(hdfs: MiniHdfs, sink: Sink,
 
 
 def test_safe_mode_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
-    """Safe mode behind the put of a record fails the commit with a typed error; the next start publishes what was decided."""
+    """Safe mode after the put of a record fails the commit with a typed error; the next start publishes what was decided."""
     at("sink.ledger.after-put", 3, lambda: hdfs.admin("-safemode", "enter"))
     try:
         error = interrupted(sink)
@@ -275,14 +275,14 @@ def test_safe_mode_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
 
 
 def test_quota_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
-    """A quota that is met fails the batch whole, as `NoSpace`; when it is raised the same calls go on."""
+    """An exceeded quota fails the whole batch with `NoSpace`; after the quota is raised the same calls succeed."""
     at("sink.write.staged", 4, lambda: hdfs.quota(sink.root, size=1))
     assert type(interrupted(sink)) is NoSpace
     hdfs.quota(sink.root, size=-1)
 
 
 def test_a_zombies_segment_appears_behind_the_commit(hdfs: MiniHdfs, sink: Sink) -> None:
-    """An executor that was given up writes its segments when its batch is committed: they are never visible, and are swept."""
+    """An executor that was given up writes its segments after its batch was committed: they are never visible, and are swept."""
     batch = Batch("q", 0, "offsets of 0")
     begun = sink.begin("driver", batch)
     sink.commit(batch, [write(sink, begun, 0, writer) for writer in range(WRITERS)])
@@ -292,7 +292,7 @@ def test_a_zombies_segment_appears_behind_the_commit(hdfs: MiniHdfs, sink: Sink)
 
 
 def test_a_batch_waits_for_two_closes(hdfs: MiniHdfs) -> None:
-    """From its begin to its commit a small batch closes two files with data: the pack of its task, and its record."""
+    """Between its begin and its commit a small batch closes two files with data: the pack of its task, and its record."""
     storage = HdfsStorage(hdfs.authority)
     root = f"{hdfs.url}/{unique.token()}"
     closed: list[int] = []

@@ -1,4 +1,4 @@
-"""What a sink and a source ask of a store of objects: requests are paid for, so they are counted."""
+"""The requests of a sink and a source to an object store: they cost money, so the tests count them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind"
 
 
 class Counted:
-    """A store of which each request is counted."""
+    """A store that counts each request."""
 
     def __init__(self) -> None:
         self.store = ObjectStore()
@@ -48,7 +48,7 @@ class Counted:
         return call
 
     def taken(self) -> Counter[str]:
-        """Return what was asked since the last time."""
+        """Return the requests since the last call."""
         taken, self.requests = self.requests, Counter()
         return taken
 
@@ -59,7 +59,7 @@ def counted() -> Counted:
 
 
 def as_paid(asked: Counter[str]) -> dict[str, int]:
-    """Return the requests that S3 puts on the bill, by kind: a copy is three (begin, copy, finish)."""
+    """Return the requests that S3 bills, by kind: a copy is three requests (begin, copy, finish)."""
     return {
         "writes": asked["put"] + 3 * asked["copy"],
         "listings": asked["objects"] + asked["behind"] + asked["has_below"],
@@ -69,7 +69,7 @@ def as_paid(asked: Counter[str]) -> dict[str, int]:
 
 
 def test_requests_of_a_batch(counted: Counted) -> None:
-    """A batch of a task that ends a part asks for what `docs/storage-s3.md` says, however many batches came before."""
+    """A batch with one task that ends one part makes the requests in `docs/storage-s3.md`, however many batches came before."""
     storage = ObjectStorage(system=counted)
     sink = Sink(storage, "/out", parse(SINK, {"path": "/out", "rollBatches": "1"}, what="sink"), "sink")
     paid = []
@@ -85,7 +85,7 @@ def test_requests_of_a_batch(counted: Counted) -> None:
 
 
 def test_requests_of_a_part_more(counted: Counted) -> None:
-    """Each part more that a task ends is so many requests, whatever the number of parts."""
+    """Each further part that a task ends adds the same number of requests, whatever the number of parts."""
     schema, paid = pa.schema([("k", pa.string())]), []
     options = {"path": "/out", "rollBatches": "1", "bucketBy": "k={k}", "format": "parquet"}
     sink = Sink(ObjectStorage(system=counted), "/out", parse(SINK, options, what="sink"), "sink")
@@ -102,7 +102,7 @@ def test_requests_of_a_part_more(counted: Counted) -> None:
 
 
 def test_requests_of_an_idle_source(counted: Counted) -> None:
-    """A look at a directory in which nothing has changed is three requests (what is there, what lies below it, its names), however full."""
+    """A look at an unchanged directory is three requests (its existence, what is below it, its names), however many files it has."""
     storage = ObjectStorage(system=counted)
     for number in range(2_000):
         counted.store.put(f"in/{number:05}", b"x", "")
@@ -117,7 +117,7 @@ def test_requests_of_an_idle_source(counted: Counted) -> None:
 
 
 def test_an_object_that_is_read_on_is_read_ahead(counted: Counted) -> None:
-    """Steps of a megabyte through 20 are four requests, not twenty; looks here and there are one each, and all bytes are right."""
+    """Reading 20 MiB in steps of one takes four requests, not twenty; single reads here and there return the right bytes, too."""
     data = b"".join(bytes([number]) * (1 << 20) for number in range(20))
     counted.store.put("in/a", data, "")
     with ObjectStorage(system=counted).open("/in/a") as file:
@@ -131,7 +131,7 @@ def test_an_object_that_is_read_on_is_read_ahead(counted: Counted) -> None:
 
 
 def test_an_idle_query_asks_less_than_ten_times_a_minute(counted: Counted) -> None:
-    """Spark asks for news every 10 ms: what nothing comes for looks less and less often, and at once again when something has come."""
+    """Spark asks for news every 10 ms: while nothing comes the scan looks less and less often, and at once again after something came."""
     storage = ObjectStorage(system=counted)
     counted.store.put("in/a", b"1", "")
     with clock.use(FakeClock()):
@@ -154,7 +154,7 @@ def test_an_idle_query_asks_less_than_ten_times_a_minute(counted: Counted) -> No
 
 
 def test_a_new_object_is_found_at_once(counted: Counted) -> None:
-    """Nobody knows when a prefix was changed: it is listed each time, and what is new or replaced below it is found."""
+    """Nobody knows when a prefix was changed: it is listed each time, and new or replaced objects below it are found."""
     storage = ObjectStorage(system=counted)
     counted.store.put("in/d/a", b"1", "")
     options = parse(SOURCE, {"path": "/in", "recursiveFileLookup": "true"}, what="source")
@@ -173,12 +173,12 @@ def test_a_new_object_is_found_at_once(counted: Counted) -> None:
 
 
 def rising(storage: ObjectStorage, **options: str) -> Scan:
-    """Return a scan of names that rise with time."""
+    """Return a scan of names that increase with time."""
     return Scan.of(storage, "/in", parse(SOURCE, {"path": "/in", "namesRise": "true", **options}, what="source"))
 
 
 def test_names_that_rise_cost_one_request(counted: Counted) -> None:
-    """Behind 3,000 objects in 30 directories a look is a listing of what is behind the greatest name, and finds what came, also deeper."""
+    """With 3,000 objects in 30 directories a look is one listing after the greatest name, and finds new objects, also deeper ones."""
     storage = ObjectStorage(system=counted)
     with clock.use(FakeClock()):
         for number in range(3_000):
@@ -202,7 +202,7 @@ def test_names_that_rise_cost_one_request(counted: Counted) -> None:
 
 
 def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> None:
-    """Whether an empty object is a file or a directory shows in the listing, wherever its children are in it: no other is asked for."""
+    """The listing shows whether an empty object is a file or a directory, wherever its children are in it: no other request is needed."""
     storage = ObjectStorage(system=counted)
     with clock.use(FakeClock()):
         counted.store.put("in/0", b"x", "")
@@ -226,7 +226,7 @@ def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> Non
 
 
 def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
-    """A smaller name beside one of the last minute is found at once; any other by the next listing of everything, or by a new scan."""
+    """A name smaller than one of the last minute is found at once; any other by the next full listing, or by a new scan."""
     storage = ObjectStorage(system=counted)
     with clock.use(FakeClock()):
         counted.store.put("in/b5", b"x", "")
@@ -251,7 +251,7 @@ def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rising_names_are_all_found(counted: Counted, seed: int) -> None:
-    """Whatever directories and filters there are, a scan that lists behind names finds the files that one that lists all does."""
+    """Whatever the directories and filters, a scan that lists from a name on finds the same files as a scan that lists everything."""
     draw = random.Random(seed)  # noqa: S311 - which names are drawn is no secret
     storage = ObjectStorage(system=counted)
     filters = {"recursiveFileLookup": draw.choice(["true", "false"]), "pathGlobFilter": draw.choice(["*", "*[02468]"])}
@@ -272,7 +272,7 @@ def test_rising_names_are_all_found(counted: Counted, seed: int) -> None:
 
 
 def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> None:
-    """With its last object a prefix goes; a source that reads it goes on, and finds what comes later."""
+    """A prefix disappears with its last object; a source that reads it continues, and finds what comes later."""
     storage = ObjectStorage(system=counted)
     counted.store.put("in/a", b"1", "")
     with clock.use(FakeClock()):
@@ -289,14 +289,14 @@ def test_an_input_that_was_emptied_is_an_empty_directory(counted: Counted) -> No
 
 
 class Threads(ObjectStorage):
-    """A simulated store that is asked from threads, as real ones are."""
+    """A simulated store that is called from threads, as real ones are."""
 
     def workers(self, count: int) -> Executor:
         return ThreadPoolExecutor(count)
 
 
 def reading(counted: Counted, data: bytes, form: str = "text") -> tuple[Reading, Split]:
-    """Return a reading of one object, and the split that is all of it."""
+    """Return a reading of one object, and the split that covers it."""
     counted.store.put("in/a", data, "")
     storage = Threads(system=counted)
     entry = storage.stat("/in/a")
@@ -307,7 +307,7 @@ def reading(counted: Counted, data: bytes, form: str = "text") -> tuple[Reading,
 
 
 def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -> None:
-    """Of a split of 40 MiB the second block has been asked for when the first is given; nothing is asked for twice, or behind the split."""
+    """In a split of 30 MiB the second block is requested before the first is returned; nothing is read twice, or beyond the split."""
     read, split = reading(counted, b"%063d\n" % 7 * (640 << 10))
     split = Split(split.file, 0, 30 << 20)
     batches = read.batches([split])
@@ -315,7 +315,7 @@ def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -
     until = time.monotonic() + PATIENCE_SECONDS
     while (
         counted.requests["get"] < 2 + 2 and time.monotonic() < until
-    ):  # a look for the end of each block, and the block
+    ):  # one read to find the end of each block, and one for the block
         time.sleep(0.001)
     assert counted.requests["get"] >= 2 + 2
     rows += sum(batch.num_rows for batch in batches)
@@ -324,7 +324,7 @@ def test_the_next_block_is_on_its_way_while_one_is_worked_on(counted: Counted) -
 
 
 def test_an_object_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
-    """Another object under its key, of one length and one second, is FileChanged: each range names the tag that was planned."""
+    """Another object under the same key, with equal length and second, is FileChanged: each read names the planned tag."""
     read, split = reading(counted, b"%063d\n" % 7 * (768 << 10))
     batches = read.batches([split])
     next(batches)
@@ -335,7 +335,7 @@ def test_an_object_that_is_replaced_in_mid_read_is_told(counted: Counted) -> Non
 
 
 def test_a_table_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
-    """The same of Parquet, whose library reads by itself."""
+    """The same for Parquet, whose library reads by itself."""
     written = pa.BufferOutputStream()
     rows = [random.Random(0).randbytes(64).hex() for _ in range(20_000)]  # noqa: S311 - bytes that do not shrink
     pq.write_table(pa.table({"value": rows}), written, row_group_size=5_000, compression="none", use_dictionary=False)
@@ -348,7 +348,7 @@ def test_a_table_that_is_replaced_in_mid_read_is_told(counted: Counted) -> None:
 
 
 def test_an_object_that_was_replaced_before_it_is_read_is_told(counted: Counted) -> None:
-    """Planned, and replaced by one of the same length within the second: the tag tells."""
+    """An object is replaced after planning by one of equal length within the same second: the tag shows it."""
     read, split = reading(counted, b"one\n")
     counted.store.remove("in/a")
     counted.store.put("in/a", b"two\n", "")
@@ -357,7 +357,7 @@ def test_an_object_that_was_replaced_before_it_is_read_is_told(counted: Counted)
 
 
 def objects(counted: Counted, names: list[str]) -> tuple[Reading, list[Split]]:
-    """Return a reading of objects that hold their names, and a split of each."""
+    """Return a reading of objects that contain their names, and a split for each."""
     for name in names:
         counted.store.put(f"in/{name}", f"{name}\n".encode(), "")
     storage = Threads(system=counted)
@@ -370,7 +370,7 @@ def objects(counted: Counted, names: list[str]) -> tuple[Reading, list[Split]]:
 
 
 def test_small_objects_are_opened_ahead(counted: Counted) -> None:
-    """Of 100 objects sixteen are on their way when the first is worked on; each is asked for once, and they come in order."""
+    """Of 100 objects sixteen are requested before the first is needed; each is requested once, and they come in order."""
     names = [f"{number:03}" for number in range(100)]
     reads, splits = objects(counted, names)
     coming = OpenedAhead(reads.storage.open, [f"/in/{name}" for name in names], ThreadPoolExecutor(OPEN_FILES))
@@ -386,20 +386,20 @@ def test_small_objects_are_opened_ahead(counted: Counted) -> None:
 
 
 def test_an_object_that_is_gone_fails_where_it_is_read(counted: Counted) -> None:
-    """What was opened ahead and is not there is an error of its own file, behind the rows of those before; nothing waits for the others."""
+    """An object opened ahead that is gone is an error at its own turn, after the rows of those before; nothing waits for the others."""
     reads, splits = objects(counted, [f"{number:03}" for number in range(40)])
     counted.store.remove("in/030")
     with pytest.raises(FileChanged, match="/in/030' was planned and is gone"):
         list(reads.batches(splits))
     assert list(reads.batches(splits[:30]))
-    batches = reads.batches(splits[:20] + splits[:20])  # one that is read twice
+    batches = reads.batches(splits[:20] + splits[:20])  # each is read twice
     assert sum(batch.num_rows for batch in batches) == 40
 
 
 def windows_of(
     data: bytes, at: int | None = None, end: int | None = None
 ) -> tuple[WindowsAhead, list[tuple[int, int]]]:
-    """Return what asks for windows of these bytes, and what it has asked for."""
+    """Return the reader of windows of these bytes, and the list of its requests."""
     asked: list[tuple[int, int]] = []
 
     class File:
@@ -412,7 +412,7 @@ def windows_of(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_windows_hold_what_the_file_does(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Reads here and there, on and back, short and long, across what was asked for ahead: each gives the bytes of the file."""
+    """Reads at random places, forward and back, short and long, across the windows read ahead: each returns the bytes of the file."""
     monkeypatch.setattr(ahead, "WINDOW_BYTES", 64)
     draw = random.Random(seed)  # noqa: S311 - which places are drawn is no secret
     data = draw.randbytes(3_000)
@@ -426,7 +426,7 @@ def test_windows_hold_what_the_file_does(monkeypatch: pytest.MonkeyPatch, seed: 
 
 
 def test_windows_are_asked_for_once_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads on has two on their way; who reads tables has as many as were of use; nothing is asked for behind the end of a split."""
+    """A sequential reader has two windows requested ahead, a reader of tables as many as proved useful; none is beyond the split."""
     monkeypatch.setattr(ahead, "WINDOW_BYTES", 100)
     data = bytes(2_000)
     file, asked = windows_of(data, at=0, end=950)
@@ -436,7 +436,7 @@ def test_windows_are_asked_for_once_and_in_time(monkeypatch: pytest.MonkeyPatch)
         file.read(at, 47)
     assert sorted(asked) == [*((at, 100) for at in range(0, 900, 100)), (900, 50), (950, 47)]
     file, asked = windows_of(data)
-    for at, length in ((1_990, 10), (0, 30), (300, 20), (600, 20)):  # a footer, and columns in places
+    for at, length in ((1_990, 10), (0, 30), (300, 20), (600, 20)):  # a footer, and columns at several places
         file.read(at, length)
     assert asked == [(1_990, 10), (0, 30), (300, 20), (600, 20)]
     asked.clear()

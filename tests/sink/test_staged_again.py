@@ -1,4 +1,4 @@
-"""What a task has staged and needs again before it ends: also where a file can be read only once its writer has closed it."""
+"""A task needs its staged rows again before it ends: also on storages that read a file only after its writer has closed it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_part_that_fills_with_what_its_task_has_put_on_disk(
     name: str,
     way: str,
 ) -> None:
-    """A part goes on in a batch that brings much for it, piece by piece, and is full: its file has all that was staged, on each storage."""
+    """An open part gets many rows in one batch, piece by piece, and fills: its file has everything that was staged, on each storage."""
     options, own_files = _WAYS[way]
     monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
     monkeypatch.setattr(BytePart, "stage_bytes", 1)

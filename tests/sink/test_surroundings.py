@@ -1,4 +1,4 @@
-"""What is done to an output from outside while a query runs: told as what it is, with a way on that works."""
+"""What others do to an output while a query runs: the error says what happened and advises what works."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output: Output, tmp_path: Path) -> None:
-    """It was told as `Fenced`, by a driver '', with the advice to start again; put back as it was the query goes on."""
+    """The error was once `Fenced`, by a driver '', with the advice to start again; if the directory is restored, the query continues."""
     sink, copy, kept = output.sink(rollBatches="1"), tmp_path / "copy", tmp_path / "kept"
     output.batch(sink, 0, {0: ["a"]})
     begun = sink.begin("d1", Batch(QUERY, 1))
@@ -55,7 +55,7 @@ def test_a_directory_that_is_removed_or_put_back_in_mid_batch_is_no_rival(output
 
 @pytest.mark.parametrize("bucket", ["{b}", "{b}/below"])
 def test_a_file_where_a_bucket_has_to_be_is_named_and_moved_away(output: Output, bucket: str) -> None:
-    """It was "Not a directory" for a directory below; moved away, what was committed is published."""
+    """The error was once "Not a directory" for a directory below; when the file is gone, what was committed is published."""
     output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
     sink = output.sink(bucketBy=bucket, dropBucketColumns="true")
     output.root.mkdir()
@@ -72,7 +72,7 @@ def test_a_file_where_a_bucket_has_to_be_is_named_and_moved_away(output: Output,
     [("file", "/out' is a file, expected a directory; move it away"), ("link", "a symbolic link that leads nowhere")],
 )
 def test_an_output_that_is_no_directory_is_told_as_what_it_is(output: Output, kind: str, says: str) -> None:
-    """A file, or a link whose target is not mounted, in the place of the output; mended, the query begins."""
+    """A file, or a link whose target is not mounted, takes the place of the output; once it is removed, the query begins."""
     if kind == "file":
         output.root.write_text("a file")
     else:
@@ -85,7 +85,7 @@ def test_an_output_that_is_no_directory_is_told_as_what_it_is(output: Output, ki
 
 
 def test_a_link_in_place_of_a_growing_file_is_not_written_through(output: Output, tmp_path: Path) -> None:
-    """What it leads to is not touched, the message names the link, and the file put back is gone on with."""
+    """The link's target is not touched, the message names the link, and once the file is restored it grows on."""
     sink = output.sink(growing="true", fileName="all.log")
     output.batch(sink, 0, {0: ["1"]})
     file, away = output.root / "all.log", tmp_path / "away"
@@ -101,9 +101,9 @@ def test_a_link_in_place_of_a_growing_file_is_not_written_through(output: Output
 
 @pytest.mark.parametrize("theirs", ["a0", "longer than that", "b"])
 def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output, theirs: str) -> None:
-    """Both found none, and each wrote its rows over those of the other one, or asked for these to be cut off.
+    """Both sinks found no file; each then overwrote the rows of the other, or asked for them to be cut off.
 
-    The second to publish has its rows in a file of its own, and nothing more is decided for a name that is not its own.
+    The second sink to publish gets its own file, and decides nothing more for a name that belongs to the other sink.
     """
     options = {"growing": "true", "fileName": "all.log"}
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
@@ -123,13 +123,13 @@ def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output, the
 
 
 def is_well(output: Output) -> bool:
-    """Tell whether `penstock verify` finds all as the ledgers say."""
+    """Tell whether `penstock verify` finds everything as the ledgers say."""
     result = CliRunner().invoke(app, ["verify", str(output.root), "--json"])
     return bool(json.loads(result.stdout)["ok"])
 
 
 def decides(output: Output, sink: Sink, number: int, query: str) -> None:
-    """Run a batch of one row whose driver dies in front of publishing."""
+    """Run a batch of one row whose driver dies before publishing."""
     failpoints.arm("sink.publish.one=error")
     with pytest.raises(OSError, match="failpoint"):
         output.batch(sink, number, {0: [f"{query}{number}"]}, query=query)
@@ -137,9 +137,9 @@ def decides(output: Output, sink: Sink, number: int, query: str) -> None:
 
 
 def test_two_sinks_that_give_one_name_at_one_moment(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """Without `{sink}` in `fileName` both decide on it. The advice was to move the other one's file away, which takes it from its ledger.
+    """Without `{sink}` in `fileName` both decide on one name. The advice was to move the other's file away, which its ledger would miss.
 
-    The second to publish takes another name, and says so in the log; both ledgers know what is there, and numbers go on.
+    The second sink to publish takes another name and logs that; both ledgers know their files, and the numbers continue.
     """
     options = {"fileName": "p-{writer}-{seq}", "rollBatches": "1"}
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
@@ -162,7 +162,7 @@ def test_two_sinks_that_give_one_name_at_one_moment(output: Output, caplog: pyte
 def test_a_name_that_was_given_instead_survives_crash_reader_and_fold(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies behind the note, and again behind publishing; readers are told of the file once, before and behind the fold."""
+    """The driver dies after the note, and again after publishing; readers receive the file once, before and after the fold."""
     monkeypatch.setattr(ledger_module, "FOLD", 2)
     options = {"fileName": "p-{seq}", "rollBatches": "1"}
     first, second = output.sink(sink_id="a", **options), output.sink(sink_id="b", **options)
@@ -177,7 +177,7 @@ def test_a_name_that_was_given_instead_survives_crash_reader_and_fold(
         assert events.after(EventPosition()) == []
     (output.root / "p-0.txt").rename(
         output.root / "consumed"
-    )  # what has the name may go: it was decided that another one holds
+    )  # the file of that name may go: the note says that another one had it
     output.batch(second, 0, {0: ["b0"]}, query="b")
     (event,) = events.after(EventPosition())
     assert event.path == "p-0-b.txt"
@@ -193,7 +193,7 @@ def test_a_name_that_was_given_instead_survives_crash_reader_and_fold(
 
 @pytest.mark.parametrize("added", ["X\n", "2\nX\n", "\0\0", "2"])
 def test_rows_that_somebody_else_appended_are_not_written_over(output: Output, added: str) -> None:
-    """A stranger's line of the same length was gone without a word; what a crash of ours may have left is gone on with."""
+    """A stranger's line of the same length was lost silently; what a crash of ours may have left is overwritten by the same rows."""
     sink = output.sink(growing="true", fileName="all.log")
     output.batch(sink, 0, {0: ["1"]})
     file = output.root / "all.log"
@@ -210,7 +210,7 @@ def test_rows_that_somebody_else_appended_are_not_written_over(output: Output, a
 
 @pytest.mark.parametrize("inside", ["", "/ck", "/_penstock", "/a/b"])
 def test_a_checkpoint_among_the_output_is_refused(output: Output, inside: str) -> None:
-    """Readers of the output took the files of Spark's checkpoint for rows. A query that goes on with one may."""
+    """Readers of the output took the files of Spark's checkpoint for rows. A query that already has such a checkpoint may continue."""
     place = output.root / inside.strip("/")
     with pytest.raises(OptionError, match="readers would take Spark's files for rows; choose a directory outside"):
         output.sink(checkpointLocation=f"file:{place}").check(output.schema)
@@ -222,6 +222,6 @@ def test_a_checkpoint_among_the_output_is_refused(output: Output, inside: str) -
 
 @pytest.mark.parametrize("place", ["_ck", ".ck/x", "_penstock/checkpoint", "a/_b/c", "../ck", "../out2", "dbfs:/x"])
 def test_a_checkpoint_that_readers_do_not_see_is_taken(output: Output, place: str) -> None:
-    """Hidden in the output, beside it, or where only Spark knows."""
+    """A checkpoint may be hidden in the output, beside it, or where only Spark can find it."""
     where = place if ":" in place else f"{output.root}/{place}"
     output.sink(checkpointLocation=where).check(output.schema)

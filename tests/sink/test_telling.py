@@ -1,4 +1,4 @@
-"""`onPublish`: a function is told what was published, at least once, whoever dies and whatever it raises."""
+"""`onPublish`: a function receives what was published, at least once, whoever dies and whatever the function raises."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.wait import wait_for
 
 
 class Catalogue:
-    """What a user's function has been told, call by call; it fails while `broken`."""
+    """A user's function: it keeps what it receives, call by call; it fails while `broken`."""
 
     def __init__(self) -> None:
         self.calls: list[list[dict[str, Any]]] = []
@@ -45,7 +45,7 @@ class Catalogue:
 
 
 def telling(sink: Sink, catalogue: Catalogue) -> Telling:
-    """Return what tells the catalogue, as each batch has it anew."""
+    """Return a new `Telling` for the catalogue, as each batch makes one."""
     return Telling(sink, "catalogue:register", lambda: catalogue.register)
 
 
@@ -56,12 +56,12 @@ def start(sink: Sink, catalogue: Catalogue) -> None:
 
 
 def published(output: Output, sink: Sink) -> list[str]:
-    """Return the paths of all that was published."""
+    """Return the paths of all published files."""
     return [f"{output.root}/{file.path}" for file in sink.ledger.history()]
 
 
 def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
-    """From the first start with it on, not what was there before: each file in one call, in order, with all that is known."""
+    """From the first start with the option on, not earlier files: each file is reported in one call, in order, with all that is known."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     output.batch(sink, 0, {0: ["before"]}, mark="0")
     start(sink, catalogue)
@@ -78,7 +78,7 @@ def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
 
 
 def test_a_death_behind_the_call_tells_again(output: Output) -> None:
-    """The driver dies between the call and its note: the next start tells the same again, and nothing is left out."""
+    """The driver dies between the call and its note: the next start makes the same call again, and leaves nothing out."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
@@ -94,7 +94,7 @@ def test_a_death_behind_the_call_tells_again(output: Output) -> None:
 
 @follows("PST-511")
 def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -> None:
-    """Its error is in ours, the files are visible; mended and started again it is told of them before anything new."""
+    """Our error contains the function's, the files are visible; once the function is fixed, a restart reports them before anything new."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
@@ -111,7 +111,7 @@ def test_a_function_that_fails_is_told_again_once_it_is_mended(output: Output) -
 
 
 def test_what_others_publish_is_told_by_the_next_start(output: Output) -> None:
-    """`finish` calls nobody; the query tells what it published with its next start."""
+    """`finish` calls no function; the query reports what `finish` published at its next start."""
     sink, catalogue = output.sink(), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
@@ -124,7 +124,7 @@ def test_what_others_publish_is_told_by_the_next_start(output: Output) -> None:
 
 @pytest.mark.parametrize("wanted", ["b=x", ["b=x", "b=no"], ["b=x/part-s-0-1.txt"]])
 def test_a_function_has_parts_closed_by_their_names(output: Output, wanted: object) -> None:
-    """It returns a bucket, or a part: that is published by the driver, which goes on, and it is told of that, too."""
+    """The function returns a bucket, or a part: the running driver publishes it, and reports that, too."""
     sink, catalogue = output.sink(bucketBy="b={value}", rollRows="2"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["x", "y", "z", "z"]}, mark="0")
@@ -139,7 +139,7 @@ def test_a_function_has_parts_closed_by_their_names(output: Output, wanted: obje
 
 @pytest.mark.parametrize("wanted", [None, 3, {"b=y"}, [4], object()])
 def test_what_a_function_returns_otherwise_means_nothing(output: Output, wanted: object) -> None:
-    """A count, or whatever its last call returned, closes nothing."""
+    """A number, or any other return value, closes nothing."""
     sink, catalogue = output.sink(bucketBy="b={value}", rollRows="2"), Catalogue()
     start(sink, catalogue)
     catalogue.wanted = wanted
@@ -149,7 +149,7 @@ def test_what_a_function_returns_otherwise_means_nothing(output: Output, wanted:
 
 
 def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
-    """The note of another number, or a damaged one, is named, and nothing is told."""
+    """A note with the wrong number, or a damaged note, is named in the error, and the function is not called."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     output.batch(sink, 0, {0: ["a"]}, mark="0")
     start(sink, catalogue)
@@ -164,7 +164,7 @@ def test_a_note_that_was_moved_here_is_refused(output: Output) -> None:
 
 @follows("PST-510")
 def test_a_ledger_that_was_put_back_has_advice_for_a_function(output: Output, tmp_path: Path) -> None:
-    """It advised a new checkpoint and startingFrom, which a sink has not: without its notes the function is told of what comes."""
+    """The advice was a new checkpoint and startingFrom, which a sink does not have: without its notes it reports only new files."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
@@ -192,7 +192,7 @@ def test_a_ledger_that_was_put_back_has_advice_for_a_function(output: Output, tm
 
 @pytest.mark.parametrize("value", ["register", "a:b:c", ":f", "m:", "os.path:1", "m:f()", "../m:f"])
 def test_what_is_no_name_of_a_function_is_refused(value: str) -> None:
-    """Nothing is loaded to see that it is none."""
+    """The name is refused without loading any module."""
     with pytest.raises(OptionError, match="expected module:function"):
         parse(SINK, {"path": "/x", "onPublish": value}, what="sink")
 
@@ -206,13 +206,13 @@ def test_what_is_no_name_of_a_function_is_refused(value: str) -> None:
     ],
 )  # fmt: skip
 def test_a_function_that_cannot_be_told_is_refused(value: str, says: str) -> None:
-    """It is refused when the batch begins, before anything is written: also one that would be called, and do nothing."""
+    """The function is refused when the batch begins, before anything is written: also one whose call would do nothing."""
     with pytest.raises(OptionError, match=says):
         functions.told(value)
 
 
 def test_a_function_that_exits_has_failed(output: Output) -> None:
-    """`sys.exit` ends no process of ours, which could be taken for a good end: it is an error as any other, and is told again."""
+    """`sys.exit` does not end our process, which could pass for success: it is an error like any other, and the call is repeated."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
@@ -224,13 +224,13 @@ def test_a_function_that_exits_has_failed(output: Output) -> None:
 
 @pytest.mark.parametrize("kind", ["coroutine", "generator"])
 def test_a_function_that_returns_what_it_would_do_was_told_nothing(output: Output, kind: str) -> None:
-    """What has to be awaited, or gone through, is not done: it is an error, and is told again once the function is mended."""
+    """An awaitable or a generator has done nothing: it is an error, and the call is repeated once the function is fixed."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)
     output.batch(sink, 0, {0: ["a"]}, mark="0")
 
     async def later() -> None:
-        """Be what nobody awaits."""
+        """Return a coroutine that nobody awaits."""
 
     with pytest.raises(CallbackFailed, match=f"returned a {kind}, which nobody"):
         Telling(sink, "m:f", lambda: lambda _: later() if kind == "coroutine" else (n for n in [1])).tell("d1")
@@ -241,7 +241,7 @@ def test_a_function_that_returns_what_it_would_do_was_told_nothing(output: Outpu
 def test_a_function_that_does_not_return_is_told(
     output: Output, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While it is waited for a warning says so, in words that the command hands on, and again; once it has returned there is none."""
+    """While the function runs, a repeated warning says so, in words that the command passes on; once it has returned there is none."""
     monkeypatch.setattr(telling_of_sink, "_SILENT_SECONDS", 0.05)
     monkeypatch.setattr(telling_of_sink, "_AGAIN_SECONDS", 0.05)
     sink = output.sink(rollRows="1")

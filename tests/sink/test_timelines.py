@@ -1,4 +1,4 @@
-"""Parts over time, step by step: what is visible after each batch, and after each look at the clock between batches."""
+"""Parts over time, step by step: what is visible after each batch, and after each clock check between batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.output import QUERY, Output
 START = 1_767_225_600
 VALUE_AND_BUCKET = pa.schema([("value", pa.string()), ("b", pa.string())])
 
-# (second, rows of a batch, or None where only the clock is looked at, contents of the visible files by name)
+# (second, rows of a batch, or None for a clock check without a batch, contents of the visible files by name)
 TIMELINES: dict[str, tuple[dict[str, str], list[tuple[int, list[str] | None, list[str]]]]] = {
     "age, not idleness (S13)": (
         {"rollInterval": "10s", "rollInactivity": "1h"},
@@ -81,7 +81,7 @@ TIMELINES: dict[str, tuple[dict[str, str], list[tuple[int, list[str] | None, lis
 @pytest.mark.parametrize("name", TIMELINES)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_timeline(output: Output, time: FakeClock, name: str, restarted: bool) -> None:
-    """Each limit closes a part at its moment and no other does, also where every batch has a new driver."""
+    """Each limit closes a part at its time and no other limit does, also if every batch has a new driver."""
     options, steps = TIMELINES[name]
     batch, owner = 0, "d"
     for at, rows, expected in steps:
@@ -97,7 +97,7 @@ def test_timeline(output: Output, time: FakeClock, name: str, restarted: bool) -
 
 
 def test_buckets_age_apart(output: Output, time: FakeClock) -> None:
-    """S28: a bucket begun five seconds after another rolls five seconds after it, over and over."""
+    """S28: a bucket that begins five seconds after another rolls five seconds after it, again and again."""
     output.schema = VALUE_AND_BUCKET
     sink = output.sink(format="csv", bucketBy="{b}", dropBucketColumns="true", rollInterval="10s", fileName="p{seq}")
     for turn in range(3):
@@ -111,7 +111,7 @@ def test_buckets_age_apart(output: Output, time: FakeClock) -> None:
 
 
 def test_batch_time_names_the_bucket(output: Output, time: FakeClock) -> None:
-    """B11: 20 rows while the clock moves on by 5 seconds every five: four directories, five rows each, in order."""
+    """B11: 20 rows, and the clock advances by 5 seconds after every five: four directories with five rows each, in order."""
     sink = output.sink(bucketBy="{time:%S}", fileName="p{seq}", rollBatches="1")
     for batch in range(4):
         time.seconds = START + batch * 5
@@ -122,7 +122,7 @@ def test_batch_time_names_the_bucket(output: Output, time: FakeClock) -> None:
 
 
 def test_part_without_rows_does_not_roll(output: Output) -> None:
-    """M12, M13, I6: buckets roll every three batches in which they exist; one that comes back never takes an old name."""
+    """M12, M13, I6: buckets roll every three batches in which they exist; a bucket that comes back never reuses a name."""
     output.schema = VALUE_AND_BUCKET
     sink = output.sink(format="csv", bucketBy="{b}", rollBatches="3", fileName="p{seq}")
     counts = []
@@ -142,7 +142,7 @@ def test_part_without_rows_does_not_roll(output: Output) -> None:
 @pytest.mark.parametrize("replayed", [["2|even", "3|odd"], ["4|even", "5|odd"], ["4|even"], []])
 @pytest.mark.parametrize("foreign", [False, True])
 def test_replay_with_other_rows(output: Output, replayed: list[str], foreign: bool) -> None:
-    """M9, M10: two rolling buckets, a batch that dies and comes again with other rows, files that somebody put there."""
+    """M9, M10: two rolling buckets, a batch that dies and is repeated with other rows, and files that somebody else put there."""
     output.schema = VALUE_AND_BUCKET
     options: dict[str, Any] = {"format": "csv", "bucketBy": "{b}", "dropBucketColumns": "true", "rollRows": "3"}
     for bucket in ("even", "odd") if foreign else ():
@@ -184,9 +184,9 @@ _ROLLS = {"rollRows": "3", "fileName": "p{seq}"}
 def test_crash_between_batches(
     output: Output, options: dict[str, str], buckets: int, batches: list[tuple[str, str]], expected: dict[str, str]
 ) -> None:
-    """A try that dies leaves nothing, whatever the next one writes: in files that grow, and in parts that are open or full.
+    """A try that dies leaves nothing behind, whatever the next one writes: in growing files, and in parts that are open or full.
 
-    A batch is the rows of a try that staged them and died, and those of the one that did not.
+    A batch here is a pair: the rows that the first try staged before it died, and the rows of the second try.
     """
     output.schema = VALUE_AND_BUCKET
     options = {"format": "csv", "bucketBy": "{b}", "dropBucketColumns": "true", **options}
@@ -203,7 +203,7 @@ def test_crash_between_batches(
 
 
 def test_order_of_the_tasks_does_not_matter(output: Output) -> None:
-    """B5: whichever task reports first, the same rows are in files of the same names."""
+    """B5: whichever task reports first, the same rows are in files with the same names."""
     seen = []
     for sink_id in ("forward", "backward"):
         sink = output.sink(sink_id=sink_id, rollSize="4", mergeBelow="3", fileName="{sink}-{writer}-{seq}")
@@ -220,7 +220,7 @@ def test_order_of_the_tasks_does_not_matter(output: Output) -> None:
 
 
 def test_merging_stays_within_a_bucket(output: Output) -> None:
-    """C1: parts of one bucket are merged up to the limit; those of two never, however small they are."""
+    """C1: parts of one bucket are merged up to the limit; parts of two buckets never, however small they are."""
     output.schema = VALUE_AND_BUCKET
     sink = output.sink(
         format="csv", bucketBy="{b}", dropBucketColumns="true", rollSize="10", mergeBelow="10", fileName="p{seq}"
@@ -247,7 +247,7 @@ def test_merging_stays_within_a_bucket(output: Output) -> None:
     ids=str,
 )
 def test_restarted_with_other_options(output: Output, options: dict[str, str], below: str) -> None:
-    """C6: limits, names and buckets may change while parts are open: each row is in one file, closed by what holds by then."""
+    """C6: limits, names and buckets may change while parts are open: each row is in one file, which closes by the new options."""
     output.batch(output.sink(mergeBelow=below), 0, {0: [f"a{i}" for i in range(5)], 1: ["b"]})
     sink = output.sink(mergeBelow=below, **options)
     output.batch(sink, 1, {0: ["c", "d"], 2: ["e"]}, owner="d2")
@@ -257,23 +257,23 @@ def test_restarted_with_other_options(output: Output, options: dict[str, str], b
 
 
 class Falling(FakeClock):
-    """A clock that falls back by a year while it is slept on for the first time; what measures time goes on."""
+    """A clock that falls back by a year during its first sleep; the clock that measures durations continues."""
 
     fallen_seconds = 0.0
 
     def now_ns(self) -> int:
-        """Return the time that the machine shows."""
+        """Return the time that the machine's clock shows."""
         return super().now_ns() - round(self.fallen_seconds * clock.SECOND_NS)
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Advance."""
         super().sleep(seconds)
         self.fallen_seconds = 365 * 86_400
         assert self.seconds < 1_001_000, "the keeper waits for the year to pass"
 
 
 def test_a_keeper_goes_on_when_the_clock_falls_back(output: Output) -> None:
-    """Nothing comes any more, and the machine's clock is set back by a year: what is open is visible when the limit has passed."""
+    """No more rows come, and the machine's clock is set back by a year: open parts become visible when the limit has passed."""
     sink = output.sink(rollInactivity="60s")
     with clock.use(falling := Falling()):
         output.batch(sink, 0, {0: ["1"]})

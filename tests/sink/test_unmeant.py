@@ -1,4 +1,4 @@
-"""Templates that look right and would do something else: each is refused at the start, with what was meant."""
+"""Templates that look right but would do something else: each is refused at the start, and the error shows what was meant."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wide(output: Output) -> Output:
     ],
 )
 def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, template: str, says: str) -> None:
-    """A column or a time that is not in braces, a format of Java's, and what an option was read with, would be text for all rows."""
+    """A column or time without braces, a Java time format, and characters left over from reading the option would be text for all rows."""
     with pytest.raises(TemplateError, match=says):
         wide.sink(format="json", bucketBy=template)
     assert not wide.root.exists()
@@ -58,7 +58,7 @@ def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, te
     "template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}"]
 )
 def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
-    """A directory for all rows, escapes, and blanks inside of names are as they were."""
+    """One directory for all rows, escapes, and blanks within names stay as they are."""
     wide.sink(format="json", bucketBy=template)
 
 
@@ -87,7 +87,7 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
 def test_file_names_that_nobody_meant_are_refused_at_the_start(
     wide: Output, options: dict[str, str], says: str
 ) -> None:
-    """A name that says another compression than the file has is one that Spark and DuckDB cannot read; the others would be text."""
+    """Spark and DuckDB cannot read a file whose name claims another compression; the other templates would be text for all rows."""
     with pytest.raises(TemplateError, match=says):
         wide.sink(**{"format": "json", **options})
 
@@ -97,12 +97,12 @@ def test_file_names_that_nobody_meant_are_refused_at_the_start(
     [{"fileName": "{seq}.log.gz", "compression": "gzip"}, {"fileName": "{seq}.crc"}, {"fileName": "100%-{seq}.txt"}],
 )
 def test_endings_that_are_right_are_taken(wide: Output, options: dict[str, str]) -> None:
-    """The ending of the compression that there is may be in the template, and others are the user's business."""
+    """A template may contain the extension of the actual compression; other extensions are the user's choice."""
     wide.sink(format="json", **options)
 
 
 def test_messages_show_the_name_as_it_was_written(wide: Output) -> None:
-    """`%FILENUM` is not told as `{seq}`, which its user has not written; nor where a value makes the name too long."""
+    """Messages never show `{seq}` for `%FILENUM`, which the user has written, not even if a value makes the name too long."""
     for template in ("%TIME", "%FILENUM.tmp", "a/%FILENUM", "%FILENUM%USER", "{nam}%FILENUM"):
         with pytest.raises(TemplateError, match="fileName='" + template.replace("{", r"\{")):
             wide.sink(format="json", fileName=template)
@@ -112,13 +112,13 @@ def test_messages_show_the_name_as_it_was_written(wide: Output) -> None:
 
 
 def test_a_width_is_filled_up_by_zeros() -> None:
-    """`{seq:5}` made names with blanks, which sort as text does and readers cut."""
+    """`{seq:5}` once made names with blanks, which sort as text and which readers cut."""
     names = NameTemplate.of("p{seq:3}-{writer:02}", zone="UTC", growing=False)
     assert names.render(".txt", sink="s", writer=3, seq=7) == "p007-03.txt"
 
 
 def test_a_name_without_room_for_its_numbers_is_refused_at_the_start(output: Output) -> None:
-    """A name that fits for numbers of one digit was taken; with the tenth file nothing could be published any more."""
+    """A name with room for one digit only was once accepted; from the tenth file on nothing could be published any more."""
     sink = output.sink(fileName="n" * 248 + "{seq}")
     with pytest.raises(TemplateError, match="makes names of 264 bytes"):
         sink.check(output.schema)
@@ -131,9 +131,9 @@ def test_a_name_without_room_for_its_numbers_is_refused_at_the_start(output: Out
     "options", [{"fileName": "{time:%H:%M}-{seq}"}, {"fileName": "a:{country}-{seq}"}, {"bucketBy": "c:{country}"}]
 )
 def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: dict[str, str]) -> None:
-    """A name with a colon was committed, and could never be published; a directory on a disk, and a value, may have one.
+    """A name with a colon was committed, and could never be published; a directory on a disk, and a value, may contain one.
 
-    A file on a disk may not: Spark fails at it, `Relative path in absolute URI: .13:46-0.json.crc`.
+    A file on a disk may not: Spark fails to read it, `Relative path in absolute URI: .13:46-0.json.crc`.
     """
     checked = parse(SINK, {"path": "/x", "format": "json", **options}, what="sink")
     with nullcontext() if "bucketBy" in options else pytest.raises(TemplateError, match="Spark reads no file with ':'"):
@@ -145,7 +145,7 @@ def test_names_that_hdfs_refuses_are_told_before_anything_is_committed(options: 
 
 
 def test_a_key_that_no_store_of_objects_takes_is_told_before_anything_is_committed(wide: Output) -> None:
-    """Five directories of 230 bytes are a path on a disk and no key: they were committed, and could never be published."""
+    """Five directories of 230 bytes are a valid path on a disk but no valid key: they were committed, and could never be published."""
     wide.storage = ObjectStore().storage()
     wide.schema = SCHEMA
     checked = {"format": "json", "bucketBy": "a={country}/b={country}/c={country}/d={country}/e={country}"}
@@ -159,7 +159,7 @@ def test_a_key_that_no_store_of_objects_takes_is_told_before_anything_is_committ
 
 
 def test_a_path_that_no_disk_takes_is_told_before_anything_is_committed(output: Output) -> None:
-    """Where the output lies deep a bucket that is possible by itself made a path that is not: committed, and never published."""
+    """In a deep output directory a valid bucket made a path that is too long: it was committed, and could never be published."""
     output.schema = SCHEMA
     output.root = output.root.joinpath(*["d" * 200] * 14)
     sink = output.sink(format="json", bucketBy="/".join("{country}" for _ in range(8)))

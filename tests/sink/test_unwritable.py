@@ -1,4 +1,4 @@
-"""Types that rows can wait in, and files cannot hold: refused at the start, and a way out for what was staged before."""
+"""Types that staged rows can have but files cannot: refused at the start, with a way out for rows staged by older versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TEXTS = {
 
 
 def schema_of(kind: object) -> pa.Schema:
-    """Return a schema with a column `meta` of this type behind another one."""
+    """Return a schema with a column `meta` of this type after another column."""
     fields = [
         {"name": name, "type": each, "nullable": True, "metadata": {}}
         for name, each in (("id", "long"), ("meta", kind))
@@ -67,7 +67,7 @@ def schema_of(kind: object) -> pa.Schema:
 
 @pytest.mark.parametrize("kind", UNWRITABLE)
 def test_what_no_file_can_hold_is_told_at_the_start(output: Output, kind: str) -> None:
-    """A type that Parquet has no form for is refused before a row is taken, and the column is named."""
+    """A type that Parquet cannot represent is refused before any row is taken, and the error names the column."""
     output.schema = schema_of(UNWRITABLE[kind])
     with pytest.raises(OptionError, match=r"column 'meta' is .*, which parquet cannot hold \("):
         output.sink(format="parquet")
@@ -79,7 +79,7 @@ def test_what_no_file_can_hold_is_told_at_the_start(output: Output, kind: str) -
 
 @pytest.mark.parametrize("form", ["parquet", "orc", "avro", "csv"])
 def test_rows_without_columns_are_refused(output: Output, form: str) -> None:
-    """Six rows were no row of a Parquet file, without a word, and ended the process with ORC."""
+    """Six rows became no row in a Parquet file, silently, and ORC ended the process."""
     output.schema = pa.schema([])
     with pytest.raises(OptionError, match=f"{form} needs at least one column, found none"):
         output.sink(format=form)
@@ -87,7 +87,7 @@ def test_rows_without_columns_are_refused(output: Output, form: str) -> None:
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_a_name_that_is_there_twice(output: Output, form: str) -> None:
-    """Two columns, or members of a struct at any depth, of one name are refused: readers would see one of them."""
+    """Two columns, or members of a struct at any depth, with one name are refused: readers would see only one of them."""
     member = pa.struct([("a", pa.int64()), ("a", pa.string())])
     inside = pa.map_(pa.string(), pa.list_(member))
     for schema, name in ((pa.schema(list(member)), "a"), (pa.schema([("s", inside)]), "s.a")):
@@ -99,7 +99,7 @@ def test_a_name_that_is_there_twice(output: Output, form: str) -> None:
 @pytest.mark.parametrize("rolling", [{}, {"rollRows": "1"}, {"rollBatches": "1"}])
 @pytest.mark.parametrize("kind", ["void", {"type": "array", "elementType": "void", "containsNull": True}], ids=str)
 def test_a_type_without_values_is_written(output: Output, kind: object, rolling: dict[str, str]) -> None:
-    """Void and array<void>, which Parquet holds, are taken in every way a part goes."""
+    """Parquet can hold void and array<void>: they are accepted on every way to a file."""
     output.schema = schema = schema_of(kind)
     sink = output.sink(format="parquet", **rolling)
     rows = pa.RecordBatch.from_pylist([{"id": 1, "meta": None if kind == "void" else [None]}], schema=schema)
@@ -117,7 +117,7 @@ def taken(sink: Sink, number: int, rows: pa.RecordBatch, owner: str = "d") -> Co
 
 
 def wedged(output: Output, kind: str) -> pa.RecordBatch:
-    """Take rows as 0.1.0 did, which has not tried their schema; return them."""
+    """Take rows as 0.1.0 did, which did not check their schema; return them."""
     schema = schema_of(UNWRITABLE[kind])
     rows = pa.RecordBatch.from_arrays(
         [pa.array([1, 2], pa.int64()), pa.array(VALUES[kind], schema.field("meta").type)], schema=schema
@@ -130,7 +130,7 @@ def wedged(output: Output, kind: str) -> pa.RecordBatch:
 @follows("PST-304")
 @pytest.mark.parametrize("kind", UNWRITABLE)
 def test_rows_of_an_earlier_version_that_no_file_can_hold(output: Output, kind: str) -> None:
-    """`Unwritable`: `verify` and `finish` say it, and name the flag; with it every row is published, and the query goes on."""
+    """`verify` and `finish` report `Unwritable` and name the flag; with the flag every row is published, and the query continues."""
     wedged(output, kind)
     [problem] = verify(str(output.root)).output.problems
     assert (problem.kind, "column meta" in problem.detail) == ("unwritable", True)
@@ -155,7 +155,7 @@ def test_rows_of_an_earlier_version_that_no_file_can_hold(output: Output, kind: 
 
 
 def test_a_part_that_can_be_written_stays_as_it_is(output: Output) -> None:
-    """The way out changes nothing about columns that files can hold."""
+    """The flag changes nothing about columns that files can hold."""
     output.schema = schema = schema_of("long")
     taken(output.sink(format="parquet"), 0, pa.RecordBatch.from_pylist([{"id": 1, "meta": 7}], schema=schema))
     assert penstock("finish", output.root, "--as-text")[0] == 0
@@ -164,7 +164,7 @@ def test_a_part_that_can_be_written_stays_as_it_is(output: Output) -> None:
 
 @pytest.mark.parametrize("stage_bytes", [1, 1 << 20], ids=["staged as Parquet", "staged as Arrow"])
 def test_parts_of_an_earlier_version_go_on(output: Output, monkeypatch: pytest.MonkeyPatch, stage_bytes: int) -> None:
-    """Rows that were staged without Spark's key, times in nanoseconds, and rows of today come into one file, with the key."""
+    """Rows staged without Spark's key and with times in nanoseconds, and rows of today, go into one file, with the key."""
     nested = [
         {"name": "t", "type": "time(3)", "nullable": False, "metadata": {}},
         {"name": "i", "type": "interval hour", "nullable": True, "metadata": {}},
@@ -190,6 +190,6 @@ def test_parts_of_an_earlier_version_go_on(output: Output, monkeypatch: pytest.M
 
 
 def without_metadata(kind: pa.ListType) -> pa.ListType:
-    """Return a list of structs as earlier versions had it: nothing is carried beside the types."""
+    """Return a list of structs as earlier versions had it: without metadata on the members."""
     members = [member.remove_metadata() for member in kind.value_type]
     return pa.list_(kind.value_field.with_type(pa.struct(members)))

@@ -1,4 +1,4 @@
-"""Names of files as IBM Streams' users know them: I1, I2, I3, I5 and I7 of the scenarios, seen in the directory."""
+"""File names as IBM Streams' users know them: I1, I2, I3, I5 and I7 of the scenarios, as seen in the directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.output import Output
 
 
 def test_hundred_lines_a_file_from_several_writers(output: Output) -> None:
-    """I2: 1000 lines of four writers at 100 rows a file make 10 files of 100, numbered from 0 without a gap."""
+    """I2: 1000 lines of four writers at 100 rows per file make 10 files of 100, numbered from 0 without gaps."""
     sink = output.sink(rollRows="100", fileName="f%FILENUM.txt", mergeBelow="1m")
     output.batch(sink, 0, {writer: [f"{writer}-{line}" for line in range(250)] for writer in range(4)}, final=True)
     assert sorted(output.visible()) == [f"f{number}.txt" for number in range(10)]
@@ -25,7 +25,7 @@ def test_hundred_lines_a_file_from_several_writers(output: Output) -> None:
 
 
 def test_hundred_lines_to_one_fixed_name(output: Output) -> None:
-    """I3: a fixed name is one file that grows; where files are closed it would be overwritten, which is refused at the start."""
+    """I3: a fixed name is one growing file; with files that close it would be overwritten, which is refused at the start."""
     sink = output.sink(growing="true", fileName="all.txt")
     for batch in range(4):
         output.batch(sink, batch, {0: [f"{batch}-{line}" for line in range(25)]})
@@ -40,7 +40,7 @@ def test_hundred_lines_to_one_fixed_name(output: Output) -> None:
 
 
 def test_limits_of_rows_bytes_and_time_stand_side_by_side(output: Output, time: FakeClock) -> None:
-    """I5: whichever of three limits comes first closes the file; its model takes one of them alone."""
+    """I5: whichever of three limits is reached first closes the file; IBM Streams takes only one of them."""
     sink = output.sink(rollRows="3", rollSize="20", rollInterval="10s", fileName="f%FILENUM")
     output.batch(sink, 0, {0: ["a", "b", "c", "long line 1", "long line 2", "d"]})
     time.seconds += 10
@@ -55,7 +55,7 @@ def test_limits_of_rows_bytes_and_time_stand_side_by_side(output: Output, time: 
 @pytest.mark.parametrize("option", ["rollRows", "rollSize", "rollInterval", "rollInactivity", "rollBatches"])
 @pytest.mark.parametrize("value", ["-1", "-5s", "-3m"])
 def test_negative_limits_are_refused(output: Output, option: str, value: str) -> None:
-    """I5: a limit below zero is refused at the start, by its name."""
+    """I5: a limit below zero is refused at the start, by name."""
     with pytest.raises(OptionError, match=option):
         output.sink(**{option: value})
 
@@ -64,7 +64,7 @@ def test_negative_limits_are_refused(output: Output, option: str, value: str) ->
 def test_error_of_a_thread_in_the_background_fails_the_batch(
     output: Output, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """I7: files are synced beside the work; one that cannot be fails its task, and the repeated batch has each row once."""
+    """I7: files are synced in the background; if one fails, its task fails, and the repeated batch has each row once."""
     if where == "sink.write.before-sync":
         monkeypatch.setattr(BytePart, "stage_bytes", 1)
     sink = output.sink(fileName="f%FILENUM")
@@ -78,7 +78,7 @@ def test_error_of_a_thread_in_the_background_fails_the_batch(
 
 
 def test_closed_file_is_told_though_the_driver_dies_before_it_is_visible(output: Output) -> None:
-    """I7: the news of a closed file is its record: a crash behind that loses none, and the restart tells it once."""
+    """I7: a closed file is reported by its record: a crash after that loses no file, and the restart reports it once."""
     failpoints.arm("sink.publish.one=error")
     with pytest.raises(OSError, match="failpoint"):
         output.batch(output.sink(rollBatches="1", fileName="f%FILENUM.txt"), 0, {0: ["a", "b"]})
@@ -91,13 +91,13 @@ def test_closed_file_is_told_though_the_driver_dies_before_it_is_visible(output:
 
 @pytest.mark.parametrize("variable", ["%host", "%Time", "%FileNum", "%pelaunchnum", "%USER", "%HOSTNAME"])
 def test_variable_that_is_spelt_otherwise_is_refused(output: Output, variable: str) -> None:
-    """I1: a variable in small letters is no text of the name, nor is one that there is not: an error at the start."""
+    """I1: a variable in lower case is not taken as text, nor is an unknown one: both are errors at the start."""
     with pytest.raises(TemplateError, match=f"unknown variable {variable}"):
         output.sink(fileName=f"f%FILENUM_{variable}")
 
 
 def test_numbers_go_on_through_restarts_rolls_and_finish(output: Output, time: FakeClock) -> None:
-    """I1: %FILENUM counts from 0 and on: over drivers, rolls between batches, `finish`, other limits, and files that were taken away."""
+    """I1: %FILENUM counts on from 0: across drivers, rolls between batches, `finish`, and files that were taken away."""
     names: list[str] = []
     for driver in range(6):
         sink = output.sink(rollRows="2", rollInterval="10s", fileName="f%FILENUM.txt", mergeBelow="1")
@@ -113,7 +113,7 @@ def test_numbers_go_on_through_restarts_rolls_and_finish(output: Output, time: F
 def test_variables_are_fixed_when_the_file_is_opened(
     output: Output, time: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I1: host, process, attempt and time are those of the task that opened the part, whoever closes it, and when."""
+    """I1: host, process, attempt and time are those of the task that opened the part, whoever closes it, and whenever."""
     sink = output.sink(fileName="%HOST_%PROCID_%PEID_%PELAUNCHNUM_%TIME_%FILENUM", rollInterval="1h")
     monkeypatch.setattr(socket, "gethostname", lambda: "first")
     begun = sink.begin("d1")
@@ -132,7 +132,7 @@ def test_variables_are_fixed_when_the_file_is_opened(
 
 
 def test_merged_part_is_named_by_one_opener(output: Output, time: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I1: of parts that are joined the name has host, process and time of one and the same: the one that was opened first."""
+    """I1: the name of a merged part has host, batch and time of the same part: the one that was opened first."""
     sink = output.sink(
         fileName="%HOST_{batch}_{time:%S}_%FILENUM", mergeBelow="1m", rollInterval="1h", rollInactivity="1h"
     )
@@ -147,13 +147,13 @@ def test_merged_part_is_named_by_one_opener(output: Output, time: FakeClock, mon
 
 @pytest.mark.parametrize(("name", "spec"), [("a\nb{seq}", "%H"), ("f%TIME-{seq}", "%n"), ("f%TIME-{seq}", "%H\0%M")])
 def test_name_with_a_control_character_is_refused(output: Output, name: str, spec: str) -> None:
-    """Stores of objects take no such names, and lists with a name a line cannot have them: refused at the start, on each storage."""
+    """Object stores take no such names, and lists with one name per line cannot hold them: refused at the start, on each storage."""
     with pytest.raises(TemplateError, match="control character|the same text for every time"):
         output.sink(fileName=name, timeFormat=spec)
 
 
 @pytest.mark.parametrize("name", ["f{seq}.tmp", "f{seq}.inprogress", "f{seq}._COPYING_"])
 def test_name_that_sources_take_for_unfinished_is_refused(output: Output, name: str) -> None:
-    """A file that no source of ours would ever read, for its name says that it is not finished, is refused at the start."""
+    """A file that none of our sources would ever read, because its name says that it is unfinished, is refused at the start."""
     with pytest.raises(TemplateError, match="readers pass over"):
         output.sink(fileName=name)

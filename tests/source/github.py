@@ -1,4 +1,4 @@
-"""A day of events like those of GitHub, by a seed: nested, with keys that come, go and change their type during the day."""
+"""A day of events like GitHub's, made from a seed: nested, with keys that appear, disappear and change type during the day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOURS = 24
 
 
 def event(rng: random.Random, number: int, hour: int) -> dict[str, Any]:
-    """Return one event of an hour: from 8 o'clock with `org`, from 12 with ids as strings, until 16 with `gravatar_id`."""
+    """Return one event of an hour: `org` from 8 o'clock, ids as strings from 12, `gravatar_id` until 16."""
     kind = rng.choice(["PushEvent", "WatchEvent", "IssuesEvent"])
     payload: dict[str, Any] = {}
     if kind == "PushEvent":

@@ -1,4 +1,4 @@
-"""What becomes of files that were read: archived or deleted, each only when nobody needs it any more. Without Spark."""
+"""What happens to files after they were read: archived or deleted, each only when nobody needs it any more. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECOND = 1_000_000_000
 
 
 class Query(DrivenSource):
-    """A source over a directory, whose files are cleaned as Spark has it done."""
+    """A source over a directory, whose files are cleaned at the calls that Spark makes."""
 
     planner: Planner
 
@@ -36,7 +36,7 @@ class Query(DrivenSource):
         super().__init__(TEXT, **{"path": str(path), "settle": "0s", "recursiveFileLookup": "true", **options})
 
     def read(self, number: int = -1) -> list[Any]:
-        """Read a batch of the log, and clean the one before as Spark has it done when it is replayed."""
+        """Read a batch of the log, and clean the preceding one, as happens when Spark replays a batch."""
         if len(self.log) > 1:
             self.planner.clean(json.loads(self.log[-2]))
         return super().read(number)
@@ -51,13 +51,13 @@ def put(path: Path, text: str = "x\n", seconds: float = 1_000_000_000) -> Path:
 
 
 def there(path: Path) -> list[str]:
-    """Return the files below a directory that are no notes of ours."""
+    """Return the files below a directory, without our notes."""
     files = (str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
     return sorted(file for file in files if not file.startswith("_penstock"))
 
 
 def left_over(path: Path) -> list[str]:
-    """Return what cleaning has left behind but for who reads the directory."""
+    """Return the notes that cleaning has left behind, apart from those that name the reader."""
     return [
         file.name for file in (path / "_penstock-readers").rglob("*") if file.is_file() and file.name != "reader.json"
     ]
@@ -79,7 +79,7 @@ def archiving(src: Path, old: Path, **options: str) -> Query:
 
 
 def test_files_are_archived_by_their_paths_when_the_next_batch_is_planned(src: Path, old: Path) -> None:
-    """SPK-9: a batch's files go when it is committed, not before; names with spaces, % and bytes that are no text stay as they are."""
+    """SPK-9: a batch's files are archived once it is committed, not before; names with blanks, % and bytes that are not text stay."""
     names = ["a b/c%20d.txt", "e.txt", os.fsdecode(b"f\xff.txt"), "-g/~h.txt"]
     for number, name in enumerate(names):
         put(src / name, f"{name!r}\n", 1_000_000_000 + number)
@@ -96,7 +96,7 @@ def test_files_are_archived_by_their_paths_when_the_next_batch_is_planned(src: P
 
 
 def test_a_file_that_was_cut_goes_with_its_last_range(src: Path, old: Path) -> None:
-    """A file that a byte limit cuts over batches is archived when its last range is committed."""
+    """A file that a byte limit splits over several batches is archived when its last range is committed."""
     put(src / "long.txt", "".join(f"{n}\n" for n in range(1000)))
     query = archiving(src, old, maxBytesPerTrigger="1000")
     seen = []
@@ -109,7 +109,7 @@ def test_a_file_that_was_cut_goes_with_its_last_range(src: Path, old: Path) -> N
 
 
 def test_what_is_archived_keeps_its_permissions_and_time(src: Path, old: Path) -> None:
-    """A private file is as private in the archive, and as old."""
+    """In the archive a file keeps its permissions and its modification time."""
     put(src / "a").chmod(0o640)
     archiving(src, old).run()
     info = (old / "a").stat()
@@ -117,7 +117,7 @@ def test_what_is_archived_keeps_its_permissions_and_time(src: Path, old: Path) -
 
 
 def test_a_changed_file_is_never_cleaned(src: Path, old: Path) -> None:
-    """A version that was not read stays, for a batch of its own, however the one before was cleaned."""
+    """A new version that was not read stays for the next batch, although the version before it is cleaned."""
     put(src / "a", "1\n")
     query = archiving(src, old)
     query.plan()
@@ -131,7 +131,7 @@ def test_a_changed_file_is_never_cleaned(src: Path, old: Path) -> None:
 def test_a_file_that_is_replaced_in_the_moment_of_its_cleaning_is_kept(
     src: Path, old: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Between the look at a file and its move another one takes the name: that one is read, and neither archived nor deleted unread."""
+    """Another file takes the name between the check of a file and its move: the new file is read, and not archived or deleted unread."""
     put(src / "a", "1\n")
     query = archiving(src, old) if mode == "archive" else Query(src, cleanSource="delete")
     query.plan()
@@ -152,7 +152,7 @@ def test_a_file_that_is_replaced_in_the_moment_of_its_cleaning_is_kept(
 def test_a_file_that_comes_while_another_is_looked_at_is_not_replaced(
     src: Path, old: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was taken by mistake does not go back over what has come to its place; it is kept, and told."""
+    """A file that was moved by mistake does not overwrite the file that has taken its place; it is kept, and a warning says so."""
     put(src / "a", "1\n")
     query = archiving(src, old)
     query.plan()
@@ -173,7 +173,7 @@ def test_a_file_that_comes_while_another_is_looked_at_is_not_replaced(
 
 
 def test_nothing_is_replaced_in_the_archive(src: Path, old: Path) -> None:
-    """A producer that writes one name every day has each day archived; a file that was there stays; readers tell the days apart."""
+    """A producer that reuses one name gets each day archived; an existing file in the archive stays; readers tell the days apart."""
     (old).mkdir()
     put(old / "today.json.gz", "mine", 5)
     query = archiving(src, old)
@@ -205,10 +205,10 @@ def test_nothing_is_replaced_in_the_archive(src: Path, old: Path) -> None:
 def test_a_driver_that_dies_while_it_cleans_is_gone_on_with(
     src: Path, old: Path, point: str, at: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever it stops, the next one cleans what is left, reads nothing twice and leaves nothing behind."""
+    """Wherever the driver dies, the next one cleans what is left, reads nothing twice and leaves no notes behind."""
 
     class Dead(BaseException):
-        """It stops here."""
+        """The driver dies here."""
 
     hits = []
 
@@ -240,13 +240,13 @@ def test_a_driver_that_dies_while_it_cleans_is_gone_on_with(
 
 
 def test_a_batch_is_cleaned_though_its_driver_died_before_it_was_told(src: Path, old: Path) -> None:
-    """The offset of the next batch is logged, then the driver dies: the replay of that batch cleans the one before."""
+    """The driver dies after it has logged the offset of the next batch: the replay of that batch cleans the one before."""
     put(src / "a")
     query = archiving(src, old)
     query.plan()
     query.read()
     put(src / "b", "y\n", 1_000_000_001)
-    bare = Query(src)  # plans as the driver would have, and cleans nothing
+    bare = Query(src)  # plans like the driver, but cleans nothing
     query.log.append(json.dumps({**bare.planner.latest(json.loads(query.log[-1]))}))
     query.restart()
     assert query.read() == ["y"]
@@ -254,7 +254,7 @@ def test_a_batch_is_cleaned_though_its_driver_died_before_it_was_told(src: Path,
 
 
 def test_a_replay_reads_what_was_archived(src: Path, old: Path) -> None:
-    """A batch whose files were archived already gives the same rows when it is replayed, from the archive."""
+    """A batch whose files were already archived yields the same rows when it is replayed: it reads the archive."""
     for number in range(3):
         put(src / "d" / f"{number}", f"{number}\n", 1_000_000_000 + number)
     query = archiving(src, old)
@@ -269,7 +269,7 @@ def test_a_replay_reads_what_was_archived(src: Path, old: Path) -> None:
 
 
 def test_retention_counts_from_when_a_file_was_read(src: Path, old: Path) -> None:
-    """With retention=1h files stay for an hour behind their batch, over a restart, and go then; nothing is left of the notes."""
+    """With retention=1h files stay for an hour after their batch, across a restart; then they and all notes about them go."""
     put(src / "a")
     now = FakeClock(1_000_001_000.0)
     with clock.use(now):
@@ -287,7 +287,7 @@ def test_retention_counts_from_when_a_file_was_read(src: Path, old: Path) -> Non
 
 
 def test_a_file_goes_when_every_source_has_read_it(src: Path, old: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """HZ-27: of two that clean one directory the slower one keeps a file there; one that does not read it at all does not."""
+    """HZ-27: of two sources that clean one directory the slower one keeps a file there; a source that does not read the file does not."""
     caplog.set_level(logging.WARNING)
     fast, slow = archiving(src, old), archiving(src, old, maxFilesPerTrigger="1")
     other = archiving(src, old, pathGlobFilter="*.csv")
@@ -315,7 +315,7 @@ def test_a_file_goes_when_every_source_has_read_it(src: Path, old: Path, caplog:
 def test_a_source_that_will_not_come_back_is_named_and_can_be_taken_out(
     src: Path, old: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The advice of the warning works: without the notes of the other source what waited for it is cleaned."""
+    """The advice of the warning works: once the notes of the other source are removed, the files that waited for it are cleaned."""
     dead = archiving(src, old)
     put(src / "0", "first\n", 1)
     dead.plan()
@@ -335,7 +335,7 @@ def test_a_source_that_will_not_come_back_is_named_and_can_be_taken_out(
 
 
 def test_sources_that_clean_one_directory_agree(src: Path, old: Path) -> None:
-    """One that deletes beside one that archives is refused: who came last would decide."""
+    """Of two sources on one directory, one may not archive while the other deletes: the last one would decide."""
     first, second = archiving(src, old), Query(src, cleanSource="delete")
     put(src / "a")
     first.plan()
@@ -350,7 +350,7 @@ def test_sources_that_clean_one_directory_agree(src: Path, old: Path) -> None:
 def test_a_file_that_cannot_be_moved_is_told_and_tried_again(
     src: Path, old: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk does not stop the query; the file stays, is noted, and goes when there is room, in another process, too."""
+    """A full disk does not stop the query; the file stays, a warning names it, and it goes once there is room, also in another process."""
     put(src / "a")
     query = archiving(src, old)
     query.plan()
@@ -390,7 +390,7 @@ def test_a_file_that_the_archive_cannot_take_is_back_at_once(
 
 @pytest.mark.parametrize("archive", ["/old", None])
 def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
-    """The same on HDFS, where a file has no identity, and one rename moves it: archived or deleted, a changed one never."""
+    """The same on HDFS, where a file has no identity and one rename moves it: archived or deleted, but never a changed file."""
     with clock.use(FakeClock(1_700_000_000)):
         hdfs = CrashHdfs().storage()
         hdfs.make_directory("/in/d")
@@ -412,7 +412,7 @@ def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
 
 
 def test_an_output_of_ours_may_be_cleaned_as_an_input(src: Path) -> None:
-    """Who cleans what another query wrote leaves nothing there that would pass for a sink of that output."""
+    """Cleaning the output of another query leaves nothing there that could be taken for a sink of that output."""
     (src / "_penstock/sink").mkdir(parents=True)
     put(src / "part-0.txt")
     assert Query(src, cleanSource="delete").run() == ["x"]
@@ -420,7 +420,7 @@ def test_an_output_of_ours_may_be_cleaned_as_an_input(src: Path) -> None:
 
 
 def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
-    """What a symbolic link leads to has a place of its own; the link stays, and so does its file."""
+    """A symbolic link stays, and so does its target, which lies elsewhere."""
     put(tmp_path / "real", "x\n")
     (src / "link").symlink_to(tmp_path / "real")
     query = archiving(src, old, followSymlinks="true")
@@ -448,13 +448,13 @@ def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
 def test_bad_options_are_refused_before_anything_is_read(
     src: Path, old: Path, options: dict[str, str], words: str
 ) -> None:
-    """Each bad value, and each pair that does not go together, is refused when the query is defined or started, with what is expected."""
+    """Each bad value and each impossible pair is refused when the query is defined or started, and the error says what is expected."""
     with pytest.raises(Exception, match=words):
         Query(src, **{name: text.format(src=src, old=old) for name, text in options.items()})
 
 
 def test_an_archive_on_another_file_system_is_refused(src: Path) -> None:
-    """SPK-9: to move a file there would be to copy it; said when the query starts, and nothing is left there."""
+    """SPK-9: moving a file there would mean copying it; the query refuses this when it starts, and leaves nothing there."""
     places = [Path("/dev/shm"), Path(tempfile.gettempdir())]  # noqa: S108 - tests are in memory or on a disk, so one is another
     others = [place for place in places if place.is_dir() and place.stat().st_dev != src.stat().st_dev]
     if not others:
@@ -475,7 +475,7 @@ def test_an_archive_inside_the_directory_needs_a_hidden_name(src: Path) -> None:
 
 
 def test_an_archive_is_that_of_one_directory(src: Path, old: Path, tmp_path: Path) -> None:
-    """Another directory that names the same archive is refused: files of equal names would be mixed up. The advice works."""
+    """A second directory with the same archive is refused: files with equal names would be mixed up. The advice works."""
     archiving(src, old)
     (tmp_path / "in2").mkdir()
     with pytest.raises(OptionError, match="is the archive of") as raised:
@@ -498,7 +498,7 @@ def test_a_file_that_was_reported_is_not_cleaned(src: Path, old: Path, caplog: p
 
 
 def test_an_old_checkpoint_goes_on_with_cleaning(src: Path, old: Path) -> None:
-    """A query that ran without cleanSource cleans the batch that it begins behind, and those that follow."""
+    """A query that ran without cleanSource cleans the batch that it continues from, and those that follow."""
     put(src / "a", "a\n", 1)
     query = Query(src)
     query.run()

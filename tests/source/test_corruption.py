@@ -1,4 +1,4 @@
-"""Whatever becomes of an offset, or of a plan beside it: an error that says so, or exactly the plan that was made."""
+"""Whatever happens to an offset, or to a plan beside it: an error that says so, or exactly the original plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.damage import damages, exchange
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Return a source with three files, one of an odd name."""
+    """Return a source with three files, one of which has an odd name."""
     made = Folder(tmp_path / "in")
     for number, name in enumerate(["a", "b/é", "c"]):
         made.put(name, 1000 + number, b"12345\n")
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def offsets(folder: Folder) -> list[dict[str, Any]]:
-    """Return the offsets of a query to its end: of a start, of a cut file, of a last batch."""
+    """Return the offsets of a query up to its end: among them those of the start, of a split file, and of the last batch."""
     planner = folder.planner(recursiveFileLookup="true", maxBytesPerTrigger="9", startingFrom="1970-01-01T00:15Z")
     planner.prepare_available_now()
     found = [planner.initial()]
@@ -35,15 +35,15 @@ def offsets(folder: Folder) -> list[dict[str, Any]]:
 
 
 def test_every_change_of_an_offset_shows(folder: Folder) -> None:
-    """Each byte of an offset, cut or with a flipped bit: no JSON, `DamagedState` at every use, or the same offset."""
+    """Each byte of an offset is cut off or gets a flipped bit: invalid JSON, `DamagedState` at every use, or the same offset."""
     for offset in offsets(folder):
         for what, data in damages(json.dumps(offset).encode()):
             try:
                 broken = json.loads(data)
             except ValueError:
-                continue  # Spark's own error: it reads the log before it asks us
+                continue  # an error of Spark's own: it parses the log before it calls us
             if broken == offset:
-                continue  # `\u00e9` and `\u00E9` are one letter
+                continue  # `\u00e9` and `\u00E9` are the same letter
             planner = folder.planner(recursiveFileLookup="true")
             for use in (planner.latest, planner.splits, planner.tasks, planner.committed):
                 with pytest.raises(DamagedState, match=r"offset in the checkpoint .*(restore|new checkpoint)"):
@@ -51,7 +51,7 @@ def test_every_change_of_an_offset_shows(folder: Folder) -> None:
 
 
 def test_an_offset_may_be_written_in_another_way(folder: Folder) -> None:
-    """White space and the order of the fields are Spark's business."""
+    """White space and the order of the fields are up to Spark."""
     for offset in offsets(folder):
         other = json.loads(json.dumps(dict(reversed(offset.items())), indent=1, ensure_ascii=False))
         planner = folder.planner(recursiveFileLookup="true")
@@ -59,7 +59,7 @@ def test_an_offset_may_be_written_in_another_way(folder: Folder) -> None:
 
 
 def test_an_offset_without_its_checksum_is_refused(folder: Folder) -> None:
-    """An offset that lost its checksum is not taken on trust."""
+    """An offset without its checksum is not trusted."""
     for offset in offsets(folder):
         with pytest.raises(DamagedState, match="checksum None"):
             folder.planner().splits({name: value for name, value in offset.items() if name != "sum"})
@@ -87,7 +87,7 @@ def test_every_change_of_a_plan_file_shows(folder: Folder, tmp_path: Path, monke
 
 @pytest.mark.slow
 def test_every_change_of_the_checkpoint(folder: Folder, tmp_path: Path) -> None:
-    """What Spark's checkpoint says of query and batch: the same as before, nothing, a fingerprint that differs, or `DamagedState`."""
+    """What the checkpoint says about query and batch is unchanged, missing, has another fingerprint, or is `DamagedState`."""
     checkpoint = tmp_path / "checkpoint"
     (checkpoint / "offsets").mkdir(parents=True)
     files = {

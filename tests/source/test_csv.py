@@ -1,4 +1,4 @@
-"""CSV files as the source reads them: the same records however they are cut, columns by their names, in any encoding."""
+"""CSV files as the source reads them: the same records wherever they are cut, columns by name, in any encoding."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def source(tmp_path: Path) -> Input:
 def rows(
     source: Input, splits: list[Split], dialect: Dialect, schema: pa.Schema = PAIR, **options: str
 ) -> list[object]:
-    """Return the rows of the splits, each read by a task of its own."""
+    """Return the rows of the splits, each read by its own task."""
     reading = source.reading("csv", schema, csv=dialect, **options)
     batches = (batch for split in splits for batch in reading.batches([split]))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
 def all_cuts(source: Input, file: FileVersion, dialect: Dialect) -> list[Split]:
-    """Return the file in ranges of one record."""
+    """Return the file in ranges of one record each."""
     reading = source.reading("csv", PAIR, csv=dialect)
     at = [0]
     while at[-1] < file.size:
@@ -60,7 +60,7 @@ def all_cuts(source: Input, file: FileVersion, dialect: Dialect) -> list[Split]:
 def test_the_last_record_of_a_file_means_what_it_means_elsewhere(
     source: Input, last: str, options: dict[str, str]
 ) -> None:
-    """Without a line end, an empty last field behind one in quotes was an empty string, if nothing was joined to it."""
+    """Without a final line end, an empty last field after a quoted one was an empty string, unless another file was joined to it."""
     reading = source.reading("csv", PAIR, **options)
     for name, text in (("last", f"x,y\n{last}"), ("ended", f"x,y\n{last}\n"), ("amid", f"x,y\n{last}\nz,z")):
         file = source.put(name, text.encode())
@@ -71,7 +71,7 @@ def test_the_last_record_of_a_file_means_what_it_means_elsewhere(
 
 @pytest.mark.slow
 def test_the_last_record_of_a_large_file(source: Input) -> None:
-    """The last piece of a large file is joined to nothing either."""
+    """Nothing is joined to the last piece of a large file either."""
     file = source.put("f", b"x,y\n" * (5 << 20) + b'"a",')
     batches = list(source.reading("csv", PAIR).batches([whole(file)]))
     assert batches[-1].slice(batches[-1].num_rows - 1).to_pylist() == [{"a": "a", "b": None}]
@@ -83,7 +83,7 @@ FIELDS = st.text(st.sampled_from("ab ,\"\\'\n\r#\xe4"), max_size=6)
 @settings(max_examples=effort(25, 2000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=st.lists(st.tuples(FIELDS, FIELDS), max_size=8), data=st.data())
 def test_files_of_pythons_csv_in_any_splits(tmp_path: Path, table: list[tuple[str, str]], data: st.DataObject) -> None:
-    """What Python's csv writes with escapes is read as the same fields, whatever the ranges."""
+    """Fields that Python's csv module writes with escapes are read back equal, in any ranges."""
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL, doublequote=False, escapechar="\\", lineterminator="\n").writerows(table)
     source = Input(tmp_path)
@@ -99,7 +99,7 @@ def test_files_of_pythons_csv_in_any_splits(tmp_path: Path, table: list[tuple[st
 @pytest.mark.parametrize("split", [1, 9, 1000])
 @pytest.mark.parametrize("limit", [1, 7, 50, 1000])
 def test_the_same_records_for_every_split_size(source: Input, limit: int, split: int) -> None:
-    """Whatever a batch and a task may hold, and with a new driver a batch: each record once, in order."""
+    """Whatever the limits of batch and task, and with a new driver for each batch: each record once, in order."""
     table = [("a", "x\n#y"), ("b\\", '"'), ('\\"', "\\\\"), ("#c", ""), ("d", "e\r\n")] * 2
     lines = [
         f'"{one}","{two}"\n'
@@ -122,7 +122,7 @@ def test_the_same_records_for_every_split_size(source: Input, limit: int, split:
 
 
 def test_comments_over_splits(source: Input) -> None:
-    """A comment is none of the records of any range, its quotes are text, and a line in quotes that looks like one is data."""
+    """A comment belongs to no record of any range, its quotes are text, and a quoted line that looks like a comment is data."""
     dialect = Dialect(comment="#", header=True)
     file = source.put("f", b'# "made by\n#\n\nb,a\n#it\'s, "odd\n1,"x\n# "" no comment"\n#end, "\n2,y\n#')
     assert rows(source, [whole(file)], dialect) == [('x\n# " no comment', "1"), ("y", "2")]
@@ -130,7 +130,7 @@ def test_comments_over_splits(source: Input) -> None:
 
 
 def test_columns_go_by_the_names_of_each_file(source: Input) -> None:
-    """Files with their columns in other orders, joined, cut, compressed or with others more, give the same columns."""
+    """Files with columns in another order or with extra columns, joined, cut or compressed, yield the same columns."""
     dialect = Dialect(header=True)
     files = [
         source.put("a", b"id,name\n1,x\n2,y\n"),
@@ -150,7 +150,7 @@ def test_columns_go_by_the_names_of_each_file(source: Input) -> None:
 
 
 def test_a_column_that_no_header_has_is_told(source: Input) -> None:
-    """A misspelt column is not a column of nulls: its file is named, with what its header has, by every task."""
+    """A misspelt column is not read as nulls: every task's error names the file and the columns of its header."""
     file = source.put("f", b"id,nam\n" + b"1,x\n" * 10)
     for split in (whole(file), Split(file, 11, file.size)):
         with pytest.raises(BadFile) as caught:
@@ -161,7 +161,7 @@ def test_a_column_that_no_header_has_is_told(source: Input) -> None:
 def test_columns_that_are_not_read_are_told(
     source: Input, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a header has and the schema has not is counted in records; a query that has no place for it logs it once a process."""
+    """Columns that only the header has are counted in records; a query that cannot keep the count logs it once per process."""
     monkeypatch.setattr(configured, "_logged", set())
     other = source.put("g", b"id,x,name,y\n3,?,c,?\n")
     file = source.put("f", b"id,x,name,y\n1,?,a,?\n2,?,b,?\n")
@@ -178,7 +178,7 @@ def test_columns_that_are_not_read_are_told(
 
 
 def test_a_bad_record_behind_a_header(source: Input) -> None:
-    """The offset of a bad record is that of the file, header, comments and byte order mark included."""
+    """The offset of a bad record counts from the start of the file, with header, comments and byte order mark."""
     data = b"\xef\xbb\xbf#\nid,name\n1,x\nsix,y\n"
     for name, text in (("f", data), ("g.gz", gzip.compress(data))):
         with pytest.raises(BadRecord) as caught:
@@ -194,7 +194,7 @@ JAPANESE = [("\u540d\u524d", '"\u6771\u4eac", \u5927\u962a'), ("a", "\u30bd|\u88
 def test_encodings_whose_characters_hold_quotes_and_separators(
     source: Input, encoding: str, sep: str, escape: str | None
 ) -> None:
-    r"""Quotes and commas are bytes of ISO-2022-JP characters, `|` and `\` of Shift_JIS ones: they are data there."""
+    r"""Quotes and commas are bytes of ISO-2022-JP characters, `|` and `\` of Shift_JIS characters: there they are data."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=sep, quoting=csv.QUOTE_ALL, doublequote=escape is None, escapechar=escape)
     writer.writerows(JAPANESE)
@@ -218,7 +218,7 @@ def test_encodings_whose_characters_hold_quotes_and_separators(
 
 
 def test_small_files_are_read_once(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header, byte order mark and records of a small file are one read, also where the header has quotes and is not seen at once."""
+    """Header, byte order mark and records of a small file take one read, also if quotes in the header make it hard to find."""
     file = source.put("f", b'"id",name\n1,x\n')
     reading = source.reading("csv", ROWS, csv=Dialect(header=True))
     counted: list[tuple[int, int]] = []

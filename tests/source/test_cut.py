@@ -1,4 +1,4 @@
-"""A file that is cut over batches and changes in between: its rest is read once, or the message says what to do. Without Spark."""
+"""A file that is split over batches changes in between: its rest is read once, or the error says what to do. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.follows import follows
 
 TEXT = pa.schema([("value", pa.string())])
 SECOND = 1_000_000_000
-RECORDS = [f"record {number:02}" for number in range(20)]  # 10 bytes each, with their line feeds
+RECORDS = [f"record {number:02}" for number in range(20)]  # 10 bytes each, including the line feed
 
 
 class Query:
-    """A query that cuts one file into batches; `rows` are what was read. Each batch is planned by a new driver, or by one."""
+    """A query that splits one file over batches; `rows` are the rows read. One driver plans all batches, or a new one plans each."""
 
     def __init__(self, path: Path, *, restart: bool, **options: str) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Query:
         return file
 
     def batch(self) -> bool:
-        """Run one batch; tell whether there was one."""
+        """Run one batch; tell whether there was any."""
         self._planner = self._new() if self._restart else self._planner
         end = json.loads(json.dumps(self._planner.latest(self.at)))
         if end == self.at:
@@ -70,14 +70,14 @@ class Query:
         return True
 
     def rest(self) -> None:
-        """Run all the batches that there are."""
+        """Run all remaining batches."""
         while self.batch():
             pass
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "restarts"])
 def query(tmp_path: Path, request: pytest.FixtureRequest) -> Query:
-    """Return a query that has read the first ten records of twenty."""
+    """Return a query that has read the first nine of twenty records."""
     path = tmp_path / "in"
     path.mkdir()
     made = Query(path, restart=request.param)
@@ -89,7 +89,7 @@ def query(tmp_path: Path, request: pytest.FixtureRequest) -> Query:
 
 
 def test_file_grows_while_it_is_read(query: Query, caplog: pytest.LogCaptureFixture) -> None:
-    """HZ-14: lines are added between two batches of a file: what was read stays read, the rest and the new lines are read once."""
+    """HZ-14: lines are added between two batches of a file: rows already read stay, the rest and the new lines are read once."""
     more = [f"added {number}" for number in range(5)]
     with caplog.at_level(logging.WARNING, "penstock.source"):
         query.put([*RECORDS, *more], 2000)
@@ -113,7 +113,7 @@ def test_file_changes_while_there_is_no_time_to_look_at_old_files(
 
 
 def test_record_behind_the_cut_is_mended(query: Query) -> None:
-    """A record of the rest is mended, and is longer: each record is read once, the mended one as it is now."""
+    """A record after the cut is corrected and becomes longer: each record is read once, the corrected one in its new form."""
     mended = [*RECORDS[:15], "record 15, mended", *RECORDS[16:]]
     query.put(mended, 2000)
     query.rest()
@@ -123,7 +123,7 @@ def test_record_behind_the_cut_is_mended(query: Query) -> None:
 @pytest.mark.parametrize("change", ["rewritten", "shorter", "gone"])
 @follows("PST-203")
 def test_what_was_read_is_another(query: Query, change: str) -> None:
-    """The part that was read has changed, or the file is gone: no record is guessed; the advice, followed, ends it well."""
+    """The part that was read has changed, or the file is gone: no record is guessed; following the advice, the query ends well."""
     file = query.path / "big"
     if change == "rewritten":
         query.put(["another", *RECORDS], 2000)
@@ -144,7 +144,7 @@ def test_what_was_read_is_another(query: Query, change: str) -> None:
 
 
 def test_copy_is_put_back(query: Query) -> None:
-    """Another inode under the same name, with the same size and time, is the file."""
+    """A file with another inode but the same name, size and time counts as the file."""
     file = query.path / "big"
     file.rename(query.path.parent / "kept")
     query.put(RECORDS)
@@ -154,7 +154,7 @@ def test_copy_is_put_back(query: Query) -> None:
 
 @pytest.mark.slow
 def test_rest_is_waited_for_until_it_stands_still(query: Query) -> None:
-    """While the file is being rewritten nothing is planned of it, and nothing is said of what it begins with meanwhile."""
+    """While the file is being rewritten nothing is planned of it, and no error is raised about its temporary beginning."""
     query._options = parse(
         SOURCE, {"path": str(query.path), "maxBytesPerTrigger": "45", "settle": "300ms"}, what="source"
     )
@@ -169,7 +169,7 @@ def test_rest_is_waited_for_until_it_stands_still(query: Query) -> None:
 
 
 def test_version_before_comes_back_behind_the_end(query: Query) -> None:
-    """When the rest of the new version was read, the old one is done with, too: put back, it is not read from its begin."""
+    """Once the rest of the new version was read, the old version is done, too: when it comes back, it is not read from its beginning."""
     query.put([*RECORDS, "more"], 1001)
     query.rest()
     query.put(RECORDS, 1000)
@@ -178,7 +178,7 @@ def test_version_before_comes_back_behind_the_end(query: Query) -> None:
 
 
 def test_offset_that_has_no_digest(query: Query) -> None:
-    """Of an offset of before it cannot be told what was read: refused, and the version that was cut goes on."""
+    """An older offset does not show what was read: the changed file is refused, and the version that was cut continues."""
     query.at = summed({name: value for name, value in query.at.items() if name not in {"cut_digest", "sum"}})
     query._restart = True
     query.put([*RECORDS, "more"], 2000)
@@ -190,7 +190,7 @@ def test_offset_that_has_no_digest(query: Query) -> None:
 
 
 def test_pattern_that_leaves_the_file_out(query: Query) -> None:
-    """HZ-20: a file that is cut is read to its end, also if another pattern would not let it in any more."""
+    """HZ-20: a file that was begun is read to its end, even if another pattern would now exclude it."""
     query._options = parse(SOURCE, {"path": str(query.path), "pattern": "other", "settle": "0"}, what="source")
     query._planner = query._new()
     query.rest()
@@ -198,7 +198,7 @@ def test_pattern_that_leaves_the_file_out(query: Query) -> None:
 
 
 def rest_of(path: Path, at: dict[str, Any], **options: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the rows of the next batch as a new driver with these options plans and reads it, and its end."""
+    """Return the rows of the next batch as a new driver with these options plans and reads it, and the batch's end offset."""
     checked = parse(SOURCE, {"path": str(path), "settle": "0"} | options, what="source")
     how = configured.reading(
         checked, str(parsed("value binary" if options.get("format") == "binary" else "value string"))
@@ -215,7 +215,7 @@ def rest_of(path: Path, at: dict[str, Any], **options: str) -> tuple[list[Any], 
     "other", [{"lineSep": "1"}, {"encoding": "UTF-16LE"}, {"format": "binary"}, {"format": "binary", "blockSize": "80"}]
 )
 def test_rest_by_options_that_cut_elsewhere(query: Query, other: dict[str, str]) -> None:
-    """Failure 14: by another separator, encoding or block size records around the cut were left out, or read twice, without a word."""
+    """Failure 14: another separator, encoding or block size silently left records around the cut out, or read them twice."""
     with pytest.raises(
         OptionError, match="its first 90 bytes were read in earlier batches.*set format, encoding, lineSep"
     ):
@@ -224,13 +224,13 @@ def test_rest_by_options_that_cut_elsewhere(query: Query, other: dict[str, str])
 
 
 def test_rest_by_options_that_cut_at_the_same_place(query: Query) -> None:
-    """An encoding in which the rest is read, as the message of a bad record asks for, and a separator that is there all the same."""
+    """Allowed are an encoding that can read the rest, as a bad record's error advises, and a separator that occurs at the cut."""
     for other in ({"encoding": "ISO-8859-1"}, {"lineSep": "\n"}, {"encodingErrors": "replace"}, {"splitSize": "10"}):
         assert rest_of(query.path, query.at, **other)[0] == RECORDS[9:]
 
 
 def test_rest_by_blocks_of_another_size(tmp_path: Path) -> None:
-    """Failure 14: of 1,000 bytes, 300 of which were read, blocks of 200 bytes left 100 out, and blocks of 70 gave 20 twice."""
+    """Failure 14: 300 of 1,000 bytes were read: blocks of 200 bytes then left 100 out, and blocks of 70 read 20 twice."""
     (tmp_path / "f").write_bytes(bytes(1000))
     blocks = {"format": "binary", "blockSize": "100"}
     rows, at = rest_of(tmp_path, {}, **blocks, maxBytesPerTrigger="250")
@@ -247,7 +247,7 @@ def test_rest_by_blocks_of_another_size(tmp_path: Path) -> None:
 def test_any_changes_of_a_file_that_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: int
 ) -> None:
-    """Records are added, mended or removed behind the cut, at any time, in any number: what is read is what was there when it was."""
+    """Records after the cut are added, corrected or removed at any time: each is read as it was in the file when its batch was read."""
     monkeypatch.setattr(begun, "SEEN_BYTES", seen)
     draw = random.Random(seed)  # noqa: S311 - which records change is no secret
     lines = [f"{number:03}{'x' * draw.randrange(9)}" for number in range(40)]

@@ -1,4 +1,4 @@
-"""Dialects as the source reads them: patterns of times, documents, Spark's `mode`, headers. Inputs of other makers; without Spark."""
+"""Dialects as the source reads them: time patterns, documents, Spark's `mode`, headers. Inputs from other writers; without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def utc(moment: dt.datetime) -> dt.datetime:
 
 @pytest.mark.parametrize("fmt", ["csv", "json"])
 def test_times_as_duckdb_writes_them(source: Input, tmp_path: Path, fmt: str) -> None:
-    """DuckDB's `timestampformat` and ours of the same meaning: every time and date comes back, null too."""
+    """DuckDB's `timestampformat` and our pattern mean the same: every time and date is read back, null too."""
     (tmp_path / "in").mkdir()
     rows = ", ".join(f"({i}, timestamp '{m}', date '{m.date()}')" for i, m in enumerate(MOMENTS))
     target = tmp_path / "in" / f"a.{fmt}"
@@ -51,7 +51,7 @@ def test_times_as_duckdb_writes_them(source: Input, tmp_path: Path, fmt: str) ->
 
 
 def test_times_as_polars_writes_them(source: Input) -> None:
-    """polars' `datetime_format`, in a zone, and a column without one by its own pattern."""
+    """polars' `datetime_format` with a zone, and a column without a zone that has its own pattern."""
     frame = polars.DataFrame({"at": MOMENTS, "local": MOMENTS})
     text = frame.write_csv(datetime_format="%Y%m%dT%H%M%S", include_header=True)
     source.put("a.csv", text.encode())
@@ -63,7 +63,7 @@ def test_times_as_polars_writes_them(source: Input) -> None:
 
 
 def test_a_time_that_does_not_match_is_a_bad_record(source: Input) -> None:
-    """ISO 8601 is not read beside a pattern, as in Spark: the record is told by its offset, never null."""
+    """As in Spark, a pattern excludes ISO 8601: the record is an error with its offset, never null."""
     source.put("a.csv", b"1,31.01.2026\n2,2026-01-31\n")
     with pytest.raises(BadRecord, match="byte 13: found '2,2026-01-31', expected date in column 'day'"):
         source.rows("id long, day date", "csv", dateFormat="dd.MM.yyyy")
@@ -81,7 +81,7 @@ def test_a_time_that_does_not_match_is_a_bad_record(source: Input) -> None:
     ],
 )
 def test_a_bad_dialect_is_refused_before_anything_is_read(source: Input, fmt: str, option: str, says: str) -> None:
-    """A pattern that is not read, or an option of another format, ends the query where it is defined."""
+    """An unsupported pattern, or an option of another format, fails the query when it is defined."""
     source.put("a", b"x")
     with pytest.raises(OptionError, match=says):
         source.rows("value string", fmt, **{option: "YYYY"})
@@ -96,7 +96,7 @@ SCHEMA = "id long, name string"
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_an_array_of_python(source: Input, indent: int | None) -> None:
-    """`json.dump` of a list: each element is a record, with the offset at which it stands in the file."""
+    """`json.dump` of a list: each element is a record, with its offset in the file."""
     data = json.dumps(people(3), indent=indent).encode()
     source.put("a.json", data)
     found = source.rows(f"{SCHEMA}, _meta metadata", multiLine="true", metadataColumn="_meta")
@@ -107,7 +107,7 @@ def test_an_array_of_python(source: Input, indent: int | None) -> None:
 
 
 def test_arrays_of_duckdb_and_polars(source: Input, tmp_path: Path) -> None:
-    """`COPY ... (ARRAY true)` and `write_json`; each file is one array, and a compressed one, too."""
+    """`COPY ... (ARRAY true)` and `write_json`: each file is one array; a compressed one works, too."""
     (tmp_path / "in").mkdir()
     target = tmp_path / "in" / "duck.json"
     duckdb.sql(f"copy (select range as id, 'n' || range as name from range(3)) to '{target}' (format json, array true)")
@@ -123,13 +123,13 @@ def test_arrays_of_duckdb_and_polars(source: Input, tmp_path: Path) -> None:
 
 
 def test_a_document_is_one_split_whatever_its_size(source: Input) -> None:
-    """A document is not cut at a byte limit: half of it would be none."""
+    """A document is not cut at a byte limit: half a document is none."""
     source.put("a.json", json.dumps(people(200), indent=2).encode())
     assert len(source.rows(SCHEMA, multiLine="true", maxBytesPerTrigger="64", splitSize="64")) == 200
 
 
 def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
-    """Spark reads the first of two documents and drops the other without a word; here the file is told."""
+    """Of two documents in a file Spark reads the first and silently drops the second; here it is an error that names the file."""
     source.put("a.json", b'{"id":1}\n{"id":2}\n')
     with pytest.raises(
         BadRecord, match="a.json.*; multiLine=true takes a file for one object.*: leave it out if each line is one"
@@ -166,7 +166,7 @@ def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
 def test_the_option_that_is_probably_meant_is_named(
     source: Input, data: bytes, says: str, options: dict[str, str]
 ) -> None:
-    """A document that is read line by line, or text of another encoding, is told with the option by which it is read."""
+    """A document that is read line by line, or text in another encoding, fails with the name of the option that can read it."""
     source.put("a.json", data)
     with pytest.raises(BadRecord, match=f"; set .*{says}"):
         source.rows(SCHEMA)
@@ -177,7 +177,7 @@ def test_the_option_that_is_probably_meant_is_named(
 
 @pytest.mark.parametrize("blank", ["\v", "\f", "\xa0"])
 def test_white_space_that_is_none_in_json_is_shown(source: Input, blank: str) -> None:
-    """A record that only looks right is told with what is wrong with it, not without."""
+    """For a record that only looks right the error shows the offending white space."""
     source.put("a.json", f'{{"id":1}}{blank}\n'.encode())
     with pytest.raises(
         BadRecord,
@@ -190,7 +190,7 @@ def test_white_space_that_is_none_in_json_is_shown(source: Input, blank: str) ->
 
 @pytest.mark.parametrize("multi_line", ["true", "false"])
 def test_line_breaks_in_csv_values_whatever_is_said(source: Input, multi_line: str) -> None:
-    """A quoted line break of Python's writer is data; `multiLine` may be given, and changes nothing."""
+    """A quoted line break from Python's writer is data; `multiLine` is accepted, and changes nothing."""
     text = io.StringIO()
     csv.writer(text).writerows([[1, "a\nb"], [2, "c"]])
     source.put("a.csv", text.getvalue().encode())
@@ -198,7 +198,7 @@ def test_line_breaks_in_csv_values_whatever_is_said(source: Input, multi_line: s
 
 
 def test_columns_by_the_names_of_a_header(source: Input) -> None:
-    """Python's `DictWriter` in another order, with a column more: by name; a file in which one is missing is told, by its path."""
+    """Python's `DictWriter` in another order, with an extra column: matched by name; a file without a column is an error with its path."""
     text = io.StringIO()
     writer = csv.DictWriter(text, ["name", "more", "id"])
     writer.writeheader()
@@ -211,7 +211,7 @@ def test_columns_by_the_names_of_a_header(source: Input) -> None:
 
 
 def test_sparks_modes_are_mapped_or_refused() -> None:
-    """FAILFAST fails, DROPMALFORMED sets aside; a mode that loses values without a word is refused with what is here instead."""
+    """FAILFAST fails, DROPMALFORMED sets records aside; a mode that silently loses values is refused with what to use instead."""
     assert parse(SOURCE, {"path": "/x", "format": "json", "mode": "FailFast"}, what="source")["badRecords"] == "fail"
     with pytest.raises(OptionError, match="mode=PERMISSIVE makes null of what does not fit .* expected DROPMALFORMED"):
         parse(SOURCE, {"path": "/x", "format": "json", "mode": "PERMISSIVE"}, what="source")

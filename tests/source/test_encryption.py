@@ -1,4 +1,4 @@
-"""Encrypted input: what is in it, whole or not at all, for who has the key; nothing of it for anybody else."""
+"""Encrypted input: a reader with the key gets the content, whole or not at all; nobody else gets any of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rows(path: Path, form: str = "json", schema: pa.Schema = COLUMNS, **options:
 
 @pytest.mark.parametrize("name", ["lines.json.age", "lines.json.gz.age", "nothing.json.age"])
 def test_files_of_the_reference_implementation(name: str, tmp_path: Path) -> None:
-    """What age has written is read, compressed inside or not, as one range; where a record begins is told in what is inside."""
+    """Files from the age program itself are read as one range, compressed or not; offsets of records count in the decrypted content."""
     path = tmp_path / name
     path.write_bytes((SAMPLES / name).read_bytes())
     assert rows(path) == (ROWS if name.startswith("lines") else [])
@@ -73,7 +73,7 @@ def test_files_of_the_reference_implementation(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("form", ["parquet", "orc", "csv", "text", "binary"])
 def test_every_format(form: str, tmp_path: Path) -> None:
-    """Tables are read in any order of their bytes, which are held until all of them are known to be right."""
+    """Tables are read in any order of their bytes, which are held until all of them are verified."""
     table, buffer = pa.Table.from_pylist(ROWS, COLUMNS), io.BytesIO()
     if form == "parquet":
         pq.write_table(table, buffer, row_group_size=500)
@@ -98,7 +98,7 @@ def test_every_format(form: str, tmp_path: Path) -> None:
 def test_nothing_leaves_of_a_damaged_file(
     form: str, held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever becomes of any byte, no row is read before it is noticed: not even one that is right."""
+    """Whatever happens to any byte, the damage is found before any row is returned, even a right one."""
     monkeypatch.setattr("penstock.storage._scratch._MEMORY_BYTES", held)
     buffer = io.BytesIO(b'{"n": 1, "text": "a"}\n')
     if form == "parquet":
@@ -120,7 +120,7 @@ CHUNK_BYTES = (64 << 10) + 16
 
 
 def chunks_of(data: bytes) -> tuple[bytes, bytes, list[bytes]]:
-    """Return the header of a file of age, the nonce behind it, and its chunks."""
+    """Return an age file's header, the nonce after it, and its chunks."""
     begin = data.index(b"\n", data.index(b"\n---") + 1) + 1
     body = data[begin + 16 :]
     return (
@@ -132,7 +132,7 @@ def chunks_of(data: bytes) -> tuple[bytes, bytes, list[bytes]]:
 
 @pytest.mark.parametrize("held", [1 << 25, 0], ids=["in memory", "in a file"])
 def test_chunks_that_somebody_exchanged(held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole chunks that lie elsewhere, twice or not at all, those of another file, two files in one: not a row of them leaves."""
+    """Whole chunks that are moved, doubled or missing, chunks of another file, two files in one: no row of them is returned."""
     monkeypatch.setattr("penstock.storage._scratch._MEMORY_BYTES", held)
     text = b"".join(b'{"n": %d, "text": "line %d"}\n' % (n, n) for n in range(9000))
     good, other = encrypted(text), encrypted(text)
@@ -169,7 +169,7 @@ def test_chunks_that_somebody_exchanged(held: int, tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.parametrize("inner", ["none", "gzip"])
 def test_nothing_leaves_of_damaged_lines_that_are_only_carried(inner: str, tmp_path: Path) -> None:
-    """Lines that an ingest hands on as bytes are held back as rows are, for several recipients, compressed inside or not."""
+    """Lines that an ingest passes on as bytes are held back like rows, for several recipients, compressed or not."""
     lines = b"no-one-must-read-this\n" * 5
     path = tmp_path / ("a.txt.age" if inner == "none" else "a.txt.gz.age")
     good = encrypted(lines if inner == "none" else gzip.compress(lines), READER, OTHER)
@@ -187,7 +187,7 @@ def test_nothing_leaves_of_damaged_lines_that_are_only_carried(inner: str, tmp_p
 @pytest.mark.parametrize("footer", ["clear", "encrypted"])
 @pytest.mark.parametrize("cipher", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
 def test_parquet_that_its_own_modules_encrypt(footer: str, cipher: str, tmp_path: Path) -> None:
-    """It is not damaged: the error says what it is and what to do; set aside it is a path; clear columns beside a clear footer are read."""
+    """Not damaged: the error says what it is and what to do; it can be set aside; clear columns with a clear footer can be read."""
     keys = parquet_encryption.CryptoFactory(lambda _: Wrapping())
     how = parquet_encryption.EncryptionConfiguration(
         footer_key="footer",
@@ -209,7 +209,7 @@ def test_parquet_that_its_own_modules_encrypt(footer: str, cipher: str, tmp_path
 
 
 class Wrapping(parquet_encryption.KmsClient):  # type: ignore[misc]
-    """A server of keys that wraps none."""
+    """A key server that wraps keys without encrypting them."""
 
     def wrap_key(self, key: bytes, _: str) -> bytes:
         return base64.b64encode(key)
@@ -219,7 +219,7 @@ class Wrapping(parquet_encryption.KmsClient):  # type: ignore[misc]
 
 
 def test_a_damaged_file_is_set_aside_and_one_for_others_never(tmp_path: Path) -> None:
-    """`badFiles=quarantine` takes what is damaged, with nothing of it read; a wrong key stops: the file may be right."""
+    """`badFiles=quarantine` sets a damaged file aside without reading any of it; a wrong key stops the query: the file may be fine."""
     path, data = tmp_path / "a.json.age", (SAMPLES / "lines.json.age").read_bytes()
     path.write_bytes(data[:-1])
     aside = Aside()
@@ -234,7 +234,7 @@ def test_a_damaged_file_is_set_aside_and_one_for_others_never(tmp_path: Path) ->
 
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_without_a_key(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is encrypted by its name is no text, and no damaged file: the error says which option; so is a key that is gone."""
+    """A file whose name says that it is encrypted is neither text nor damaged: the error names the missing option, or the missing key."""
     path = tmp_path / f"a.{form}.age"
     path.write_bytes(encrypted(b"{}\n"))
     for policy in (Policy(), Policy(files=True)):
@@ -247,7 +247,7 @@ def test_without_a_key(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_keys_in_a_file(tmp_path: Path) -> None:
-    """One file may hold the keys of several recipients; a key itself is refused, and not shown."""
+    """One file may hold the keys of several recipients; a key given as the option itself is refused, and not shown."""
     (tmp_path / "keys").write_text(f"# mine\n{READER_KEY}\n# until May\n{OTHER_KEY}\n")
     for number, to in enumerate((OTHER,)):
         path = tmp_path / f"{number}.json.age"
@@ -259,7 +259,7 @@ def test_keys_in_a_file(tmp_path: Path) -> None:
 
 
 def test_formats_are_known_by_their_names_inside(tmp_path: Path) -> None:
-    """`.json.gz.age` is JSON, and an archive that is encrypted is no file of lines."""
+    """`.json.gz.age` is JSON, and an encrypted archive is not a file of lines."""
     (tmp_path / "a.json.gz.age").write_bytes(encrypted(gzip.compress(b"{}\n")))
     options = parse(SOURCE, {"path": str(tmp_path), "decryptionKey": f"env:{VARIABLE}", "settle": "0s"}, what="source")
     assert format_by_names(options) == "json"

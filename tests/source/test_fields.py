@@ -35,7 +35,7 @@ RESCUED = {"rescuedDataColumn": "_rescued"}
 def read(
     path: Path, name: str, schema: str, given: dict[str, str] | None = None, account: Account | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of all files below a path, in the order of their names."""
+    """Return the rows of all files below a path, in the order of the file names."""
     options = parse(SOURCE, {"path": str(path), **(given or {}), "format": name}, what="source")
     known = ddl.parsed(schema)
     assert known is not None
@@ -48,7 +48,7 @@ def read(
 
 
 def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) -> None:
-    """Unknown keys at any depth and values of another type are JSON, in their place, with the path of the file; the rest is read."""
+    """Unknown keys at any depth and values of another type are rescued as JSON in their place, with the path; the rest is read."""
     lines = [
         '{"a":1,"u":{"zip":5,"x":"y"},"l":[{"n":1}]}',
         '{"a":"x","b":2,"u":{"zip":"D-1","new":[1]},"l":[{"n":"q","m":1}],"c\\"":null}',
@@ -84,7 +84,7 @@ def test_what_no_column_has_or_takes_is_rescued_with_the_path(tmp_path: Path) ->
 
 
 def test_half_characters_are_rescued_as_they_stood(tmp_path: Path) -> None:
-    r"""What is rescued has the escapes of the record: half a character is no question mark there."""
+    r"""Rescued JSON keeps the escapes of the record: half a character does not become a question mark."""
     (tmp_path / "a.json").write_text(r'{"a":"x","\udc00":["\ud83d"],"b":1}' + "\n", encoding="utf-8")
     (row,) = read(tmp_path, "json", "a string, _rescued string", RESCUED)
     assert row["a"] == "x"
@@ -108,7 +108,7 @@ def test_half_characters_are_rescued_as_they_stood(tmp_path: Path) -> None:
     )
 )  # fmt: skip
 def test_nothing_of_a_record_is_lost(records: list[dict[str, Any]]) -> None:
-    """Whatever the values: each is in its column or in what is rescued, as it was, and never in both."""
+    """Whatever the values: each is unchanged in its column or in the rescued column, and never in both."""
     known = ddl.parsed("a bigint, s string, d double, u struct<x: bigint>, r string")
     assert known is not None
     block = "".join(json.dumps(record) + "\n" for record in records).encode()
@@ -125,7 +125,7 @@ def test_nothing_of_a_record_is_lost(records: list[dict[str, Any]]) -> None:
         d = record.get("d")
         number = isinstance(d, (int, float)) and not isinstance(d, bool)
         assert (row["d"], rescued.get("d")) == ((float(str(d)), None) if number else (None, d))
-        assert "s" not in rescued  # a string takes the text of any value
+        assert "s" not in rescued  # a string column takes the text of any value
         u = record.get("u")
         if isinstance(u, dict):
             x = u.get("x")
@@ -138,7 +138,7 @@ def test_nothing_of_a_record_is_lost(records: list[dict[str, Any]]) -> None:
 
 
 def test_a_day_of_drifting_events_is_rescued_and_read_as_without(tmp_path: Path) -> None:
-    """With the schema of the morning: what came later is in the rescued column, and no record fails; the others are as without it."""
+    """With the schema of the morning, later keys are in the rescued column, no record fails, and the others are read as without it."""
     events = write_day(tmp_path, an_hour=40)
     schema = (
         "id bigint, type string, actor struct<id: bigint, login: string, gravatar_id: string>, created_at timestamp"
@@ -154,7 +154,7 @@ def test_a_day_of_drifting_events_is_rescued_and_read_as_without(tmp_path: Path)
 
 
 def test_records_with_names_that_no_column_has_are_refused(tmp_path: Path) -> None:
-    """`unknownFields=fail` names the key, the file and the byte; at any depth, and behind many records that have none."""
+    """`unknownFields=fail` names the key, the file and the byte; at any depth, and after many records without unknown keys."""
     lines = ['{"a":1,"u":{"x":1}}'] * 20_000
     lines[15_000] = '{"a":1,"u":{"x":1,"y":2}}'
     (tmp_path / "a.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -166,7 +166,7 @@ def test_records_with_names_that_no_column_has_are_refused(tmp_path: Path) -> No
 
 
 def test_records_without_a_name_for_a_column_are_refused(tmp_path: Path) -> None:
-    """`missingFields=fail` refuses a record that has no key for a column, and takes one whose value is null."""
+    """`missingFields=fail` refuses a record that has no key for a column, and accepts one whose value is null."""
     (tmp_path / "a.json").write_text('{"a":1,"u":null}\n{"a":null,"u":{"x":null}}\n{"u":{},"a":2}\n', encoding="utf-8")
     schema = "a bigint, u struct<x: bigint>"
     with pytest.raises(BadRecord, match=r"byte 43: .*a value for column 'u.x'"):
@@ -177,7 +177,7 @@ def test_records_without_a_name_for_a_column_are_refused(tmp_path: Path) -> None
 
 
 def test_csv_by_its_header(tmp_path: Path) -> None:
-    """Columns that the header lacks or has besides: null, refused or rescued; values that do not fit are rescued as text."""
+    """Columns missing from the header are null or refused, extra ones refused or rescued; values that do not fit are rescued as text."""
     (tmp_path / "a.csv").write_text('id,extra,price\n1,"a ""b""",2.5\nx,,no\n', encoding="utf-8")
     schema, header = "id int, price double", {"header": "true"}
     account = Account()
@@ -198,7 +198,7 @@ def test_csv_by_its_header(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "write"), [("parquet", pq.write_table), ("orc", orc.write_table)])
 def test_tables_rescue_whole_columns(tmp_path: Path, name: str, write: Any) -> None:
-    """A column of a table that the schema lacks, or has as a type that it cannot be, is rescued row by row; the rest is read."""
+    """A table's column that the schema lacks, or has with an impossible type, is rescued row by row; the rest is read."""
     write(pa.table({"id": [1, 2], "day": ["mon", None], "more": [[1], None]}), tmp_path / "a")
     account = Account()
     rows = read(tmp_path, name, "id bigint, day date, gone string, _rescued string", RESCUED, account)
@@ -238,7 +238,7 @@ def test_tables_rescue_whole_columns(tmp_path: Path, name: str, write: Any) -> N
 def test_columns_of_types_that_spark_has_not_are_rescued(
     tmp_path: Path, array: pa.Array, shown: Any, schema: str
 ) -> None:
-    """Categories, unsigned and short numbers, bytes of one length: what no column has is no reason to end the query, nor what fits none."""
+    """Categories, unsigned and short numbers, bytes of fixed length: such a column, unknown or of the wrong type, ends no query."""
     pq.write_table(pa.table({"id": [1, 2], "a": array}), tmp_path / "a")
     rows = read(tmp_path, "parquet", schema, {**RESCUED, "unknownFields": "rescue"})
     assert [json.loads(row["_rescued"] or "null") for row in rows] == [
@@ -248,7 +248,7 @@ def test_columns_of_types_that_spark_has_not_are_rescued(
 
 
 def test_files_of_polars_and_odd_names(tmp_path: Path) -> None:
-    """Small files of another maker are read together, and each rescued record has the path of its own, whatever its name."""
+    """Small files of another writer are read together, and each rescued record has its own path, whatever the name."""
     frame = pl.DataFrame({"a": [1, 2], "extra": ["x", None]})
     names = ["one.json", 'quo"te.json', os.fsdecode(b"\xff.json")]
     for name in names:
@@ -274,7 +274,7 @@ def test_files_of_polars_and_odd_names(tmp_path: Path) -> None:
 def test_options_that_cannot_be_meant_are_refused(
     tmp_path: Path, given: dict[str, str], schema: str, expected: str
 ) -> None:
-    """Bad values, and a column that is not there, are refused before anything is read."""
+    """Bad values, and a column that does not exist, are refused before anything is read."""
     with pytest.raises(OptionError) as refused:
         read(tmp_path, given.get("format", "json"), schema, given)
     assert expected in refused.value.message
@@ -295,7 +295,7 @@ SIFTED = "a bigint, d date, u struct<n: bigint>, l array<bigint>, k string NOT N
 
 
 def check_sifted(fmt: ReadFormat, records: list[str]) -> None:
-    """Check that a block is sifted into the records that are refused one by one, and the rows of the others."""
+    """Check that a block yields as bad the records that fail one by one, and as rows those of the other records."""
     bad, rows = [], []
     for record in records:
         try:
@@ -312,7 +312,7 @@ def check_sifted(fmt: ReadFormat, records: list[str]) -> None:
 
 
 def rules_for(given: dict[str, str], schema: str) -> dict[str, Any]:
-    """Return the fields of a format; what only means something with a column for what is rescued goes with it."""
+    """Return the fields of a format; rules that need a column for rescued data apply only with that column."""
     rules: dict[str, Any] = dict(given)
     if "rescued" not in rules and rules.get("unknown") == "rescue":
         rules.pop("unknown")
@@ -332,7 +332,7 @@ BLOCKS = st.lists(
 def test_any_block_of_json_is_sifted_as_its_records_are_refused(
     given: dict[str, str], records: list[dict[str, str]]
 ) -> None:
-    """Whatever the rules: a record is set aside if and only if it would fail alone, and no other row is another one for it."""
+    """Whatever the rules: a record is set aside if and only if it would fail alone, and no other row changes because of it."""
     check_json(given, records)
 
 
@@ -340,12 +340,12 @@ def test_any_block_of_json_is_sifted_as_its_records_are_refused(
 @settings(max_examples=5000, deadline=None)
 @given(RULES, BLOCKS)
 def test_many_blocks_of_json_are_sifted(given: dict[str, str], records: list[dict[str, str]]) -> None:
-    """The same, for minutes."""
+    """The same, for several minutes."""
     check_json(given, records)
 
 
 def check_json(given: dict[str, str], records: list[dict[str, str]]) -> None:
-    """Check that a block of these records is sifted as they are one by one."""
+    """Check that a block of these records has the same result as the records one by one."""
     lines = ["{" + ",".join(f'"{key}":{value}' for key, value in record.items()) + "}" for record in records]
     check_sifted(ReadFormat("json", **rules_for(given, SIFTED)), lines)
 
@@ -358,7 +358,7 @@ def check_json(given: dict[str, str], records: list[dict[str, str]]) -> None:
 def test_any_block_of_csv_is_sifted_as_its_records_are_refused(
     given: dict[str, str], named: bool, records: list[list[str]]
 ) -> None:
-    """The same of CSV, by position and by a header that has a name too many, and lacks one where it may."""
+    """The same for CSV, by position and by a header with an extra name, which may also lack a column where the rules permit it."""
     rules = rules_for(given, "a bigint, d date, k string NOT NULL")
     if named and rules.get("unknown") != "fail":
         rules["columns"] = ("a", "k", "z") if rules.get("missing") == "null" else ("z", "d", "k", "a")

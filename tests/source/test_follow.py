@@ -1,7 +1,7 @@
-"""Files that grow: each record once, whole, whatever becomes of the file while it is written. Without Spark.
+"""Files that grow: each record once and whole, whatever happens to the file while it is written. Without Spark.
 
-The failures are those that users of Fluent Bit, Vector and Filebeat have filed: partial lines, records doubled by a copy or a
-rename, records lost by a cut, an inode that is used again.
+The failures are those that users of Fluent Bit, Vector and Filebeat have reported: partial lines, records doubled by a copy or
+a rename, records lost by a truncation, a reused inode.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def src(tmp_path: Path) -> Path:
 
 
 def add(path: Path, data: bytes | str) -> None:
-    """Append to a file, as a writer that flushes."""
+    """Append to a file, as a writer that flushes does."""
     with path.open("ab") as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
 def age(path: Path, seconds: float) -> None:
-    """Let a file have stood still for so long."""
+    """Let a file have been unchanged for this long."""
     then = time.time() - seconds
     os.utime(path, (then, then))
 
@@ -66,7 +66,7 @@ def age(path: Path, seconds: float) -> None:
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16LE", "UTF-16", "ISO-8859-1"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_a_line_that_is_flushed_byte_by_byte_is_never_cut(src: Path, encoding: str, end: str) -> None:
-    """Flushed in mid line, between CR and LF, in mid character: no batch has a part of a line, and none has one twice."""
+    """Flushed within a line, between CR and LF, within a character: no batch has a part of a line, and no line comes twice."""
     lines = ["first ü", "", "längere Zeile", "x"]
     data = "".join(line + end for line in lines).encode(encoding)
     query = Query(src, encoding=encoding)
@@ -82,7 +82,7 @@ def test_a_line_that_is_flushed_byte_by_byte_is_never_cut(src: Path, encoding: s
 
 @pytest.mark.parametrize("sep", ["||", "aba", "\n\n"])
 def test_separators_that_come_in_pieces(src: Path, sep: str) -> None:
-    """A separator of several characters that arrives byte by byte, or overlaps itself, ends a record once it is whole."""
+    """A separator of several characters that arrives byte by byte, or overlaps itself, ends a record once it is complete."""
     query = Query(src, lineSep=sep)
     text = sep.join(["r1", "r2", "", "r4"]) + sep
     for byte in text.encode():
@@ -108,7 +108,7 @@ def test_json_and_csv_grow_too(src: Path, tmp_path: Path) -> None:
 
 
 def test_a_replay_reads_the_bytes_of_the_plan_though_the_file_has_grown(src: Path) -> None:
-    """What comes behind the plan is for the next batch, also after a restart, and however the file was renamed meanwhile."""
+    """Bytes beyond the plan belong to the next batch, also after a restart, and even if the file was renamed meanwhile."""
     add(src / "app.log", "1\n2\n3")
     query = Query(src)
     query.plan()
@@ -122,7 +122,7 @@ def test_a_replay_reads_the_bytes_of_the_plan_though_the_file_has_grown(src: Pat
 
 
 def test_rotation_by_rename_reads_the_rest_of_the_old_file(src: Path) -> None:
-    """The writer goes on in the renamed file for a while; its lines and those of the new file come once each."""
+    """The writer continues in the renamed file for a while; its lines and those of the new file come once each."""
     query = Query(src)
     add(src / "app.log", "1\n")
     assert query.run() == ["1"]
@@ -140,13 +140,13 @@ def test_rotation_by_rename_reads_the_rest_of_the_old_file(src: Path) -> None:
 
 
 def test_an_inode_that_is_used_again_is_another_file(src: Path) -> None:
-    """A new file with the number of a removed one, and longer than that was, is read from its beginning."""
+    """A new file with a removed file's inode, and longer than that file, is read from its beginning."""
     query = Query(src)
     add(src / "app.log", "old 1\nold 2\n")
     query.run()
     inode = (src / "app.log").stat().st_ino
     data = "new 1\nnew 2\nnew 3\n"
-    with (src / "app.log").open("r+b") as file:  # the surest way to have the number again
+    with (src / "app.log").open("r+b") as file:  # the surest way to get the same inode again
         file.truncate(0)
         file.write(data.encode())
     (src / "app.log").rename(src / "other.log")
@@ -158,7 +158,7 @@ def test_an_inode_that_is_used_again_is_another_file(src: Path) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
 def test_copy_and_truncate(src: Path, restart: bool, behind: bool) -> None:
-    """The copy is not read again, but for what was not read of the original; the cut file is read from its beginning."""
+    """The copy is not read again, except for what was not yet read of the original; the truncated file is read from its beginning."""
     query = Query(src)
     add(src / "app.log", "1\n2\n")
     query.run()
@@ -178,7 +178,7 @@ def test_copy_and_truncate(src: Path, restart: bool, behind: bool) -> None:
 
 
 def test_a_file_that_was_cut_and_has_outgrown_itself_is_read_anew(src: Path) -> None:
-    """HZ-31: cut, and longer than before when it is looked at again: what it begins with tells; nothing of it is passed over."""
+    """HZ-31: truncated and already longer than before at the next look: its beginning shows it, and no line is skipped."""
     query = Query(src)
     add(src / "app.log", "1\n2\n")
     query.run()
@@ -190,7 +190,7 @@ def test_a_file_that_was_cut_and_has_outgrown_itself_is_read_anew(src: Path) -> 
 
 
 def test_a_copy_that_the_follower_has_overtaken_is_not_read_again(src: Path) -> None:
-    """Lines that came between the copy and the cut were read of the file itself; the shorter copy adds nothing."""
+    """Lines that came between the copy and the truncation were read from the file itself; the shorter copy adds nothing."""
     query = Query(src)
     add(src / "app.log", "1\n2\n")
     query.run()
@@ -205,7 +205,7 @@ def test_a_copy_that_the_follower_has_overtaken_is_not_read_again(src: Path) -> 
 
 
 def test_a_planned_range_is_read_of_the_copy(src: Path) -> None:
-    """The file is cut between plan and read, and between a batch and its replay: the copy has the bytes; without one it is told."""
+    """The file is truncated between plan and read, or batch and replay: the copy has the bytes; without a copy there is an error."""
     query = Query(src)
     add(src / "app.log", "1\n2\n")
     query.plan()
@@ -220,7 +220,7 @@ def test_a_planned_range_is_read_of_the_copy(src: Path) -> None:
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_read_on_in_its_copy(src: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task has the file open when it is cut: nothing of what is there by then is taken for what was planned."""
+    """The file is truncated while the task has it open: its new content is never taken for what was planned."""
     lines = [f"line {number}" for number in range(5000)]
     add(src / "app.log", "".join(f"{line}\n" for line in lines))
     query = Query(src)
@@ -242,7 +242,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_read_on_in_its_copy(src: Path, m
 
 
 def test_files_that_begin_alike_are_all_read(src: Path) -> None:
-    """Files of one header line are different files: those that grow at once, and one that never has another line, are all read."""
+    """Files with the same header line are different files: those that grow at the same time, and one with the header alone."""
     for name in ("a.log", "b.log"):
         add(src / name, "header\n")
     query = Query(src)
@@ -258,7 +258,7 @@ def test_files_that_begin_alike_are_all_read(src: Path) -> None:
 
 
 def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that nobody has read are never lost without a word."""
+    """A warning reports bytes that were lost unread."""
     query = Query(src)
     add(src / "a.log", "1\nhalf")
     add(src / "b.log", "1\n")
@@ -269,7 +269,7 @@ def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.
     query.run()
     assert "'a.log' was removed before it was read to its end: 4 bytes of it are lost, after byte 2" in caplog.text
     assert "'b.log' was cut or replaced: it had been read up to byte 2, has 0 bytes now" in caplog.text
-    for name in "cd":  # what was lost is counted with the next batch, and on from there
+    for name in "cd":  # the next batch counts the losses, and all later ones keep the count
         add(src / f"{name}.log", "1\n")
         assert query.run() == ["1"]
         assert json.loads(query.log[-1])["follow"]["lost"] == [2, 4]
@@ -277,7 +277,7 @@ def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.
 
 
 def test_a_file_that_stands_still_is_closed_and_goes_on_all_the_same(src: Path) -> None:
-    """closeAfter: the last record without an end is taken; what is written behind it later is not lost, nor is it doubled."""
+    """closeAfter: a last record without a line end is read; what is written after it later is neither lost nor doubled."""
     query = Query(src, closeAfter="1m")
     add(src / "app.log", "1\nhalf")
     assert query.run() == ["1"]
@@ -292,7 +292,7 @@ def test_a_file_that_stands_still_is_closed_and_goes_on_all_the_same(src: Path) 
 
 
 def test_a_closed_file_that_is_rotated_is_not_taken_for_another(src: Path) -> None:
-    """Fluent Bit #11406: a file that was let go is renamed, and a new one takes its name: all of that is read, nothing twice."""
+    """Fluent Bit #11406: a closed file is renamed, and a new one takes its name: the new file is read whole, and nothing twice."""
     query = Query(src, closeAfter="1m")
     add(src / "input.log", "001\n002\n")
     age(src / "input.log", 61)
@@ -305,7 +305,7 @@ def test_a_closed_file_that_is_rotated_is_not_taken_for_another(src: Path) -> No
 
 
 def test_rotations_while_no_query_runs(src: Path) -> None:
-    """Fluent Bit #1330, Beats #45300: rotated twice between two runs, in both ways: each line of the files that are there, once."""
+    """Fluent Bit #1330, Beats #45300: two rotations between two runs, one of each kind: each line of the existing files once."""
     query = Query(src)
     add(src / "app.log", "1\nhal")
     query.run()
@@ -322,20 +322,20 @@ def test_rotations_while_no_query_runs(src: Path) -> None:
 
 
 def test_a_rotated_file_is_compressed_and_its_inode_used_again(src: Path) -> None:
-    """Fluent Bit #2110: the number of the file that was rotated away is that of the new one, between two looks."""
+    """Fluent Bit #2110: between two looks the new file has got the inode of the file that was rotated away."""
     query = Query(src)
     add(src / "0.log", "1\n2\n")
     query.run()
     data = (src / "0.log").read_bytes()
     (src / "0.log.20260101.gz").write_bytes(gzip.compress(data))
-    with (src / "0.log").open("r+b") as file:  # as if it had been removed, and made again
+    with (src / "0.log").open("r+b") as file:  # as if it had been removed and created again
         file.truncate(0)
         file.write(b"3\n4\n5\n")
     assert query.run() == ["3", "4", "5"]
 
 
 def test_a_storage_without_identities(tmp_path: Path) -> None:
-    """On HDFS a file has no number: what it begins with tells where it went when it was renamed."""
+    """On HDFS a file has no inode: its beginning shows where it was renamed to."""
     hdfs = CrashHdfs().storage()
     hdfs.make_directory("/in")
     with clock.use(FakeClock(1_700_000_000)):
@@ -354,13 +354,13 @@ def test_a_storage_without_identities(tmp_path: Path) -> None:
 
 
 def lost(query: Query) -> list[int] | None:
-    """Return what the newest offset has as lost: files, and bytes."""
+    """Return what the newest offset reports as lost: files, and bytes."""
     count: list[int] | None = json.loads(query.log[-1])["follow"].get("lost")
     return count
 
 
 def replace_whole(path: Path, data: str) -> None:
-    """Put a longer version in the place of a file, as rsync and editors do."""
+    """Replace a file by a longer version, as rsync and editors do."""
     aside = path.with_name(f".{path.name}.aside")
     aside.write_text(data)
     aside.rename(path)
@@ -368,7 +368,7 @@ def replace_whole(path: Path, data: str) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_file_that_is_replaced_by_a_longer_version_goes_on(src: Path, restart: bool) -> None:
-    """`rsync` and editors put another inode in a file's place: what it begins with tells that it is the same log, read on, not anew."""
+    """`rsync` and editors replace the inode: the file's beginning shows that it is the same log, which is continued, not reread."""
     add(src / "app.log", "1\n2\n")
     query = Query(src)
     assert query.run() == ["1", "2"]
@@ -382,7 +382,7 @@ def test_a_file_that_is_replaced_by_a_longer_version_goes_on(src: Path, restart:
 
 
 def test_a_record_is_mended_in_a_followed_file(src: Path) -> None:
-    """What `sed -i` leaves has another inode: what was read in front of the mended record is not read again."""
+    """`sed -i` leaves another inode: what was read before the corrected record is not read again."""
     add(src / "a.json", '{"n": 1}\n')
     query = Query(src, JSON, format="json")
     assert query.run() == [(1,)]
@@ -399,7 +399,7 @@ def test_a_record_is_mended_in_a_followed_file(src: Path) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("place", ["", "below"])
 def test_a_file_that_was_away_goes_on(src: Path, tmp_path: Path, place: str, restart: bool) -> None:
-    """A file, or the directory that it is in, is moved away and back: nothing is read again, and what was told as lost is not lost."""
+    """A file, or its directory, is moved away and back: nothing is read again, and what was reported as lost no longer is."""
     log = src / place / "app.log"
     log.parent.mkdir(exist_ok=True)
     add(log, "1\nhal")
@@ -420,7 +420,7 @@ def test_a_file_that_was_away_goes_on(src: Path, tmp_path: Path, place: str, res
 
 
 def test_a_file_that_was_away_and_is_another_is_read(src: Path) -> None:
-    """What comes back under a name that was known, and begins otherwise, is a file of its own."""
+    """A file that comes back under a known name with a different beginning is a new file."""
     add(src / "app.log", "1\n2\n")
     query = Query(src)
     query.run()
@@ -433,7 +433,7 @@ def test_a_file_that_was_away_and_is_another_is_read(src: Path) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("single", [False, True])
 def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path, single: bool, restart: bool) -> None:
-    """`*.log`, or the file itself as path, and `app.log.1`: the rest of what was followed is read under any name, and nothing else."""
+    """`*.log`, or the file as path, and `app.log.1`: the rest of a followed file is read under any name, but no other file is."""
     add(src / "app.log", "1\n")
     query = Query(src / "app.log") if single else Query(src, pathGlobFilter="*.log")
     assert query.run() == ["1"]
@@ -460,7 +460,7 @@ def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path
         assert (len(follow["growing"]), len(follow["closed"])) == (
             1,
             1,
-        )  # `verify` compares it for as long as it is there
+        )  # `verify` compares it as long as it exists
         if restart:
             query.restart()
     (src / "app.log.3").unlink()
@@ -471,12 +471,12 @@ def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path
 
 
 def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
-    """Nothing was read of a file, and it goes: what the pattern leaves out and has its inode by now is not read in its place."""
+    """A file goes unread: another file that has its inode now, and that the pattern excludes, is not read in its place."""
     add(src / "other.log", "x\n")
     add(src / "app.log", "hal")
     query = Query(src, pathGlobFilter="*.log")
     assert query.run() == ["x"]
-    (src / "app.log").rename(src / "secret.txt")  # the surest way to have the number again
+    (src / "app.log").rename(src / "secret.txt")  # the surest way to get the same inode again
     (src / "secret.txt").write_text("not for everybody\n")
     assert query.run() == []
     add(src / "app.log", "hal")
@@ -487,7 +487,7 @@ def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
 
 
 def test_a_copy_that_the_pattern_leaves_out_has_the_rest(src: Path) -> None:
-    """Copy and truncate with `*.log`: what was not read of the original is read of its copy, and nothing is told as lost."""
+    """Copy and truncate with `*.log`: what was not read of the original is read from its copy, and nothing is reported as lost."""
     add(src / "app.log", "1\n")
     query = Query(src, pathGlobFilter="*.log")
     query.run()
@@ -500,7 +500,7 @@ def test_a_copy_that_the_pattern_leaves_out_has_the_rest(src: Path) -> None:
 
 
 def test_a_link_to_a_log_that_is_rotated_where_it_lies(src: Path, tmp_path: Path) -> None:
-    """As in /var/log/containers: the link leads to the new file, the rest of the old one is read where that lies."""
+    """As in /var/log/containers: the link leads to the new file; the rest of the old one is read in the target's directory."""
     (tmp_path / "pods").mkdir()
     add(tmp_path / "pods" / "0.log", "1\n")
     (src / "app.log").symlink_to(tmp_path / "pods" / "0.log")
@@ -517,7 +517,7 @@ def test_a_link_to_a_log_that_is_rotated_where_it_lies(src: Path, tmp_path: Path
 
 
 def test_a_file_whose_rotated_one_is_its_beginning_does_not_wait(src: Path) -> None:
-    """A header alone is rotated away, and the new file goes on growing: it was taken for a copy in the making for as long as it grew."""
+    """A file with only a header is rotated away, and the new file grows: it was taken for an unfinished copy for as long as it grew."""
     query = Query(src, CSV, format="csv", header="true")
     add(src / "app.csv", "a,b\n")
     assert query.run() == []
@@ -525,13 +525,13 @@ def test_a_file_whose_rotated_one_is_its_beginning_does_not_wait(src: Path) -> N
     for number in range(3):
         add(src / "app.csv", f"x,{number}\n" if number else "a,b\nx,0\n")
         assert query.run() == [("x", number)]
-    add(src / "app.csv-other", "a,b\ny,7\n")  # longer than the one with the header alone, and differs from this one
+    add(src / "app.csv-other", "a,b\ny,7\n")  # longer than the file with the header alone, and different from this one
     assert query.run() == [("y", 7)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_copy_that_was_overtaken_is_known_after_a_restart(src: Path, restart: bool) -> None:
-    """How far the file was planned when it was copied is in the offset: the shorter copy is not read again by another driver."""
+    """The offset says how far the file was planned when it was copied: another driver does not read the shorter copy again."""
     query = Query(src)
     add(src / "app.log", "1\n2\n")
     query.run()
@@ -549,7 +549,7 @@ def test_a_copy_that_was_overtaken_is_known_after_a_restart(src: Path, restart: 
 
 
 def test_a_query_that_starts_between_copy_and_cut(src: Path) -> None:
-    """The copy is older and shorter than its original, which is written on: nothing of it is read twice, and the original does not wait."""
+    """The copy is older and shorter than its growing original: nothing of it is read twice, and the original does not wait."""
     add(src / "app.log", "1\n2\n")
     shutil.copyfile(src / "app.log", src / "app.log.1")
     add(src / "app.log", "3\n")
@@ -566,7 +566,7 @@ def test_a_query_that_starts_between_copy_and_cut(src: Path) -> None:
 
 
 def test_the_copy_that_has_most_is_the_copy(src: Path) -> None:
-    """Of an old file with the header alone and the copy that was made just now the header is not taken for the copy."""
+    """Besides the new copy there is an old file with the same header alone: it is not taken for the copy."""
     query = Query(src, CSV, format="csv", header="true")
     add(src / "app.csv", "a,b\n")
     query.run()
@@ -584,7 +584,7 @@ def test_the_copy_that_has_most_is_the_copy(src: Path) -> None:
 
 @pytest.mark.parametrize(("kept", "text"), [(0, "hal"), (2, "1\nhal")])
 def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int, text: str) -> None:
-    """Cut to where it was read, or before anything of it was: what was seen and not read is lost, and is counted."""
+    """A file is truncated to where it was read, or before any of it was read: bytes seen but not read are lost, and counted."""
     add(src / "other.log", "x\n")
     add(src / "app.log", text)
     query = Query(src)
@@ -601,7 +601,7 @@ def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int
 )
 @pytest.mark.parametrize("known", [False, True])
 def test_a_file_that_may_not_be_read_is_told(src: Path, tmp_path: Path, known: bool) -> None:
-    """A followed file without permission ends the query by name, also if nothing of it was read; with it again, nothing is missing."""
+    """A followed file without permission ends the query by name, even if it was never read; with permission again, nothing is missing."""
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
     query = Query(src)
@@ -622,7 +622,7 @@ def test_a_file_that_may_not_be_read_is_told(src: Path, tmp_path: Path, known: b
 
 
 def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
-    """Between the rename and the new file there is none: that is no end of a query that has followed one. One that never was is."""
+    """Between the rename and the new file there is no file: a query that has followed one goes on. A path that never existed is refused."""
     with pytest.raises(OptionError, match="does not exist"):
         Query(src / "app.log")
     add(src / "app.log", "1\n")
@@ -635,7 +635,7 @@ def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
 
 
 def test_limits_cut_at_records(src: Path) -> None:
-    """A byte limit ends a batch behind a record; a record that is longer is a batch of its own."""
+    """A byte limit ends a batch after a record; a longer record is a batch of its own."""
     add(src / "a.log", "1\n22\n" + "3" * 100 + "\n4\n")
     add(src / "b.log", "5\n")
     query = Query(src, maxBytesPerTrigger="5", splitSize="3")
@@ -647,7 +647,7 @@ def test_limits_cut_at_records(src: Path) -> None:
 
 
 def test_the_busiest_file_is_not_passed_over(src: Path) -> None:
-    """With fewer files a batch than files that grow each has its turn: the one that was written last is always the youngest."""
+    """If more files grow than a batch takes, each gets its turn: the busiest file is always the one written last."""
     query = Query(src, maxFilesPerTrigger="1")
     seen = []
     for number in range(9):
@@ -660,7 +660,7 @@ def test_the_busiest_file_is_not_passed_over(src: Path) -> None:
 
 
 def test_an_available_now_run_ends_though_files_grow(src: Path) -> None:
-    """What is there when it begins is read, in as many batches as it takes; the last one says so."""
+    """An AvailableNow run reads what exists when it begins, in as many batches as needed; the last one is marked as the last."""
     for name in "abc":
         add(src / f"{name}.log", "1\n")
     query = Query(src, maxFilesPerTrigger="2")
@@ -669,13 +669,13 @@ def test_an_available_now_run_ends_though_files_grow(src: Path) -> None:
     while query.plan():
         seen += query.read()
         add(src / "a.log", "more\n")
-        query.planner.initial()  # Spark asks for it again whenever it likes
+        query.planner.initial()  # Spark asks for it again at any time
     assert seen == ["1", "1", "1"]
     assert [json.loads(line).get("last") for line in query.log] == [None, True]
 
 
 def test_compressed_files_are_left_out(src: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A rotated file that is compressed later is not read again, and stops nothing."""
+    """A rotated file that is compressed later is not read again, and does not stop the query."""
     caplog.set_level(logging.INFO)
     query = Query(src)
     add(src / "app.log", "1\n")
@@ -688,7 +688,7 @@ def test_compressed_files_are_left_out(src: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_links_to_one_file_are_one_file(src: Path) -> None:
-    """`current.log` that leads to today's file is that file, read once."""
+    """A link `current.log` to today's file is the same file, and is read once."""
     add(src / "app-1.log", "1\n")
     (src / "current.log").symlink_to("app-1.log")
     query = Query(src)
@@ -713,14 +713,14 @@ def test_links_to_one_file_are_one_file(src: Path) -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(src: Path, options: dict[str, str], words: str) -> None:
-    """Formats without lines, encodings whose lines cannot be found, and options of whole files are refused before anything is read."""
+    """Formats without lines, encodings whose lines cannot be found, and options for whole files are refused before anything is read."""
     value = TEXT.replace("string", "binary") if options.get("format") == "binary" else TEXT
     with pytest.raises(OptionError, match=words):
         Query(src, value, **options)
 
 
 def test_a_checkpoint_is_of_one_kind(src: Path) -> None:
-    """follow is neither set nor unset under an old checkpoint: what was read would be read again."""
+    """`follow` cannot be switched on or off under an old checkpoint: what was read would be read again."""
     add(src / "a", "1\n")
     query = Query(src, settle="0s")
     query.run()
@@ -737,7 +737,7 @@ def test_a_checkpoint_is_of_one_kind(src: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_any_order_of_writes_rotations_restarts_and_replays(src: Path, seed: int) -> None:
-    """Random flushes, renames, copies with cuts, restarts and replays: each line once and whole; a replay has the same rows."""
+    """Random flushes, renames, copies with truncation, restarts and replays: each line once and whole; a replay has the same rows."""
     chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
     query = Query(src, maxBytesPerTrigger=chance.choice(["20", "1m"]))
     written = 0
@@ -770,7 +770,7 @@ def test_any_order_of_writes_rotations_restarts_and_replays(src: Path, seed: int
             rotated += 1
             if chance.random() < 0.5:
                 query.restart()
-            query.run()  # two cuts between two looks are told, and not followed
+            query.run()  # two truncations between two looks would be reported, not followed
     add(src / "app.log", pending)
     query.restart()
     query.run()
@@ -779,7 +779,7 @@ def test_any_order_of_writes_rotations_restarts_and_replays(src: Path, seed: int
 
 
 def test_state_is_that_of_the_files_that_are_there(src: Path) -> None:
-    """A file that is gone leaves nothing in the offset; a closed one leaves its place and no more."""
+    """A file that is gone leaves nothing in the offset."""
     query = Query(src, closeAfter="1m")
     for number in range(50):
         add(src / f"{number}.log", "1\n")
@@ -793,7 +793,7 @@ def test_state_is_that_of_the_files_that_are_there(src: Path) -> None:
 
 
 def test_time_does_not_matter_but_for_closing(src: Path) -> None:
-    """A clock that jumps neither loses nor doubles a record: the bytes tell."""
+    """A clock that jumps neither loses nor doubles a record: only the bytes count."""
     now = FakeClock(time.time())
     with clock.use(now):
         query = Query(src)
@@ -840,9 +840,9 @@ for number in range(1, 1000):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["rename", "copytruncate"])
 def test_logrotate_at_speed_beside_a_follower(src: Path, way: str) -> None:
-    """Processes of their own: by rename each line comes once; by copy and cut none comes twice, and each that is in any file comes.
+    """In separate processes: with rename each line comes once; with copy and truncate none twice, and each line that a file has.
 
-    What is missing then was lost between copy and cut, by the method.
+    Any other line was lost between copy and truncation, which is a weakness of that method.
     """
     path = src / "app.log"
     path.touch()

@@ -1,4 +1,4 @@
-"""Schemas that nobody has given: what is inferred is what Spark infers, and what was inferred can be read."""
+"""Schemas that nobody has given: we infer what Spark infers, and can read with the inferred schema."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOGHUB = Path(__file__).resolve().parents[3] / "shared" / "data" / "loghub"
 
 
 def inferring(path: Path, name: str, sample: int | None = None, **options: str) -> Inferred:
-    """Return what is inferred from the files below a path."""
+    """Return the result of inferring from the files below a path."""
     return infer(parse(SOURCE, {"path": str(path), "format": name, **options}, what="source"), sample)
 
 
@@ -49,7 +49,7 @@ def as_ddl(form: dict[str, Any]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS["json"], ids=lambda answer: " ".join(answer["lines"])[:60])
 def test_json_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> None:
-    """Types, members, their order and what is left out are those of `spark.read.json`."""
+    """Types, members, their order and what is left out are the same as for `spark.read.json`."""
     (tmp_path / "a.json").write_text("\n".join(answer["lines"]) + "\n", encoding="utf-8")
     found = inferring(tmp_path, "json")
     assert found.ddl == as_ddl(answer["schema"])
@@ -59,7 +59,7 @@ def test_json_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS["csv"], ids=lambda answer: "|".join(answer["values"])[:60])
 def test_csv_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> None:
-    """Types are those of `inferSchema`; where the reader here does not take what Spark takes for a number or a time, it is text."""
+    """Types are those of `inferSchema`; a number or time that Spark accepts but our reader does not is text."""
     text = io.StringIO()
     csv.writer(text).writerows([["k", "a"], *(["k", value] for value in answer["values"])])
     (tmp_path / "a.csv").write_text(text.getvalue(), encoding="utf-8")
@@ -70,7 +70,7 @@ def test_csv_is_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("answer", ANSWERS["partitions"], ids=lambda answer: "|".join(answer["values"])[:60])
 def test_directories_are_inferred_as_by_spark(answer: dict[str, Any], tmp_path: Path) -> None:
-    """The values in names of directories have the types of Spark's partition discovery."""
+    """The values in directory names have the types of Spark's partition discovery."""
     for value in answer["values"]:
         (tmp_path / f"k={value}").mkdir()
         (tmp_path / f"k={value}" / "a.json").write_text('{"x":1}\n', encoding="utf-8")
@@ -82,7 +82,7 @@ def test_directories_are_inferred_as_by_spark(answer: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize("text", ["a,b\n", "a,b", "a,b\n\n", "\ufeffa,b\r\n"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_header_alone_says_its_columns(tmp_path: Path, text: str, packed: bool) -> None:
-    """As to Spark they are strings, whatever file without records is the first to come; nothing was inferred of it."""
+    """As in Spark, a header without records has string columns; a file without records, even the first one, affects no other type."""
     data = text.encode()
     (tmp_path / ("x.csv.gz" if packed else "x.csv")).write_bytes(gzip.compress(data) if packed else data)
     assert inferring(tmp_path, "csv", header="true").ddl == "a string, b string"
@@ -92,7 +92,7 @@ def test_a_header_alone_says_its_columns(tmp_path: Path, text: str, packed: bool
 
 @pytest.mark.parametrize(("name", "text"), [("json", ""), ("json", "\n\n"), ("csv", ""), ("csv", "\n")])
 def test_files_without_any_value_are_an_error(tmp_path: Path, name: str, text: str) -> None:
-    """Of no columns nothing could be read: an ingest ended with that, and `penstock schema` printed an empty line."""
+    """Nothing could be read with no columns: an ingest failed over this, and `penstock schema` printed an empty line."""
     (tmp_path / f"x.{name}").write_text(text, encoding="utf-8")
     with pytest.raises(OptionError, match="nothing to infer a schema from: [01] of 1 files, [0-9] bytes"):
         inferring(tmp_path, name, header="true") if name == "csv" else inferring(tmp_path, name)
@@ -101,7 +101,7 @@ def test_files_without_any_value_are_an_error(tmp_path: Path, name: str, text: s
 def read_back(
     path: Path, name: str, found: Inferred, *, columns: tuple[str, ...] | None = None, header: bool = False
 ) -> pa.RecordBatch:
-    """Read a file by the schema that was inferred from it."""
+    """Read a file with the schema inferred from it."""
     block = path.read_bytes()
     if header:
         block = block[block.index(b"\n") + 1 :]
@@ -125,7 +125,7 @@ DRIFTING = st.recursive(
 @settings(max_examples=effort(25, 2000), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), DRIFTING, max_size=3), min_size=1, max_size=8))
 def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None:
-    """Whatever the values: the inferred schema takes every record, both ways of looking see the same, and so does every order."""
+    """Whatever the values: the inferred schema reads every record, and both ways of inferring, and every order, give the same schema."""
     lines = [json.dumps(record).encode() + b"\n" for record in records]
     schemas = []
     for some in (lines, lines[::-1], [lines[0]] * 3 + lines):
@@ -136,7 +136,7 @@ def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None
     assert len(set(schemas)) == 1
     known = ddl.parsed(schemas[0])
     assert known is not None
-    if known != ddl.parsed(""):  # of no columns Arrow counts no rows
+    if known != ddl.parsed(""):  # without columns Arrow counts no rows
         assert jsonexact.exact(b"".join(lines), to_arrow(known)).num_rows == len(records)
 
 
@@ -152,7 +152,7 @@ def test_what_is_inferred_reads_all_of_it(records: list[dict[str, Any]]) -> None
     )
 )  # fmt: skip
 def test_kinds_of_text_do_not_depend_on_the_order(values: list[str]) -> None:
-    """The type of a column of text depends on which values there are, not on their order or how they came in blocks."""
+    """The type of a text column depends only on its values, not on their order or on how they were split into blocks."""
 
     def kind(*blocks: list[str]) -> Any:
         seen = Seen()
@@ -165,7 +165,7 @@ def test_kinds_of_text_do_not_depend_on_the_order(values: list[str]) -> None:
 
 
 def test_a_day_of_events_with_drifting_keys(tmp_path: Path) -> None:
-    """Keys that come and go are columns, a change of type is told with an example of each kind and its file, and all is read."""
+    """Keys that come and go are columns, a change of type is reported with an example of each kind and its file, and all is read."""
     events = write_day(tmp_path)
     found = inferring(tmp_path, "json")
     assert found.ddl == (
@@ -190,7 +190,7 @@ def test_a_day_of_events_with_drifting_keys(tmp_path: Path) -> None:
 
 
 def test_an_empty_string_among_numbers_is_told(tmp_path: Path) -> None:
-    """Spark infers a number where an empty string is among numbers, which no reader takes for one: that is told with its file."""
+    """For an empty string among numbers Spark infers a number, which no reader can read: the conflict is reported."""
     (tmp_path / "a.json").write_text('{"a":1,"b":""}\n{"a":"","b":null}\n', encoding="utf-8")
     found = inferring(tmp_path, "json")
     assert found.ddl == "a bigint, b string"
@@ -200,7 +200,7 @@ def test_an_empty_string_among_numbers_is_told(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_spread_over_the_files(tmp_path: Path) -> None:
-    """A small sample looks at the first and the last files and at some between, and says of how much."""
+    """A small sample takes a part of every file, and says how much it covers."""
     write_day(tmp_path)
     found = inferring(tmp_path, "json", 24 << 10)
     assert {field["name"] for field in found.fields} >= {"org", "actor", "id"}
@@ -211,7 +211,7 @@ def test_a_sample_is_spread_over_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_compressed_file_is_looked_at_from_its_beginning(tmp_path: Path) -> None:
-    """A sample of a compressed file ends where its share of the sample ends, and not behind all that is in it."""
+    """Sampling a compressed file stops once its share of the sample is read, and not at the end of the file."""
     lines = "".join(f'{{"a":{number}}}\n' for number in range(3_000_000))
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(lines.encode(), 1))
     found = inferring(tmp_path, "json", 1 << 20)
@@ -221,7 +221,7 @@ def test_a_compressed_file_is_looked_at_from_its_beginning(tmp_path: Path) -> No
 
 
 def test_records_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
-    """Bad lines say nothing about types; how many there were is told, with the first one and its file."""
+    """Bad lines say nothing about types; their number is reported, with the first one and its file."""
     lines = [b'{"a":%d}\n' % number for number in range(20_000)]
     lines[7] = b'{"a":\n'
     lines[15_000] = b"\xff\xfe\n"
@@ -234,7 +234,7 @@ def test_records_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> No
 
 
 def test_csv_of_different_widths_says_what_to_look_at(tmp_path: Path) -> None:
-    """Whoever forgot `header` is told of it; with it the file is read to its end, but for the record that is wrong in itself."""
+    """Without `header` a note suggests it; with it the file is read to its end, except for the record that is wrong in itself."""
     (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n1,2,3,4\n", encoding="utf-8")
     (tmp_path / "b.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     [note] = inferring(tmp_path, "csv").notes
@@ -244,7 +244,7 @@ def test_csv_of_different_widths_says_what_to_look_at(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_all_of_one_name_are_told(tmp_path: Path) -> None:
-    """Where nothing is left, the error says why: a schema without a column leads nowhere."""
+    """If no column is left, the error says why: a schema without columns is useless."""
     (tmp_path / "a.csv").write_text("a,a\n1,2\n")
     with pytest.raises(
         OptionError, match="nothing to infer .* left out 'a': a header has several columns of that name"
@@ -253,7 +253,7 @@ def test_columns_that_are_all_of_one_name_are_told(tmp_path: Path) -> None:
 
 
 def test_columns_of_one_name_are_left_out_and_told(tmp_path: Path) -> None:
-    """Where a header has a name twice neither column is found by it: what is inferred has neither, says so, and can be read."""
+    """A name that a header has twice finds neither column: the schema has neither, a note says so, and the file can be read with it."""
     source = Input(tmp_path / "in")
     file = io.StringIO()
     csv.writer(file).writerows([["a", "b", "a"], [1, "x", "text"], [2, "y", "text"]])
@@ -263,11 +263,11 @@ def test_columns_of_one_name_are_left_out_and_told(tmp_path: Path) -> None:
     assert any("left out 'a': a header has several columns of that name" in note for note in found.notes)
     assert source.rows(found.ddl, "csv", header="true") == [{"b": "x"}, {"b": "y"}]
     as_told = source.rows("one string, two string, three string", "csv")
-    assert [row["three"] for row in as_told] == ["a", "text", "text"]  # the header is a record then
+    assert [row["three"] for row in as_told] == ["a", "text", "text"]  # without `header` the header line is a record
 
 
 def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
-    """Where nothing can be read as the format nothing is inferred: the first record that cannot be read is named."""
+    """If nothing can be read as this format, nothing is inferred: the error names the first unreadable record."""
     (tmp_path / "a.json").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(BadRecord, match="found 'a,b', expected a record that is one JSON object"):
         inferring(tmp_path, "json")
@@ -275,7 +275,7 @@ def test_what_is_no_json_at_all_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_keys_that_are_data_are_refused(tmp_path: Path) -> None:
-    """Objects with ids for keys would make a schema without end: that is told, with what to do."""
+    """Objects with ids as keys would make an endless schema: the error says so, and what to do."""
     record = {f"user-{number}": number for number in range(NAMES_MAX + 1)}
     (tmp_path / "a.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
     with pytest.raises(OptionError, match=r"more than 20,000 names.*map<string"):
@@ -284,7 +284,7 @@ def test_keys_that_are_data_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_values_that_are_too_deep_are_refused(tmp_path: Path, *, mixed: bool) -> None:
-    """A hostile line of a thousand levels is an error of ours, and neither ends the process nor the stack."""
+    """A hostile line with too many levels raises our error, and exhausts neither the process nor the stack."""
     deep = '{"a":' * (DEPTH_MAX + 5) + "1" + "}" * (DEPTH_MAX + 5)
     (tmp_path / "a.json").write_text(deep + ("\n" + '{"a":"x"}' if mixed else "") + "\n", encoding="utf-8")
     with pytest.raises(OptionError, match="more than 100 levels"):
@@ -292,7 +292,7 @@ def test_values_that_are_too_deep_are_refused(tmp_path: Path, *, mixed: bool) ->
 
 
 def test_no_files_are_an_error_that_names_what_was_not_entered(tmp_path: Path) -> None:
-    """An input whose files lie in directories that are not entered is told as such."""
+    """If all files are in directories that are not entered, the error says so."""
     with pytest.raises(OptionError, match="has no file to infer a schema from"):
         inferring(tmp_path, "json")
     (tmp_path / "deeper").mkdir()
@@ -320,7 +320,7 @@ TABLE_DDL = (
 
 @pytest.mark.parametrize(("name", "write"), [("parquet", pq.write_table), ("orc", orc.write_table)])
 def test_tables_say_their_columns_in_their_footers(tmp_path: Path, name: str, write: Any) -> None:
-    """Columns come from footers, of all files together; numbers widen, and what cannot be one type is told."""
+    """Columns come from the footers of all files together; numbers widen, and conflicts of type are reported."""
     write(TABLE, tmp_path / "a")
     assert inferring(tmp_path, name).ddl == TABLE_DDL
     write(pa.table({"id": pa.array([2**40]), "more": ["x"], "day": ["none"]}), tmp_path / "b")
@@ -330,7 +330,7 @@ def test_tables_say_their_columns_in_their_footers(tmp_path: Path, name: str, wr
 
 
 def test_parquet_of_polars_and_old_writers(tmp_path: Path) -> None:
-    """Times without a zone are `timestamp_ntz` as for Spark, those of old writers (INT96) instants; unsigned numbers are wider."""
+    """Times without a zone are `timestamp_ntz` as in Spark, INT96 times of old writers are instants; unsigned numbers are widened."""
     local = pa.table({"t": pa.array([dt.datetime(2026, 1, 31)], pa.timestamp("us")), "u": pa.array([1], pa.uint32())})
     pq.write_table(local, tmp_path / "a.parquet")
     assert inferring(tmp_path, "parquet").ddl == "t timestamp_ntz, u bigint"
@@ -339,7 +339,7 @@ def test_parquet_of_polars_and_old_writers(tmp_path: Path) -> None:
 
 
 def test_parquet_says_as_to_spark_what_is_text_and_what_an_instant(tmp_path: Path) -> None:
-    """Inside of lists, maps and structs, too, INT96 are instants, and what Parquet calls an ENUM is text, which it is read as."""
+    """Also within lists, maps and structs INT96 values are instants, and Parquet's ENUM is text and read as text."""
     moment = dt.datetime(2026, 1, 31)
     row = {"l": [moment], "m": [("k", {"t": moment, "e": "x"})], "e": "y", "b": b"z"}
     kind = pa.struct([("t", pa.timestamp("us")), ("e", pa.string())])
@@ -358,7 +358,7 @@ def test_parquet_says_as_to_spark_what_is_text_and_what_an_instant(tmp_path: Pat
 
 
 def test_text_and_its_directories(tmp_path: Path) -> None:
-    """Text has its column, and those of its directories behind it; a directory of the name of a column takes its place."""
+    """Text has its column, then those of its directories; a directory with the name of a column takes that column's place."""
     for folder in ("dt=2026-01-31/n=1", "dt=2026-02-01/n=x"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.json").write_text('{"n":1.5,"z":true}\n', encoding="utf-8")
@@ -370,7 +370,7 @@ def test_text_and_its_directories(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case_are_told(tmp_path: Path) -> None:
-    """Spark takes `id` and `ID` for one column; the schema has both, and says so."""
+    """Spark treats `id` and `ID` as one column; the schema has both, and a note says so."""
     (tmp_path / "a.json").write_text('{"id":1,"ID":2,"x y":3,"`":4}\n', encoding="utf-8")
     found = inferring(tmp_path, "json")
     assert found.ddl == "ID bigint, ```` bigint, id bigint, `x y` bigint"
@@ -386,7 +386,7 @@ def test_loghub_is_inferred_as_by_spark(name: str) -> None:
 
 
 def test_duckdb_and_polars_write_what_is_inferred(tmp_path: Path) -> None:
-    """Files of other makers: JSON and CSV of polars, Parquet of DuckDB, where it is installed."""
+    """Files of other writers: JSON and CSV from polars, Parquet from DuckDB if it is installed."""
     frame = pl.DataFrame({"a": [1, None], "b": ["x", ""], "c": [1.5, 2.0], "d": [{"e": [1]}, {"e": []}]})
     frame.write_ndjson(tmp_path / "a.json")
     assert inferring(tmp_path, "json").ddl == "a bigint, b string, c double, d struct<e: array<bigint>>"
@@ -402,14 +402,14 @@ def test_duckdb_and_polars_write_what_is_inferred(tmp_path: Path) -> None:
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file in whatever directory."""
+    """Write a file, and its directory if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_globs_and_several_paths_are_looked_at_as_they_are_read(tmp_path: Path) -> None:
-    """What no path leads to has no say, directories below the common one are columns, and `paths` alone are enough."""
+    """Files that no path leads to do not count, directories below the common one are columns, and `paths` alone is enough."""
     put(tmp_path / "in/day=2026-01-01/a.json", '{"n":1}\n')
     put(tmp_path / "in/day=2026-01-02/b.json", '{"n":1.5}\n')
     put(tmp_path / "in/other/c.json", '{"foreign":true}\n')
@@ -428,7 +428,7 @@ def test_globs_and_several_paths_are_looked_at_as_they_are_read(tmp_path: Path) 
 
 
 def test_documents_of_json_are_looked_at_whole(tmp_path: Path) -> None:
-    """With multiLine a document on many lines, and each element of an array, is a record; one that is broken is left out and told."""
+    """With multiLine a document over many lines, and each element of an array, is a record; a broken one is left out and reported."""
     put(tmp_path / "a.json", '{\n "id": 1,\n "u": {"x": "y"}\n}\n')
     put(tmp_path / "b.json", '[\n {"id": 2.5},\n {"new": true}\n]\n')
     put(tmp_path / "c.json", '[{"id": "never"}\n')
@@ -456,7 +456,7 @@ def test_documents_of_json_are_looked_at_whole(tmp_path: Path) -> None:
 def test_patterns_of_times_say_what_is_a_time_in_csv(
     tmp_path: Path, options: dict[str, str], values: list[str], kind: str
 ) -> None:
-    """A column is a time or a date if all of its values fit the pattern; and what is inferred can be read with it."""
+    """A column is a time or a date if all its values fit the pattern; the inferred schema can then read them."""
     put(tmp_path / "a.csv", "".join(f"k,{value}\n" for value in values))
     inferred = inferring(tmp_path, "csv", None, **options)
     assert inferred.fields[1]["type"] == {"int": "integer"}.get(kind, kind)
@@ -466,7 +466,7 @@ def test_patterns_of_times_say_what_is_a_time_in_csv(
 
 
 def test_patterns_make_no_time_of_strings_of_json(tmp_path: Path) -> None:
-    """Strings of JSON are strings to Spark whatever timestampFormat says; that is told."""
+    """For Spark, JSON strings are strings whatever timestampFormat says; a note says so."""
     put(tmp_path / "a.json", '{"at":"17/May/2015:08:05:32 +0000"}\n')
     inferred = inferring(tmp_path, "json", timestampFormat="dd/MMM/yyyy:HH:mm:ss Z")
     assert inferred.ddl == "at string"
@@ -477,7 +477,7 @@ def test_patterns_make_no_time_of_strings_of_json(tmp_path: Path) -> None:
 def test_a_file_that_grows_is_looked_at_as_it_was_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows: bool
 ) -> None:
-    """With follow=true what comes behind a file while it is looked at is no matter; without it the file has changed, which is an error."""
+    """With follow=true later appends do not matter while a file is sampled; without it the file has changed, which is an error."""
     log = put(tmp_path / "app.json", '{"n":1}\n')
     listed = Scan.refresh
 
@@ -496,7 +496,7 @@ def test_a_file_that_grows_is_looked_at_as_it_was_listed(
 
 
 def test_columns_of_options_are_added(tmp_path: Path) -> None:
-    """What is inferred has the columns that options name, so that a query can start with it."""
+    """The inferred schema has the columns that options name, so that a query can start with it."""
     put(tmp_path / "a.json", '{"n":1}\nno json\n')
     options = {"rescuedDataColumn": "_r", "metadataColumn": "_m", "badRecordColumn": "_b", "badRecords": "quarantine"}
     inferred = inferring(tmp_path, "json", None, **options)

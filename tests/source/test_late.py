@@ -1,4 +1,4 @@
-"""What the offset keeps of files that were not read: over restarts, beside the checkpoint, and within its bound."""
+"""What the offset keeps about files that were not read: across restarts, in a record beside the checkpoint, and within its limit."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def entries(offset: dict[str, object]) -> list[str]:
-    """Return the paths of the offset's entries."""
+    """Return the paths of the late files in the offset."""
     return [entry.file.path for entry in LateFiles.recalled(offset, lambda items: items).entries(lambda _: True)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_notice_outlives_the_process(folder: Folder, restart: bool) -> None:
-    """A late file has an entry from the batch behind it on, with when it came; it goes with the file, or its version."""
+    """From the next batch on a late file has an entry with its time of arrival, which goes with the file, or with that version of it."""
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
     clock.sleep(0.03)
@@ -54,7 +54,7 @@ def test_notice_outlives_the_process(folder: Folder, restart: bool) -> None:
 
 
 def test_late_file_that_was_away_is_listed_again(folder: Folder, tmp_path: Path) -> None:
-    """A late file that goes and comes back, over a restart, is late again, and not taken for read."""
+    """A late file that goes away and comes back, across a restart, is late again, and not taken for read."""
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
     clock.sleep(0.03)
@@ -69,7 +69,7 @@ def test_late_file_that_was_away_is_listed_again(folder: Folder, tmp_path: Path)
 
 
 def test_files_of_the_future_are_counted(folder: Folder) -> None:
-    """A file whose time has not come makes one batch without rows that says so, and no other."""
+    """A file whose time is in the future makes one batch without rows that reports it, and no other batch."""
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
     folder.put("ahead", 4e9)
@@ -80,7 +80,7 @@ def test_files_of_the_future_are_counted(folder: Folder) -> None:
 
 
 def test_run_that_takes_what_is_there_ends(folder: Folder) -> None:
-    """An AvailableNow run over late, held and future files ends, and its last batch counts them."""
+    """An AvailableNow run over late, waiting and future files ends, and its last batch counts them."""
     planner = folder.planner(settle="1h")
     end = through_json(planner.latest(planner.initial()))
     clock.sleep(0.03)
@@ -95,13 +95,13 @@ def test_run_that_takes_what_is_there_ends(folder: Folder) -> None:
 
 
 def test_long_lists_lie_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
-    """A thousand entries are a record beside the checkpoint; it is kept as long as an offset needs it; lost it is told."""
+    """A thousand entries go to a record beside the checkpoint; it is kept while an offset needs it; its loss is an error."""
     state = str(tmp_path / "state")
     planner = folder.planner(state=state)
     end = through_json(planner.latest(planner.initial()))
     clock.sleep(0.03)
     for i in range(1000):
-        folder.put(f"late-{'x' * 50}-{i:04}", 1000 + i / 1000)  # long, as the numbers of their inodes may be short
+        folder.put(f"late-{'x' * 50}-{i:04}", 1000 + i / 1000)  # a long name, because the inode numbers may be short
     end = through_json(planner.latest(end))
     assert (len(json.dumps(end)) < 10_000, end["late"]["count"]) == (True, [1000, 2000])
     planner.committed(end)
@@ -119,7 +119,7 @@ def test_long_lists_lie_beside_the_offset(folder: Folder, tmp_path: Path) -> Non
 
 
 def test_output_of_sparks_sink_as_input_is_told(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """Spark's source would read what the log lists; ours reads all files, and says so, once."""
+    """Spark's source would read only the files that the log lists; ours reads all files, and warns once."""
     (folder.path / "_spark_metadata").mkdir()
     planner = folder.planner()
     with caplog.at_level(logging.WARNING, "penstock.source"):
@@ -129,7 +129,7 @@ def test_output_of_sparks_sink_as_input_is_told(folder: Folder, caplog: pytest.L
 
 
 def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more files than are kept the newest notices stay, all that are accepted, and how many were dropped."""
+    """If there are too many, the newest notices and all accepted ones are kept, with the number of dropped ones."""
     monkeypatch.setattr(late, "KEPT", 10)
     listed = LateFiles()
     listed.note(LateFile(FileVersion(f"f{i}", 1, i, ""), i, late.LATE) for i in range(25))

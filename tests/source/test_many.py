@@ -1,4 +1,4 @@
-"""Directories of very many files: what a look costs, counted, and not timed. Without Spark."""
+"""Directories with very many files: the cost of a look, counted in calls, not in time. Without Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.storage import Entry
 
-FEW, MANY = 600, 1_000  # more than a scan looks at once more
-STATEMENTS = 24  # a file, of calls in Python; they were 29
+FEW, MANY = 600, 1_000  # more than a scan checks again at once
+STATEMENTS = 24  # per file, in Python calls; they were 29
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 class Counted(LocalStorage):
-    """A local disk that counts what it is asked."""
+    """A local disk that counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Counted(LocalStorage):
 
 
 def calls(action: Callable[[], object]) -> int:
-    """Return how many functions of Python an action calls."""
+    """Return how many Python functions an action calls."""
     counted, before = Counter[str](), sys.getprofile()
     sys.setprofile(lambda _frame, event, _argument: counted.update([event]))
     try:
@@ -58,7 +58,7 @@ def calls(action: Callable[[], object]) -> int:
 
 
 def finished(folder: Folder, files: int) -> dict[str, Any]:
-    """Have so many files that are read; return the offset behind them."""
+    """Make this many files, all read; return the offset after them."""
     for number in range(files):
         folder.put(f"f{number}", 1000 + number / 10)
     planner = folder.planner(maxFilesPerTrigger="100000")
@@ -66,7 +66,7 @@ def finished(folder: Folder, files: int) -> dict[str, Any]:
 
 
 def test_look_of_a_new_driver_takes_few_steps_a_file(folder: Folder) -> None:
-    """An ingest of nothing new looks at each file that it has read: 100,000 of them took two seconds of steps that need not be taken."""
+    """An ingest without new files looks at each file that it has read: 100,000 of them took two seconds of needless steps."""
     at, looks = finished(folder, FEW), list[int]()
     for _ in range(2):
         planner = folder.planner()
@@ -76,7 +76,7 @@ def test_look_of_a_new_driver_takes_few_steps_a_file(folder: Folder) -> None:
 
 
 def test_look_of_a_new_driver_asks_the_disk_once_a_file(folder: Folder) -> None:
-    """It lists each directory once and looks at each file once, and at as few again as a trigger does: whatever is decided about them."""
+    """It lists each directory once and looks at each file once, plus at the few that a trigger checks again, whatever it decides."""
     at = finished(folder, MANY)
     disk = Counted()
     planner = folder.planner()
@@ -91,7 +91,7 @@ def test_look_of_a_new_driver_asks_the_disk_once_a_file(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("name", "looks"), [("g", 10), ("a", MANY + 10)], ids=["rising", "among others"])
 def test_a_newer_file_ends_the_look(folder: Folder, name: str, looks: int) -> None:
-    """Whether Spark must start is known with the first file that is newer: where names rise it is met first, elsewhere it is met."""
+    """The first newer file shows that Spark must start: the look meets it first if names rise, and otherwise at some point."""
     at = finished(folder, MANY)
     folder.put(name, 1200)
     (folder.path / "z").symlink_to("nowhere")
@@ -103,7 +103,7 @@ def test_a_newer_file_ends_the_look(folder: Folder, name: str, looks: int) -> No
 
 
 def test_a_file_that_comes_behind_the_look_is_read(folder: Folder) -> None:
-    """What the look that comes before Spark has seen is told to nobody: a source that starts behind it looks for itself."""
+    """The check before Spark starts passes nothing on: a source that starts after it looks for itself."""
     at = finished(folder, FEW)
     folder.put("g", 1200)
     assert folder.planner().is_ahead(at)
@@ -114,7 +114,7 @@ def test_a_file_that_comes_behind_the_look_is_read(folder: Folder) -> None:
 
 
 def test_what_a_driver_recalls_is_put_together_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16,000 files that came behind the cursor while nothing ran were a set of 16,000 keys made anew for each of them."""
+    """16,000 files that came behind the cursor while nothing ran: for each of them a set of 16,000 keys was built again."""
     asked: list[Recalled] = []
 
     class Asked(Recalled):
@@ -138,7 +138,7 @@ def test_what_a_driver_recalls_is_put_together_once(folder: Folder, monkeypatch:
 
 
 def test_nobody_looks_for_garbage_meanwhile(folder: Folder) -> None:
-    """Objects that stay are made by the hundred thousand, and each look for garbage goes through them; it is as it was behind that."""
+    """Hundreds of thousands of objects stay, and each garbage collection scans them: it is off meanwhile, and restored afterwards."""
     at, looked, was_on = finished(folder, 3_000), list[str](), gc.isenabled()
     gc.enable()
     gc.callbacks.append(lambda phase, _facts: looked.append(phase))
@@ -157,7 +157,7 @@ def test_nobody_looks_for_garbage_meanwhile(folder: Folder) -> None:
 
 
 def test_versions_are_told_apart_by_what_they_are() -> None:
-    """A version is a tuple, for speed; its key is of path, time and size, and its order of time and path."""
+    """A version is a tuple, for speed; its key consists of path, time and size, its order of time and path."""
     version = FileVersion("a", 1, 2, "x")
     assert version.key == FileVersion("a", 1, 2, "y").key
     assert len({version.key, *(FileVersion(*other, "x").key for other in (("b", 1, 2), ("a", 2, 2), ("a", 1, 3)))}) == 4

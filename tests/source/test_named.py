@@ -1,4 +1,4 @@
-"""Files that rows name: every record of each once, beside its row, or a named failure. Without Spark."""
+"""Files named by rows: every record of each file once, beside its row, or a named failure. Without Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BAD_FIELD = pa.field(
 
 
 class Names:
-    """A directory of files, rows that name them, and what comes out."""
+    """A directory of files, rows that name them, and the result of reading them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -67,7 +67,7 @@ class Names:
         return list(looking.splits(files, [batch], notes, keep=True, replays=notes is not None))
 
     def read(self, files: NamedFiles, rows: list[dict[str, Any]], notes: Pins | None = None) -> list[dict[str, Any]]:
-        """Return the records of what rows name, with the column `k` of their rows."""
+        """Return the records of the files that the rows name, with the column `k` of their rows."""
         return [
             {"k": kept, **{name: value for name, value in row.items() if not name.startswith("c")}}
             for batch in files.records(self.splits(files, rows, notes))
@@ -81,18 +81,18 @@ def names(tmp_path: Path) -> Names:
 
 
 def reading(schema: pa.Schema = TEXT, fmt: str = "text", **options: Any) -> NamedFiles:
-    """Return how files are read whose rows have all columns that say something."""
+    """Return the reader of files whose rows have all columns that matter."""
     return NamedFiles.of({"format": fmt, **options}, to_spark(schema), NamingColumns(0, 1, 2, 3, 4, 5))
 
 
 def aside(fmt: str = "text", schema: pa.Schema = TEXT, **options: Any) -> NamedFiles:
-    """Return the same with all that can be set aside in a column."""
+    """Return the same, with everything that can be set aside put into a column."""
     asked = {"badFiles": "quarantine", "changedFiles": "quarantine", "badRecordColumn": "_bad"}
     return reading(schema.append(BAD_FIELD), fmt, **asked, **options)
 
 
 def test_each_record_stands_beside_its_row(names: Names) -> None:
-    """Small files that are parsed together, an empty one and one without an end: each record has the columns of its own row."""
+    """Small files parsed together, an empty one and one without a final line end: each record has the columns of its own row."""
     rows = []
     expected = []
     for k in range(300):
@@ -107,7 +107,7 @@ def test_each_record_stands_beside_its_row(names: Names) -> None:
 
 @pytest.mark.parametrize("fmt", ["json", "csv", "parquet"])
 def test_other_formats_stand_beside_their_rows(names: Names, fmt: str) -> None:
-    """Records of json, csv and tables have the columns of their rows, as do blank lines that are no record."""
+    """Records of json, csv and tables have the columns of their rows, also if blank lines, which are no records, lie between them."""
     rows, expected = [], []
     for k in range(5):
         table = [{"id": k * 10 + n, "name": f"ü{n}"} for n in range(k)]
@@ -125,7 +125,7 @@ def test_other_formats_stand_beside_their_rows(names: Names, fmt: str) -> None:
 
 
 def test_without_the_columns_of_the_rows(names: Names) -> None:
-    """What is read is all that comes out where the input is not kept."""
+    """If the input columns are not kept, the output has only the columns of the records."""
     files = reading()
     path = names.put("a", b"one\ntwo\n")
     batch = pa.RecordBatch.from_arrays([pa.array([path])], names=["c0"])
@@ -136,7 +136,7 @@ def test_without_the_columns_of_the_rows(names: Names) -> None:
 
 @pytest.mark.parametrize("fmt", ["text", "csv"])
 def test_a_large_file_is_cut_and_no_record_is_lost(names: Names, fmt: str) -> None:
-    """A file of many times splitSize becomes as many splits, which give its records once; of CSV with line breaks in quotes, too."""
+    """A file many times larger than splitSize makes as many splits, which yield its records once; also CSV with quoted line breaks."""
     records = [f'{n},"a\nb{n}"' if fmt == "csv" else f"{n} line" for n in range(5000)]
     path = names.put("big", "".join(f"{record}\n" for record in records).encode())
     files = reading(ROWS if fmt == "csv" else TEXT, fmt, splitSize="8k")
@@ -149,7 +149,7 @@ def test_a_large_file_is_cut_and_no_record_is_lost(names: Names, fmt: str) -> No
 
 
 def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
-    """Ranges of one file that rows name, cut anywhere, give each record once, beside the row of the range that it begins in."""
+    """Rows name adjacent ranges of one file, cut anywhere: each record comes once, beside the row of the range in which it begins."""
     for fmt, schema, data in (
         ("text", TEXT, b"".join(b"line %d\n" % n for n in range(200))),
         ("csv", ROWS, b"".join(b'%d,"x\ny"\n' % n for n in range(200))),
@@ -165,7 +165,7 @@ def test_ranges_that_lie_edge_to_edge(names: Names) -> None:
 
 
 def test_many_ranges_of_quoted_records_are_found_in_one_reading(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a range of CSV begins depends on all quotes before it: 400 ranges have the file read once a batch, not 800 times."""
+    """Where a CSV range begins depends on all quotes before it: 400 ranges read the file once per batch, not 800 times."""
     data = b"".join(b'%d,"x\ny"\n' % n for n in range(1000))
     path = names.put("f.csv", data)
     cuts = [*range(0, len(data), len(data) // 400), len(data)]
@@ -191,7 +191,7 @@ def test_many_ranges_of_quoted_records_are_found_in_one_reading(names: Names, mo
 
 
 def test_files_that_several_rows_name_are_read_together(names: Names) -> None:
-    """Four ranges of each of many files, and a missing one between any two: read at once but for the files that are there again."""
+    """Rows name four ranges of each file, with missing files between: files are read together, but no file twice in one run."""
     rows, expected = [], []
     for k in range(0, 400, 4):
         path = names.put(f"{k}.txt", b"0\n1\n2\n3\n")
@@ -210,7 +210,7 @@ def test_files_that_several_rows_name_are_read_together(names: Names) -> None:
     [((5, 4), "names the bytes 5 to 4"), ((-1, 4), "names the bytes -1 to 4"), ((0, 999), "and the file has 8")],
 )
 def test_a_range_that_is_none(names: Names, span: tuple[int, int], message: str) -> None:
-    """A range that goes back, begins before the file or ends behind it is refused, and set aside where that is asked for."""
+    """A range that goes back, begins before the file or ends after it is refused, or set aside if that is requested."""
     row = {"path": names.put("a", b"one\ntwo\n"), "start": span[0], "end": span[1], "k": 3}
     with pytest.raises(BadFile, match=message):
         names.read(reading(), [row])
@@ -220,7 +220,7 @@ def test_a_range_that_is_none(names: Names, span: tuple[int, int], message: str)
 
 
 def test_a_range_of_what_can_only_be_read_whole(names: Names) -> None:
-    """A part of a compressed file is refused by its row, not read as all of it."""
+    """A range of a compressed file is refused by its row, and not read as the whole file."""
     path = names.put("a.gz", gzip.compress(b"one\ntwo\n"))
     assert [row["value"] for row in names.read(reading(), [{"path": path, "k": 0}])] == ["one", "two"]
     with pytest.raises(BadFile, match="can only be read whole"):
@@ -228,7 +228,7 @@ def test_a_range_of_what_can_only_be_read_whole(names: Names) -> None:
 
 
 def bad_names(names: Names) -> dict[str, tuple[str | None, str]]:
-    """Return rows that name no file to read, and what is said of each."""
+    """Return rows that name no readable file, and the error message for each."""
     (names.files / "folder").mkdir()
     os.mkfifo(names.files / "pipe")
     os.symlink(names.files / "nowhere", names.files / "dangling")
@@ -256,7 +256,7 @@ def bad_names(names: Names) -> dict[str, tuple[str | None, str]]:
 
 
 def test_what_names_no_file(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories, pipes, links to nothing, names that are none: each fails by name, or is set aside beside its row, the others read."""
+    """Directories, pipes, dangling links, invalid names: each fails by name, or is set aside beside its row, and the others are read."""
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("HADOOP_HOME", raising=False)
     rows = bad_names(names)
@@ -285,7 +285,7 @@ def test_a_name_that_only_looks_like_that_of_a_file(names: Names, written: Form,
 
 
 def test_credentials_in_a_name_are_not_told(names: Names) -> None:
-    """A name that holds a password where none is expected is refused without it: logs and set-aside records outlive the row."""
+    """A name with a password, where none is expected, is refused without showing it: logs and rejected records outlive the row."""
     for name in ("s3://key:hunter2@bucket/file", "abfss://user:hunter2@host/file", "hdfs://user:hunter2@host/file"):
         with pytest.raises(BadFile, match=r"\*\*\*@") as caught:
             names.read(reading(), [{"path": name, "k": 0}])
@@ -293,7 +293,7 @@ def test_credentials_in_a_name_are_not_told(names: Names) -> None:
 
 
 def test_nothing_leads_out_of_base_path(names: Names) -> None:
-    """With basePath neither `..`, an absolute path, another storage nor a link leads elsewhere; a link within it is followed."""
+    """With basePath neither `..`, an absolute path, another storage nor a link leads outside; a link within it is followed."""
     secret = names.root / "secret"
     secret.write_text("secret\n")
     names.put("in", b"in\n")
@@ -319,7 +319,7 @@ def test_nothing_leads_out_of_base_path(names: Names) -> None:
 
 
 def test_a_name_below_base_path_is_taken_as_it_stands(names: Names) -> None:
-    """A file's name is no address, whatever it begins with, and no escapes are taken out of it; a `file:` URL has some."""
+    """The name of a file is no address, whatever it begins with, and its escapes stay; only those of a `file:` URL are decoded."""
     files = reading(basePath=str(names.files))
     odd = [
         "file:x",
@@ -341,7 +341,7 @@ def test_a_name_below_base_path_is_taken_as_it_stands(names: Names) -> None:
 
 
 def test_a_store_is_asked_about_many_files_at_a_time(names: Names, relay: Relay) -> None:
-    """A hundred thousand names are no hundred thousand waits, one behind the other; and each row has its own file, or its own error."""
+    """A store is asked about many files at once, not about one after another; each row gets its own file, or its own error."""
     storage = ObjectStorage("s3://bucket")
     paths = [f"s3://bucket/{names.root.name}/{number}" for number in range(20)]
     for number, path in enumerate(paths):
@@ -361,7 +361,7 @@ def test_a_store_is_asked_about_many_files_at_a_time(names: Names, relay: Relay)
 
 
 def test_a_link_swapped_in_after_the_look(names: Names) -> None:
-    """A link that takes the place of a file between the look at it and its reading leads nowhere."""
+    """A link that replaces a file between the check and the read is not followed."""
     secret = names.root / "secret"
     secret.write_text("abc\n")
     path = names.put("in", b"xyz\n")
@@ -391,7 +391,7 @@ def test_partitions_below_base_path(names: Names) -> None:
 
 
 def test_encrypted_files_that_rows_name(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that ends in `.age` is read with `decryptionKey`, also where a query has rows name it."""
+    """A file that ends in `.age` is read with `decryptionKey`, also if a row names it."""
     monkeypatch.setenv("NAMED_KEY", READER_KEY)
     row = {"path": names.put("a.txt.age", encrypted(b"one\ntwo\n")), "k": 0}
     read = names.read(reading(decryptionKey="env:NAMED_KEY"), [row])
@@ -400,7 +400,7 @@ def test_encrypted_files_that_rows_name(names: Names, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("form", ["text", "csv"])
 def test_a_range_of_an_encrypted_file(names: Names, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    """No part of cipher text has records of its own: it is refused by its row, where a record would have been looked for in it."""
+    """A range of cipher text has no records: the row is refused, and no record is searched for in the range."""
     monkeypatch.setenv("NAMED_KEY", READER_KEY)
     path = names.put("a.age", encrypted(b"".join(b"%d\n" % number for number in range(50))))
     size = os.path.getsize(path)
@@ -412,7 +412,7 @@ def test_a_range_of_an_encrypted_file(names: Names, monkeypatch: pytest.MonkeyPa
 
 
 def version(path: str) -> dict[str, Any]:
-    """Return what a row of `emit=files` says of a file."""
+    """Return what a row of `emit=files` says about a file."""
     info = os.stat(path)
     moment = datetime.fromtimestamp(info.st_mtime_ns // 10**9, timezone.utc)
     return {
@@ -423,7 +423,7 @@ def version(path: str) -> dict[str, Any]:
 
 
 def test_a_version_that_a_row_names(names: Names) -> None:
-    """What a row says of size or time must be so: another one fails by name, or is set aside; null says nothing."""
+    """Size and time in a row must match: another version fails by name, or is set aside; null means any."""
     row = version(names.put("a", b"one\n")) | {"k": 1}
     assert names.read(reading(), [row]) == [{"k": 1, "value": "one"}]
     assert names.read(reading(), [row | {"size": None, "modified": None}]) == [{"k": 1, "value": "one"}]
@@ -439,7 +439,7 @@ def test_a_version_that_a_row_names(names: Names) -> None:
 
 
 def test_a_file_that_changes_before_it_is_read(names: Names) -> None:
-    """A file that is rewritten between the look at it and its reading fails by name."""
+    """A file that is rewritten between the check and the read fails by name."""
     path = names.put("a", b"one\n")
     files = reading()
     splits = names.splits(files, [{"path": path, "k": 0}])
@@ -452,7 +452,7 @@ def test_a_file_that_changes_before_it_is_read(names: Names) -> None:
 def test_a_file_that_shrinks_while_it_is_read(
     names: Names, monkeypatch: pytest.MonkeyPatch, fmt: str, schema: pa.Schema, start: int | None
 ) -> None:
-    """A file that is cut while it is open, to find where a range begins or to read it, fails by name; a small one is read at once."""
+    """A file is truncated while it is open, to find the beginning of a range or to read: it fails by name; a small file takes one read."""
     path = names.put("a", b"1,x\n2,y\n" * (SMALL_BYTES // 8 + 1))
     read = LocalReadHandle.read
 
@@ -466,7 +466,7 @@ def test_a_file_that_shrinks_while_it_is_read(
 
 
 def test_bad_records_stand_beside_their_rows(names: Names) -> None:
-    """What cannot be parsed is set aside with the row that named its file, whichever files it was parsed together with."""
+    """A record that cannot be parsed is set aside with the row of its own file, whichever files were parsed together."""
     rows = [{"path": names.put(f"{k}", b'{"id": 1}\nnot json %d\n{"id": 2}\n' % k), "k": k} for k in range(4)]
     files = reading(ROWS.append(BAD_FIELD), "json", badRecords="quarantine", badRecordColumn="_bad")
     records = names.read(files, rows)
@@ -478,7 +478,7 @@ def test_bad_records_stand_beside_their_rows(names: Names) -> None:
 
 
 def test_a_bad_file_named_by_ranges_is_told_by_each_row(names: Names) -> None:
-    """A table that is damaged is set aside once for each row that names a range of it: no row goes without a word."""
+    """A damaged table is set aside once for each row that names a range of it: no row disappears silently."""
     path = names.put("a.parquet", b"PAR1" + b"x" * 100)
     rows = [{"path": path, "start": a, "end": b, "k": k} for k, (a, b) in enumerate([(0, 50), (50, 104)])]
     records = names.read(aside("parquet", ROWS), rows)
@@ -486,7 +486,7 @@ def test_a_bad_file_named_by_ranges_is_told_by_each_row(names: Names) -> None:
 
 
 def test_metadata_and_rescue_stand_beside_rows(names: Names) -> None:
-    """The metadata column and what is rescued are of the file of the row."""
+    """Metadata and rescued data beside a row belong to the file that the row names."""
     meta = pa.struct(
         [("path", pa.string()), ("modified", pa.timestamp("us", "UTC")), ("size", pa.int64()), ("offset", pa.int64())]
     )
@@ -502,7 +502,7 @@ def test_metadata_and_rescue_stand_beside_rows(names: Names) -> None:
 
 
 def test_rows_of_one_file_twice(names: Names) -> None:
-    """A file that two rows name is read for each of them."""
+    """A file named by two rows is read for each of them."""
     path = names.put("a", b"one\ntwo\n")
     records = names.read(reading(), [{"path": path, "k": k} for k in (1, 2, 2)])
     assert [(row["k"], row["value"]) for row in records] == [(k, line) for k in (1, 2, 2) for line in ("one", "two")]
@@ -521,7 +521,7 @@ def test_rows_of_one_file_twice(names: Names) -> None:
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
-    """Options that say which files are read, those of other formats, misspelt ones and bad values are refused at once."""
+    """Options that select files, options of other formats, misspelt ones and bad values are refused at once."""
     with pytest.raises(OptionError, match=message):
         reading(**options)
 
@@ -530,7 +530,7 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
 
 
 def test_a_replay_reads_what_was_first_found_or_fails(names: Names) -> None:
-    """What a batch found is noted: rewritten before the replay it fails by name, put back it is read, and with its notes gone, too."""
+    """A file rewritten since the batch first saw it fails the replay by name; restored, or without the batch's notes, it is read."""
     path = names.put("a", b"one\n")
     info = os.stat(path)
     rows = [{"path": path, "k": 0}]
@@ -552,7 +552,7 @@ def test_a_replay_reads_what_was_first_found_or_fails(names: Names) -> None:
 
 
 def test_what_was_missing_stays_missing_in_a_replay(names: Names) -> None:
-    """A file that was set aside as missing is set aside again when the batch is replayed, though it is there by then."""
+    """A file that was set aside as missing is set aside again in a replay, although it exists by then."""
     path = str(names.files / "late")
     rows = [{"path": path, "k": 0}]
     first = names.read(aside(), rows, names.moment())
@@ -562,7 +562,7 @@ def test_what_was_missing_stays_missing_in_a_replay(names: Names) -> None:
 
 
 def test_what_failed_a_batch_may_come(names: Names) -> None:
-    """A file that was missing failed the batch, and nothing of it was read: once it is there the batch goes on."""
+    """A missing file failed the batch, and nothing was read: once the file exists the batch continues."""
     path = str(names.files / "late")
     with pytest.raises(BadFile, match="does not exist"):
         names.read(reading(), [{"path": path, "k": 0}], names.moment())
@@ -571,7 +571,7 @@ def test_what_failed_a_batch_may_come(names: Names) -> None:
 
 
 def test_a_replay_in_other_partitions(names: Names) -> None:
-    """Rows that another run spreads over other partitions find the notes of whichever partition looked first."""
+    """Another run distributes rows to other partitions: they find the notes of whichever partition looked first."""
     paths = [names.put(str(k), b"%d\n" % k) for k in range(4)]
     files = reading()
     for partition in (0, 1):
@@ -584,7 +584,7 @@ def test_a_replay_in_other_partitions(names: Names) -> None:
 
 
 def test_two_partitions_that_found_two_versions(names: Names) -> None:
-    """A file that two partitions of a batch found in two versions cannot be replayed, and says so."""
+    """A file that two partitions of a batch found in different versions cannot be replayed, and the error says so."""
     path = names.put("a", b"one\n")
     files = reading()
     names.read(files, [{"path": path, "k": 0}], names.moment(partition=0))
@@ -595,17 +595,17 @@ def test_two_partitions_that_found_two_versions(names: Names) -> None:
 
 
 def test_a_copy_of_a_task_reads_the_same(names: Names) -> None:
-    """Of two copies of a task, of which one looked before the file was rewritten and the other behind, one reads and one fails."""
+    """Two copies of a task look at a file, one before and one after a rewrite: both go by the version noted first."""
     path = names.put("a", b"one\n")
     notes, copy = names.moment(), names.moment()
-    assert copy.agreed({}, reasons=True) == {}  # it lists the notes before the other puts its own
+    assert copy.agreed({}, reasons=True) == {}  # it lists the notes before the other one puts its note
     sights = {path: [4, 5, "6"]}
     assert notes.agreed(sights, reasons=True) == {path: [[4, 5, "6"]]}
     assert copy.agreed({path: [9, 9, "9"]}, reasons=True) == {path: [[4, 5, "6"]]}
 
 
 def test_a_damaged_note_is_told(names: Names) -> None:
-    """A note with a flipped byte is no note, and nothing is guessed."""
+    """A note with a flipped byte is an error, and nothing is guessed."""
     rows = [{"path": names.put("a", b"one\n"), "k": 0}]
     notes = names.moment()
     names.read(reading(), rows, notes)
@@ -617,7 +617,7 @@ def test_a_damaged_note_is_told(names: Names) -> None:
 
 
 def test_a_chunk_reads_the_notes_of_its_own_names(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure of a batch of a million names, of which each chunk read all notes of those before: 10,000 chunks, 50 million readings."""
+    """The failure: in a batch of a million names each chunk read all earlier notes, 50 million reads for 10,000 chunks."""
     chunks, names_each = 40, 20
     asked: list[str] = []
     read = Pins._read
@@ -629,7 +629,7 @@ def test_a_chunk_reads_the_notes_of_its_own_names(names: Names, monkeypatch: pyt
     monkeypatch.setattr(Pins, "_read", counted)
 
     def noted(notes: Pins, chunk: int, size: int) -> None:
-        again = [0, 1] if chunk else []  # names of the first chunk come again in each
+        again = [0, 1] if chunk else []  # each later chunk repeats names of the first one
         paths = [str(number) for number in (*again, *range(chunk * names_each, (chunk + 1) * names_each))]
         given: dict[str, Any] = {path: [size, 2, path] for path in paths}
         agreed = notes.agreed(given, reasons=False)
@@ -646,7 +646,7 @@ def test_a_chunk_reads_the_notes_of_its_own_names(names: Names, monkeypatch: pyt
 
 
 def test_old_notes_go(names: Names) -> None:
-    """Notes are kept of the batch that may be replayed and the one before, whatever the number of batches."""
+    """Notes are kept for the batch that may be replayed and the one before it, however many batches there are."""
     rows = [{"path": names.put("a", b"one\n"), "k": 0}]
     for batch in range(6):
         names.read(reading(), rows, names.moment(batch=batch))
@@ -654,7 +654,7 @@ def test_old_notes_go(names: Names) -> None:
 
 
 def test_a_row_that_cannot_be_replayed(names: Names) -> None:
-    """Without notes a row of a stream that leaves out its size or time is refused: a replay could read another version."""
+    """Without notes a stream's row without size or time is refused: a replay could read another version."""
     files = reading()
     row = version(names.put("a", b"one\n")) | {"k": 0}
     batch = pa.RecordBatch.from_pylist([row, row | {"size": None}])
@@ -671,7 +671,7 @@ def test_a_row_that_cannot_be_replayed(names: Names) -> None:
 
 
 def test_when_notes_are_needed() -> None:
-    """A stream needs notes unless rows have size and time and nothing is set aside that may be there later."""
+    """A stream needs notes unless rows have size and time and nothing can be set aside that may exist later."""
     versioned = NamingColumns(0, None, None, 1, 2)
     text = to_spark(TEXT)
     assert not NamedFiles.of({}, text, versioned).needs_notes

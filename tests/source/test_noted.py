@@ -1,4 +1,4 @@
-"""The schema of a stream is noted: restarts read by the same, more columns go on, a column less or another type does not."""
+"""The schema of a stream is noted: restarts use the same one, more columns are accepted, a missing column or another type is not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("before", "now", "told"), GOES_ON)
 def test_more_columns_and_wider_numbers_go_on(tmp_path: Path, before: str, now: str, told: list[str] | int) -> None:
-    """What a stream goes on with is told, and noted as the next version; nothing is noted twice."""
+    """An accepted change is reported, and noted as the next version; nothing is noted twice."""
     notes = notes_in(tmp_path)
     notes.go_on(as_json(before), -1, 1)
     note = notes.go_on(as_json(now), 0, 2)
@@ -82,7 +82,7 @@ def test_a_column_less_or_another_type_is_refused(tmp_path: Path, before: str, n
 
 
 def test_what_was_inferred_first_counts(tmp_path: Path) -> None:
-    """Two drivers infer, from other files: both read by what the first has noted."""
+    """Two drivers infer from different files: both read by the schema that was noted first."""
     first = notes_in(tmp_path).first(as_json("a int"), -1, 1)
     second = notes_in(tmp_path).first(as_json("a string, b int"), -1, 2)
     assert first == second == notes_in(tmp_path).counting()
@@ -90,7 +90,7 @@ def test_what_was_inferred_first_counts(tmp_path: Path) -> None:
 
 
 def test_an_inferred_schema_stays_after_a_restart(tmp_path: Path) -> None:
-    """A stream infers and dies before its first batch; files of other types come: a restart reads by what was inferred first."""
+    """A stream infers and dies before its first batch; files with other types come: a restart uses the schema inferred first."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"a":1}\n', encoding="utf-8")
     source = {"path": str(tmp_path / "in"), "format": "json"}
@@ -107,7 +107,7 @@ def test_an_inferred_schema_stays_after_a_restart(tmp_path: Path) -> None:
         assert (again.json, again.told) == (first.json, ())
     wider = started("a bigint, b bigint", 1)
     assert wider.told == ("the schema has changed: column 'b' (bigint) is new",)
-    assert started("infer", 1).json == first.json  # no batch was committed by the wider one
+    assert started("infer", 1).json == first.json  # no batch was committed under the wider schema
     assert started("a bigint, b bigint", 1).told == wider.told
     assert started("infer", 2).json == wider.json
     with pytest.raises(SchemaChanged, match="column 'b'"):
@@ -115,7 +115,7 @@ def test_an_inferred_schema_stays_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_slip_that_no_batch_was_committed_by_binds_nobody(tmp_path: Path) -> None:
-    """A misspelt column is noted, the batch fails over it: the schema that has it mended goes on, as if the other had never been."""
+    """A misspelt column is noted, and the batch fails over it: the corrected schema is accepted, as if the other never existed."""
     notes, source = notes_in(tmp_path), {"path": str(tmp_path), "format": "csv"}
 
     def started(schema: str, committed: int) -> ReadSchema:
@@ -131,7 +131,7 @@ def test_a_slip_that_no_batch_was_committed_by_binds_nobody(tmp_path: Path) -> N
 
 
 def test_a_query_infers_once(tmp_path: Path) -> None:
-    """The source of a query notes what it infers in stateLocation, without which it does not infer."""
+    """A query's source notes what it infers in stateLocation; without that option it does not infer."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"a":1,"`":{"x y":[1.5]}}\n', encoding="utf-8")
     given = {"path": str(tmp_path / "in"), "format": "json", "schema": "infer"}
@@ -144,7 +144,7 @@ def test_a_query_infers_once(tmp_path: Path) -> None:
 
 
 def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:
-    """A flipped byte, and a note under the number of another: `DamagedState` that names the file, never another schema."""
+    """A flipped byte, and a note under another number: `DamagedState` that names the file, never another schema."""
     notes = notes_in(tmp_path)
     notes.go_on(as_json("a int"), -1, 1)
     path = tmp_path / "state" / "schema-000000000001.json"
@@ -159,7 +159,7 @@ def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:
 
 
 def test_changes_name_what_has_gained_something() -> None:
-    """The top-level columns and members that are new are named, for whoever compares rows from before and after."""
+    """New top-level columns, and those with new members, are named for anybody who compares rows from before and after."""
     changes = SchemaChanges.between(
         json.loads(as_json("a int"))["fields"], json.loads(as_json("a int, b struct<c: int>"))["fields"]
     )

@@ -1,6 +1,6 @@
-"""Situations that other projects test, or have had filed as bugs, in their file sources: what lies there, and what is read of it.
+"""Situations from the tests and bug reports of other projects' file sources: what lies in a directory, and what is read of it.
 
-Most inputs are made by who is not us: Python's compressors, DuckDB, polars, Arrow. All of it runs without Spark.
+Most inputs come from other writers: Python's compressors, DuckDB, polars, Arrow. All of it runs without Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AB = ["a", "b"]
 
 
 def rows(path: Path, schema: str = "value string", **options: str) -> list[Any]:
-    """Return what all batches of a source read: values of the only column, or tuples."""
+    """Return what all batches of a source read: plain values if there is one column, else tuples."""
     given = {"path": str(path), "settle": "0s", **options}
     checked = parse(SOURCE, given, what="source")
     reading = configured.reading(checked, str(parsed(schema)))
@@ -58,7 +58,7 @@ def rows(path: Path, schema: str = "value string", **options: str) -> list[Any]:
 
 
 def expect(path: Path, expected: list[Any] | type[PenstockError], schema: str, options: dict[str, str]) -> None:
-    """Compare what is read, or the kind of error, with what is expected."""
+    """Compare the rows read, or the kind of error, with what is expected."""
     if isinstance(expected, list):
         assert rows(path, schema, **options) == expected
         return
@@ -92,7 +92,7 @@ def expect(path: Path, expected: list[Any] | type[PenstockError], schema: str, o
     ],
 )
 def test_compressed_files(tmp_path: Path, name: str, data: bytes, expected: list[Any] | type[PenstockError]) -> None:
-    """Of what compressors make all is read; of what is damaged nothing."""
+    """Compressed files of every writer are read whole; of a damaged one nothing is read."""
     (tmp_path / name).write_bytes(data)
     expect(tmp_path, expected, "value string", {})
 
@@ -114,7 +114,7 @@ def test_compressed_files(tmp_path: Path, name: str, data: bytes, expected: list
     ],
 )
 def test_lines(tmp_path: Path, data: bytes, expected: list[Any] | type[PenstockError], size: str) -> None:
-    """Lines end where they end, and are text or are refused, wherever the file is cut."""
+    """Lines end at their line ends, and are text or refused, wherever the file is cut."""
     (tmp_path / "x").write_bytes(data)
     expect(tmp_path, expected, "value string", {"splitSize": size})
 
@@ -142,7 +142,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", [*NAMES, "😀", "a..b", os.fsdecode(b"\xff\xfe")])
 def test_names(tmp_path: Path, name: str) -> None:
-    """A file is read whatever it is called."""
+    """A file is read whatever its name is."""
     (tmp_path / name).write_bytes(b"x\n")
     assert rows(tmp_path) == ["x"]
 
@@ -156,7 +156,7 @@ def test_names_of_what_is_unfinished(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("time_ns", [0, -1, -(10**18), 1, 999_999_999, 10**9])
 def test_times_that_nobody_meant(tmp_path: Path, time_ns: int) -> None:
-    """Modification times at and before the epoch are times like others."""
+    """Modification times at and before the epoch are valid times."""
     (tmp_path / "a").write_bytes(b"x\n")
     os.utime(tmp_path / "a", ns=(time_ns, time_ns))
     assert rows(tmp_path) == ["x"]
@@ -185,7 +185,7 @@ def test_times_that_nobody_meant(tmp_path: Path, time_ns: int) -> None:
     ],
 )
 def test_csv(tmp_path: Path, data: bytes, options: dict[str, str], expected: list[Any] | type[PenstockError]) -> None:
-    """Records are whole or refused: a file that ends inside quotes has a bad record, where Spark makes up the quote."""
+    """Records are whole or refused: a file that ends within quotes has a bad record; Spark invents the closing quote."""
     (tmp_path / "x.csv").write_bytes(data)
     expect(tmp_path, expected, TWO, {"format": "csv", **options})
 
@@ -206,20 +206,20 @@ def test_csv(tmp_path: Path, data: bytes, options: dict[str, str], expected: lis
     ],
 )
 def test_json(tmp_path: Path, data: bytes, options: dict[str, str], expected: list[Any] | type[PenstockError]) -> None:
-    """One object a line, or one document a file; nothing is taken for something like it."""
+    """One object per line, or one document per file; nothing similar is accepted."""
     (tmp_path / "x.json").write_bytes(data)
     expect(tmp_path, expected, "a bigint", {"format": "json", **options})
 
 
 def stored(table: pa.Table, **options: Any) -> bytes:
-    """Return a Parquet file of Arrow's."""
+    """Return a Parquet file written by Arrow."""
     file = io.BytesIO()
     pq.write_table(table, file, **options)
     return file.getvalue()
 
 
 def of_polars(frame: pl.DataFrame) -> bytes:
-    """Return a Parquet file of polars'."""
+    """Return a Parquet file written by polars."""
     file = io.BytesIO()
     frame.write_parquet(file)
     return file.getvalue()
@@ -243,7 +243,7 @@ def of_polars(frame: pl.DataFrame) -> bytes:
     ],
 )
 def test_parquet(tmp_path: Path, data: bytes, schema: str, expected: list[Any] | type[PenstockError]) -> None:
-    """Files of other writers, and what is none."""
+    """Parquet files of other writers, and files that are not Parquet."""
     (tmp_path / "a.parquet").write_bytes(data)
     expect(tmp_path, expected, schema, {"format": "parquet"})
 
@@ -259,7 +259,7 @@ def test_parquet(tmp_path: Path, data: bytes, schema: str, expected: list[Any] |
     ],
 )
 def test_parquet_of_duckdb(tmp_path: Path, value: str, schema: str, expected: list[Any] | type[PenstockError]) -> None:
-    """DuckDB's own types are what they are stored as, or are refused."""
+    """DuckDB's own types are read as what they are stored as, or are refused."""
     duckdb.sql(f"copy (select {value} as a) to '{tmp_path / 'a.parquet'}'")
     expect(tmp_path, expected, schema, {"format": "parquet"})
 
@@ -284,6 +284,6 @@ def test_parquet_of_duckdb(tmp_path: Path, value: str, schema: str, expected: li
     ],
 )
 def test_options_of_others_and_bad_values(tmp_path: Path, name: str, value: str) -> None:
-    """What is no option here, or no value of it, is refused by name."""
+    """An unknown option, or a bad value of an option, is refused by name."""
     with pytest.raises(OptionError, match=name):
         rows(tmp_path, **{name: value})

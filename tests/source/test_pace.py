@@ -1,4 +1,4 @@
-"""When a source looks at its directory: initial delay, sleep time, and a directory that is not there. Without Spark."""
+"""When a source looks at its directory: initial delay, sleep time, and a missing directory. Without Spark."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def time() -> Iterator[FakeClock]:
-    """Return the clock of this process while a test runs; files are of long before."""
+    """Install the process's clock for a test; the files are much older."""
     fake = FakeClock(2_000_000_000)
     with clock.use(fake):
         yield fake
 
 
 def planner(folder: Path, **options: Any) -> Planner | FollowPlanner:
-    """Return a new planner, as a driver that starts would."""
+    """Return a new planner, as a starting driver would have."""
     given = {"path": str(folder), "settle": "0s", **{name: str(value) for name, value in options.items()}}
     checked = parse(SOURCE, given, what="source")
     return configured.planner(checked, configured.reading(checked, to_spark(TEXT)))
@@ -61,7 +61,7 @@ FOLLOW = pytest.mark.parametrize("follow", ["false", "true"])
 
 @FOLLOW
 def test_nothing_is_looked_at_before_the_initial_delay(tmp_path: Path, time: FakeClock, follow: str) -> None:
-    """A query reads nothing before its initial delay is over, and all there is then; one that starts again waits again."""
+    """A query reads nothing before its initial delay is over, and then everything; after a restart it waits again."""
     put(tmp_path / "in", "a")
     source = planner(tmp_path / "in", initialDelay="10s", follow=follow)
     at = source.initial()
@@ -80,7 +80,7 @@ def test_nothing_is_looked_at_before_the_initial_delay(tmp_path: Path, time: Fak
 
 @FOLLOW
 def test_a_run_of_what_is_there_waits_for_it(tmp_path: Path, time: FakeClock, follow: str) -> None:
-    """AvailableNow, which does not come again, waits out the initial delay and reads what is there then."""
+    """AvailableNow, which runs only once, waits out the initial delay and then reads what is there."""
     put(tmp_path / "in", "a")
     source = planner(tmp_path / "in", initialDelay="10s", sleepTime="1h", follow=follow)
     source.prepare_available_now()
@@ -91,7 +91,7 @@ def test_a_run_of_what_is_there_waits_for_it(tmp_path: Path, time: FakeClock, fo
 
 @FOLLOW
 def test_a_directory_is_listed_once_in_its_sleep_time(tmp_path: Path, time: FakeClock, follow: str) -> None:
-    """What a listing has shown is read batch by batch, without another; what comes meanwhile is seen when the sleep is over."""
+    """The files of one listing are read batch by batch, without another listing; later files are seen when the sleep is over."""
     for name in ("a", "b"):
         put(tmp_path / "in", name)
     source = planner(tmp_path / "in", sleepTime="1m", maxFilesPerTrigger="1", follow=follow)
@@ -108,7 +108,7 @@ def test_a_directory_is_listed_once_in_its_sleep_time(tmp_path: Path, time: Fake
 
 @FOLLOW
 def test_a_strict_source_fails_without_its_directory(tmp_path: Path, follow: str) -> None:
-    """By default a directory that is not there is refused at the start, and one that goes away fails the query."""
+    """By default a missing directory is refused at the start, and one that disappears fails the query."""
     with pytest.raises(OptionError, match="does not exist"):
         planner(tmp_path / "in", follow=follow)
     put(tmp_path / "in", "a")
@@ -124,7 +124,7 @@ def test_a_strict_source_fails_without_its_directory(tmp_path: Path, follow: str
 def test_a_directory_that_is_not_there_is_waited_for(
     tmp_path: Path, follow: str, starting: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """IBM-3: a source of a directory that comes later reads its files then, and has said once that it waits."""
+    """IBM-3: a source whose directory comes later reads its files then, and has logged once that it waits."""
     if follow == "true" and starting != "earliest":
         pytest.skip("follow=true has no startingFrom")
     source = planner(tmp_path / "in", strictMode=False, follow=follow, startingFrom=starting)
@@ -141,13 +141,13 @@ def test_a_directory_that_is_not_there_is_waited_for(
 
 
 def test_what_comes_with_a_directory_that_was_not_there_is_new(tmp_path: Path) -> None:
-    """With startingFrom=latest a directory that is not there yet has nothing that would be left out."""
+    """With startingFrom=latest, a directory that does not exist yet has no files to leave out."""
     source = planner(tmp_path / "in", strictMode=False, startingFrom="latest")
     at = source.initial()
     assert read(source, at) == ([], at)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("line\n")
-    names, at = read(source, at)  # the first batch, which keeps where it begins, has none
+    names, at = read(source, at)  # the first batch only keeps the starting point, and is empty
     clock.sleep(0.02)
     (tmp_path / "in" / "b").write_text("line\n")
     more = read(source, at)[0]
@@ -157,7 +157,7 @@ def test_what_comes_with_a_directory_that_was_not_there_is_new(tmp_path: Path) -
 @FOLLOW
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_directory_that_goes_away_and_comes_back(tmp_path: Path, follow: str, *, restarted: bool) -> None:
-    """What was read before a directory went away is not read again when it is back, and what is new is: also after a restart meanwhile."""
+    """A directory disappears and comes back: old files are not read again, new ones are, also after a restart in between."""
     put(tmp_path / "in", "a")
     source = planner(tmp_path / "in", strictMode=False, follow=follow)
     names, at = read(source, source.initial())
@@ -173,7 +173,7 @@ def test_a_directory_that_goes_away_and_comes_back(tmp_path: Path, follow: str, 
 
 
 def test_a_directory_that_goes_away_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that goes in the middle of a listing is waited for, too; one below it that cannot be listed is an error all the same."""
+    """A directory that disappears during its listing is waited for, too; a subdirectory that cannot be listed is still an error."""
     put(tmp_path / "in", "a")
     source = planner(tmp_path / "in", strictMode=False, recursiveFileLookup="true")
     at = source.initial()
@@ -202,7 +202,7 @@ def test_a_directory_that_goes_away_while_it_is_listed(tmp_path: Path, monkeypat
 
 
 def test_an_ingest_of_what_is_not_there_yet(tmp_path: Path) -> None:
-    """An ingest refuses a SRC that is not there, unless it is to be waited for."""
+    """An ingest refuses a missing SRC, unless the options say to wait for it."""
     source = {"format": "text"}
     with pytest.raises(OptionError, match="does not exist"):
         check(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={}))
@@ -213,13 +213,13 @@ def test_an_ingest_of_what_is_not_there_yet(tmp_path: Path) -> None:
     ("name", "value"), [("initialDelay", "-1s"), ("sleepTime", "soon"), ("strictMode", "maybe"), ("sleepTime", "-5s")]
 )
 def test_values_that_are_none(name: str, value: str) -> None:
-    """IBM-11: negative times, and words that are none, are refused with what was expected."""
+    """IBM-11: negative times, and words that are no value, are refused with what was expected."""
     with pytest.raises(OptionError, match=f"{name}=.*expected"):
         parse(SOURCE, {"path": "x", name: value}, what="source")
 
 
 def test_looks_that_find_nothing_are_put_off_by_a_share_of_the_silence(time: FakeClock) -> None:
-    """Who is asked all the time looks ten times a second once it is quiet, at once behind a find, and never late at a slow pace."""
+    """Asked all the time, it looks ten times a second once it is quiet, at once after a find, and without delay at a slow pace."""
     began, looks, silence = time.seconds, [], Silence()
     while time.seconds < began + 60:
         time.seconds += 0.01

@@ -1,4 +1,4 @@
-"""Columns in the names of directories: read as the schema says, or named; never silently nothing. Without Spark."""
+"""Columns in directory names: read by the schema, or an error; never silently nothing. Without Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NASTY = [
 
 
 def struct(**kinds: str) -> dict[str, Any]:
-    """Return Spark's JSON of a struct."""
+    """Return Spark's JSON for a struct."""
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return {"type": "struct", "fields": fields}
 
@@ -68,7 +68,7 @@ STRUCTS = {
 
 
 class Input:
-    """A directory whose files are put below any directories."""
+    """A directory whose files can be put below any directories."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,7 +81,7 @@ class Input:
         os.utime(file, (seconds, seconds))
 
     def rows(self, schema: str, fmt: str = "json", **options: str) -> list[dict[str, Any]]:
-        """Return what one batch reads, as a source of these options does; the schema is `name type, name type`."""
+        """Return what one batch of a source with these options reads; the schema is `name type, name type`."""
         fields = []
         for column in schema.split(", "):
             name, _, kind = column.partition(" ")
@@ -104,7 +104,7 @@ def source(tmp_path: Path) -> Input:
 
 
 def test_column_of_the_schema_that_a_directory_names(source: Input) -> None:
-    """`dt=2026-01-01/a.json` with `dt` in the schema: the file is read, without recursion, and has its date."""
+    """`dt=2026-01-01/a.json` with `dt` in the schema: the file is read, without recursion, and its rows have the date."""
     source.put("dt=2026-01-01/a.json", b'{"id": 1}\n{"id": 2}\n')
     source.put("dt=2026-01-02/b.json", b'{"id": 3}\n')
     day = dt.date(2026, 1, 1)
@@ -135,7 +135,7 @@ def test_column_of_the_schema_that_a_directory_names(source: Input) -> None:
 )
 @pytest.mark.parametrize("fmt", ["json", "csv", "parquet", "text", "binary"])
 def test_values_of_every_type_and_format(source: Input, fmt: str, kind: str, text: str, value: Any) -> None:
-    """The value of a directory is of the type that the schema has; its place among the columns is any."""
+    """A directory's value has the type of the schema; the column may be at any position."""
     column = "value" if fmt in {"text", "binary"} else "id"
     if fmt == "parquet":
         (source.root / f"k={text}").mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_values_of_every_type_and_format(source: Input, fmt: str, kind: str, tex
     ("kind", "text"), [("date", "abc"), ("long", "1.5"), ("long", ""), ("integer", "3000000000"), ("boolean", "maybe")]
 )
 def test_value_that_is_none_of_its_type(source: Input, kind: str, text: str) -> None:
-    """It is an error that names the directory and says what to do; followed, the file is read."""
+    """A value that does not fit its type is an error with the directory and advice; following it, the file is read."""
     source.put(f"k={text}/f", b'{"id": 1}')
     with pytest.raises(
         BadFile, match=rf"k={text}' names no .* in column 'k'.*rename the directory, or set partitionColumns=none"
@@ -169,7 +169,7 @@ def test_value_that_is_none_of_its_type(source: Input, kind: str, text: str) -> 
 
 @pytest.mark.parametrize("text", ["abc", "__HIVE_DEFAULT_PARTITION__"])
 def test_value_that_a_column_must_have(source: Input, text: str) -> None:
-    """A column that is NOT NULL cannot be missing: it was told to have the directory taken for a name, and each record failed then."""
+    """A NOT NULL column cannot be missing: the old advice, to treat the directory as a plain name, then failed each record."""
     source.put(f"k={text}/f", b'{"id": 1}')
     with pytest.raises(
         BadFile, match="rename the directory, or leave NOT NULL out of the schema, and set partitionColumns=none"
@@ -186,7 +186,7 @@ def test_value_that_a_column_must_have(source: Input, text: str) -> None:
     ],
 )
 def test_directory_that_is_wrong_is_set_aside_with_its_files(source: Input, fmt: str, schema: str, found: str) -> None:
-    """`badFiles=quarantine`: one directory that names no value, or not the column, does not keep the others from being read."""
+    """`badFiles=quarantine`: a directory with a bad value, or without the column, does not keep the others from being read."""
     wrong = "k=x" if fmt == "json" else "other"
     for folder, number in ((wrong, 1), ("k=2", 3)):
         source.put(f"{folder}/a", b'{"id": 1}\n' * number)
@@ -200,7 +200,7 @@ def test_directory_that_is_wrong_is_set_aside_with_its_files(source: Input, fmt:
 
 
 def test_directories_below_directories(source: Input) -> None:
-    """Several columns, in any depth, also below directories that are none, where these are descended into; case is as Spark's."""
+    """Several columns at any depth, also below plain directories if the scan enters them; case is handled as in Spark."""
     source.put("a=1/B=x/f1", b'{"id": 1}')
     source.put("a=2/f2", b'{"id": 2, "b": "own"}')
     source.put("a=3/plain/f3", b'{"id": 3}')
@@ -219,7 +219,7 @@ def test_directories_below_directories(source: Input) -> None:
 
 
 def test_directory_counts_though_the_file_has_the_column(source: Input) -> None:
-    """As with Spark, the value is that of the directory; a csv file in it has no such field."""
+    """As in Spark, the directory's value wins; a csv file in that directory does not have the field."""
     source.put("k=1/f", b'{"id": 1, "k": 2}')
     assert source.rows("id long, k long") == [{"id": 1, "k": 1}]
     csv = Input(source.root.parent / "csv")
@@ -232,7 +232,7 @@ def test_directory_counts_though_the_file_has_the_column(source: Input) -> None:
 
 
 def test_names_that_are_escaped(source: Input) -> None:
-    """`%XX` is undone, in the names of columns, too; what is no escape stays as it is."""
+    """`%XX` is decoded, also in column names; what is no escape stays as it is."""
     for text, value in (("a%2Fb", "a/b"), ("100%25", "100%"), ("%zz", "%zz"), ("x=y", "x=y"), ("", "")):
         source.put(f"k%3Dk={text}/f", b'{"id": 1}')
         assert source.rows("id long, k=k string") == [{"id": 1, "k=k": value}]
@@ -241,7 +241,7 @@ def test_names_that_are_escaped(source: Input) -> None:
 
 @pytest.mark.parametrize("maker", ["pyarrow", "duckdb", "polars"])
 def test_directories_of_writers_that_escape_utf_8(source: Input, maker: str) -> None:
-    """Other engines write each byte of `é` as `%XX`: the value is `é` again, and not a character for each of its bytes."""
+    """Other engines write each byte of `é` as `%XX`: the value is `é` again, and not one character per byte."""
     values = ["é b", "a/b", "100%", "日本", "ü+:?#", "\U0001f600"]
     table = pa.table({"id": pa.array(range(len(values)), pa.int64()), "k": values})
     source.root.mkdir()
@@ -261,13 +261,13 @@ def test_directories_of_writers_that_escape_utf_8(source: Input, maker: str) -> 
 
 
 def test_bytes_that_are_no_utf_8_are_characters(source: Input) -> None:
-    """As in Spark, which knows no other meaning: `%XX` that are no text together stand for a character each."""
+    """As in Spark, which always decodes this way: `%XX` bytes that are not UTF-8 become one character each."""
     source.put("k=%ff%C3x%C3%A9/f", b'{"id": 1}')
     assert source.rows("id long, k string") == [{"id": 1, "k": "\xff\xc3x\xe9"}]
 
 
 def test_metadata_beside_columns_of_directories(source: Input) -> None:
-    """The metadata column says where each record is, whatever columns its directory adds."""
+    """The metadata column has each record's place, whatever columns its directory adds."""
     source.put("k=1/f", b'{"id": 1}\n{"id": 2}\n')
     rows = source.rows("_meta metadata, k long, id long", metadataColumn="_meta")
     assert [(row["k"], row["id"], row["_meta"]["offset"]) for row in rows] == [(1, 1, 0), (1, 2, 10)]
@@ -275,7 +275,7 @@ def test_metadata_beside_columns_of_directories(source: Input) -> None:
 
 
 def test_files_of_a_directory_are_parsed_together(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files that come from two directories in turn make two blocks, not one a file."""
+    """Small files that alternate between two directories make two blocks, not one per file."""
     for number in range(40):
         source.put(f"k={number % 2}/f{number:02}", b'{"id": %d}\n' % number, 1000 + number)
     calls: list[int] = []
@@ -293,7 +293,7 @@ def test_files_of_a_directory_are_parsed_together(source: Input, monkeypatch: py
 
 
 def test_text_needs_directories_for_all_other_columns(source: Input) -> None:
-    """A file of text in a directory that does not name a column of the schema is an error, not a column of nulls."""
+    """A text file in a directory that does not name a column of the schema is an error, not a column of nulls."""
     source.put("k=1/f", b"line\n")
     assert source.rows("value string, k long", "text") == [{"value": "line", "k": 1}]
     source.put("f", b"line\n")
@@ -306,14 +306,14 @@ def test_text_needs_directories_for_all_other_columns(source: Input) -> None:
 
 
 def test_schema_of_nothing_but_directories(source: Input) -> None:
-    """A schema that has only what directories name is refused with what it lacks."""
+    """A schema with only directory columns is refused, and the error says what is missing."""
     source.put("k=1/f", b'{"id": 1}')
     with pytest.raises(OptionError, match="expected one that is in the files"):
         source.rows("k long")
 
 
 def test_type_that_no_name_can_hold(source: Input) -> None:
-    """A struct or bytes in the name of a directory: refused."""
+    """A directory name cannot hold a struct or bytes: such a column is refused."""
     source.put("k=1/f", b'{"id": 1}')
     with pytest.raises(OptionError, match="the name of a directory cannot hold"):
         source.rows("id long, k binary")
@@ -321,7 +321,7 @@ def test_type_that_no_name_can_hold(source: Input) -> None:
 
 @pytest.mark.parametrize("recursive", ["true", "false"])
 def test_names_are_names_where_that_is_asked_for(source: Input, recursive: str) -> None:
-    """`partitionColumns=none`: directories are entered with recursion only, and name no column."""
+    """`partitionColumns=none`: directories are entered with recursion only, and are no columns."""
     source.put("k=1/f", b'{"id": 1}')
     source.put("_k=1/f", b'{"id": 2}')
     expected = [{"id": 1, "k": None}] if recursive == "true" else []
@@ -336,7 +336,7 @@ def test_hidden_directories_that_are_columns(source: Input) -> None:
 
 
 def test_directories_that_are_passed_over_are_told(source: Input, caplog: pytest.LogCaptureFixture) -> None:
-    """An input whose files are all in directories reads nothing without recursion: not without a word."""
+    """If all files are in directories, nothing is read without recursion, and a warning says so."""
     source.put("2026/01/f", b'{"id": 1}')
     with caplog.at_level(logging.INFO, "penstock.source"):
         assert source.rows("id long") == []
@@ -351,7 +351,7 @@ def test_directories_that_are_passed_over_are_told(source: Input, caplog: pytest
 
 @pytest.mark.parametrize("fmt", ["json", "csv", "parquet"])
 def test_what_our_sink_writes_is_read_back(tmp_path: Path, fmt: str) -> None:
-    """The buckets of our sink, of any text and number and of null, are the columns that they were."""
+    """The buckets of our sink, with any text and number and with null, are read back as the same columns."""
     schema = pa.schema([("s", pa.string()), ("n", pa.int64()), ("d", pa.date32()), ("id", pa.int64())])
     day = dt.date(2026, 1, 31)
     given = [{"s": text, "n": number - 3, "d": day, "id": number} for number, text in enumerate([*NASTY, None])]
@@ -370,7 +370,7 @@ def test_what_our_sink_writes_is_read_back(tmp_path: Path, fmt: str) -> None:
 
 
 def test_scan_enters_columns_alone(source: Input) -> None:
-    """Without recursion a directory below a column is entered if it is one, too."""
+    """Without recursion a directory below a column is entered only if it is a column, too."""
     for path in ("a=1/b=2/f", "a=1/c/f", "d/e=1/f", "=1/f"):
         source.put(path, b"")
     options = parse(SOURCE, {"path": str(source.root)}, what="source")

@@ -1,4 +1,4 @@
-"""What is planned, in which order, and that an offset is enough to go on: without Spark."""
+"""What is planned, in which order, and that the offset alone is enough to continue: without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 class Folder:
-    """A source directory whose files have the times a test gives them, and planners over it."""
+    """A source directory with files whose times the test sets, and planners over it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class Folder:
         os.utime(file, ns=(int(seconds * SECOND),) * 2)
 
     def planner(self, *, divisible: bool = True, state: str | None = None, **options: Any) -> Planner:
-        """Return a new planner, as a driver that starts would."""
+        """Return a new planner, as a starting driver would have."""
         checked = parse(SOURCE, {"path": str(self.path), "lateness": "100s", **options}, what="source")
         beside = (LocalStorage(), state) if state else None
         return Planner(LocalStorage(), str(self.path), checked, divisible=lambda _: divisible, state=beside)
@@ -70,7 +70,7 @@ def batches(planner: Planner, start: dict[str, Any] | None = None) -> list[list[
 
 
 def fail_listing(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """Make one listing fail, the one with that number."""
+    """Make the listing with this number fail."""
     names_of, calls = LocalStorage.names, []
 
     def failing(self: LocalStorage, path: str) -> Any:
@@ -84,7 +84,7 @@ def fail_listing(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
 
 
 def test_files_come_by_time_then_by_name(folder: Folder) -> None:
-    """E1000 C2000 A3000 B4000 D5000 come in that order; F G H of one time, I and J then come as F G H I J."""
+    """E1000 C2000 A3000 B4000 D5000 come in that order; F, G and H of one time, then I and J, come as F G H I J."""
     for name, time in {"A": 3000, "B": 4000, "C": 2000, "D": 5000, "E": 1000}.items():
         folder.put(name, time)
     planner = folder.planner()
@@ -119,7 +119,7 @@ def test_greater_name_of_the_cursors_time_arrives_later(folder: Folder) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_smaller_name_of_the_cursors_time_arrives_later(folder: Folder, restart: bool) -> None:
-    """HZ-2: a file with the cursor's own time and a smaller name is behind the cursor, and read all the same."""
+    """HZ-2: a file with the cursor's own time and a smaller name is behind the cursor, but is read nonetheless."""
     folder.put("B", 6000)
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
@@ -130,7 +130,7 @@ def test_smaller_name_of_the_cursors_time_arrives_later(folder: Folder, restart:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_late_file_within_lateness_is_read_once(folder: Folder, restart: bool) -> None:
-    """HZ-6: a file renamed in with a time a little behind the cursor is read, once, and the cursor stays."""
+    """HZ-6: a renamed file with a time a little behind the cursor is read once, and the cursor stays."""
     folder.put("B", 6000)
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
@@ -145,7 +145,7 @@ def test_late_file_within_lateness_is_read_once(folder: Folder, restart: bool) -
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_file_that_was_away_is_read_once(folder: Folder, tmp_path: Path, restart: bool) -> None:
-    """A file that was read, taken away and put back is the same; one of the same time and another size is new (HZ-15)."""
+    """A file that was read, moved away and put back is the same; one with the same time and another size is new (HZ-15)."""
     folder.put("a", 6000)
     folder.put("b", 6001)
     planner = folder.planner()
@@ -179,7 +179,7 @@ def test_lateness_is_exact(folder: Folder, caplog: pytest.LogCaptureFixture) -> 
 def test_lateness_may_change(
     folder: Folder, before: str, after: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """HZ-20: restarted with more or less lateness, nothing is read twice; what came meanwhile is read or reported."""
+    """HZ-20: after a restart with more or less lateness nothing is read twice; files that came meanwhile are read or reported."""
     for i in range(count):
         folder.put(f"f{i}", 6000 - i)
     clock.sleep(0.03)  # the kernel's clock ticks
@@ -201,7 +201,7 @@ def test_lateness_may_change(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("data", [b"as long\n", b"longer than before\n", b""])
 def test_file_that_is_rewritten_is_read_again(folder: Folder, data: bytes, restart: bool) -> None:
-    """APX-30, APX-45, APX-46, HZ-18: a later time makes a new version, also of the same size and in the same inode."""
+    """APX-30, APX-45, APX-46, HZ-18: a later time makes a new version, even with the same size and inode."""
     folder.put("a", 1000, b"written\n")
     inode = (folder.path / "a").stat().st_ino
     planner = folder.planner()
@@ -215,7 +215,7 @@ def test_file_that_is_rewritten_is_read_again(folder: Folder, data: bytes, resta
 
 
 def test_names_of_one_file_are_files(folder: Folder) -> None:
-    """HZ-18: a hard link and a symbolic link to a file are files of their own: path and time are what a file is."""
+    """HZ-18: a hard link and a symbolic link to a file are separate files: path and time define a file."""
     folder.put("a", 1000)
     (folder.path / "b").hardlink_to(folder.path / "a")
     (folder.path / "c").symlink_to(folder.path / "a")
@@ -223,7 +223,7 @@ def test_names_of_one_file_are_files(folder: Folder) -> None:
 
 
 def test_directory_may_be_renamed(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """HZ-20: a plan holds paths below the source's: renamed, with the option, it replays and goes on; failure 8: it is told."""
+    """HZ-20: plans hold relative paths: after a rename they replay and the query continues; failure 8: a warning says so."""
     folder.put("a/b", 1000)
     planner = folder.planner(recursiveFileLookup="true")
     end = through_json(planner.latest(planner.initial()))
@@ -256,7 +256,7 @@ def test_later_than_lateness_is_reported(folder: Folder, restart: bool, caplog: 
     folder.put("B", 6000)
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
-    clock.sleep(0.03)  # a restart tells by the kernel's time of the file's arrival, which ticks
+    clock.sleep(0.03)  # a restart decides by the kernel's time of the file's arrival, which ticks
     folder.put("ancient", 1000)
     planner = folder.planner() if restart else planner
     with caplog.at_level(logging.WARNING, "penstock.source"):
@@ -268,11 +268,11 @@ def test_later_than_lateness_is_reported(folder: Folder, restart: bool, caplog: 
 
 
 def test_later_than_lateness_can_fail(folder: Folder) -> None:
-    """With tooLate=fail such a file stops the query, by name, and nothing has moved."""
+    """With tooLate=fail such a file stops the query by name, and nothing has moved."""
     folder.put("B", 6000)
     planner = folder.planner(tooLate="fail")
     end = planner.latest(planner.initial())
-    clock.sleep(0.03)  # a directory is trusted when it has not changed for a while
+    clock.sleep(0.03)  # a directory is trusted once it has not changed for a while
     folder.put("ancient", 1000)
     folder.put("new", 7000)
     for _ in range(2):
@@ -299,7 +299,7 @@ def test_future_file_hides_nothing(folder: Folder, caplog: pytest.LogCaptureFixt
 
 
 def test_clock_that_steps_back_loses_nothing(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """HZ-9: while the storage's clock is behind, new files wait and are reported; when it has caught up they are read."""
+    """HZ-9: while the storage's clock is behind, new files wait and are reported; once it has caught up they are read."""
     time = FakeClock()
     with clock.use(time):
         folder.put("a", time.seconds - 5)
@@ -318,7 +318,7 @@ def test_clock_that_steps_back_loses_nothing(folder: Folder, caplog: pytest.LogC
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_times_before_and_at_the_epoch(folder: Folder, restart: bool) -> None:
-    """HZ-10: modification times that are negative, zero or within one second are times like others."""
+    """HZ-10: modification times that are negative, zero or within one second are valid times."""
     for name, time in {"a": -100, "b": 0, "c": -100.5, "d": 5, "e": 5.25}.items():
         folder.put(name, time)
     planner = folder.planner(maxFilesPerTrigger="1")
@@ -331,7 +331,7 @@ def test_times_before_and_at_the_epoch(folder: Folder, restart: bool) -> None:
 
 
 def test_unsettled_files_wait(folder: Folder) -> None:
-    """A file that changed less than `settle` ago is left alone, until it has not."""
+    """A file that changed less than `settle` ago waits until it has settled."""
     folder.put("fresh", clock.now_ns() / SECOND)
     planner = folder.planner(settle="300ms")
     start = planner.initial()
@@ -341,7 +341,7 @@ def test_unsettled_files_wait(folder: Folder) -> None:
 
 
 def test_file_that_keeps_growing_is_planned_as_it_settles(folder: Folder) -> None:
-    """HZ-12, HZ-13: a file first seen empty is planned with the size it has when it stands still."""
+    """HZ-12, HZ-13: a file first seen empty is planned with its size once it stops changing."""
     folder.put("a", clock.now_ns() / SECOND, b"")
     planner = folder.planner(settle="200ms")
     start = planner.initial()
@@ -352,7 +352,7 @@ def test_file_that_keeps_growing_is_planned_as_it_settles(folder: Folder) -> Non
 
 
 def test_limits_cut_a_group_of_one_time(folder: Folder) -> None:
-    """HZ-4: 1,000 files of one modification time, 300 a batch, across a restart: each once."""
+    """HZ-4: 1,000 files with one modification time, 300 per batch, across a restart: each once."""
     for i in range(1000):
         folder.put(f"f{i:04}", 5000)
     planner = folder.planner(maxFilesPerTrigger="300")
@@ -365,7 +365,7 @@ def test_limits_cut_a_group_of_one_time(folder: Folder) -> None:
 
 
 def test_files_per_trigger(folder: Folder) -> None:
-    """SPK-1: two files a trigger: 1..3 make {1,2},{3}; then 4..7 exactly two batches, 8..12 three."""
+    """SPK-1: two files per trigger: 1..3 make {1,2},{3}; then 4..7 exactly two batches, 8..12 three."""
     planner = folder.planner(maxFilesPerTrigger="2")
     at = planner.initial()
     for first, last, sizes in ((1, 3, [2, 1]), (4, 7, [2, 2]), (8, 12, [2, 2, 1])):
@@ -379,7 +379,7 @@ def test_files_per_trigger(folder: Folder) -> None:
 
 
 def test_byte_limit_cuts_inside_a_file(folder: Folder) -> None:
-    """A 40-byte file with a 16-byte limit takes three batches whose ranges follow each other, also over a restart."""
+    """A 40-byte file with a 16-byte limit takes three batches with consecutive ranges, also across a restart."""
     folder.put("big", 1000, b"0123456789" * 4)
     folder.put("next", 2000)
     planner = folder.planner(maxBytesPerTrigger="16")
@@ -393,7 +393,7 @@ def test_byte_limit_cuts_inside_a_file(folder: Folder) -> None:
 
 
 def test_whole_files_are_not_cut(folder: Folder) -> None:
-    """A file that cannot be cut is a batch of its own when it is larger than the limit, and waits for the next if not first."""
+    """A file that cannot be cut is a batch of its own if it exceeds the limit, and waits for the next batch if it is not the first."""
     folder.put("a", 1000, b"12345")
     folder.put("b", 2000, b"x" * 100)
     folder.put("c", 3000, b"1")
@@ -423,7 +423,7 @@ def test_replay_under_other_options_keeps_the_plan(folder: Folder) -> None:
 
 
 def test_idle_trigger_returns_the_same_offset(folder: Folder) -> None:
-    """HZ-32: with nothing new the start offset itself comes back, also in a new process."""
+    """HZ-32: with nothing new the start offset itself is returned, also in a new process."""
     folder.put("a", 1000)
     planner = folder.planner()
     end = planner.latest(planner.initial())
@@ -433,7 +433,7 @@ def test_idle_trigger_returns_the_same_offset(folder: Folder) -> None:
 
 
 def test_empty_files_move_the_cursor(folder: Folder) -> None:
-    """HZ-13: a file without bytes is planned, as a split without bytes, and done with."""
+    """HZ-13: an empty file is planned as a split without bytes, and is then done."""
     folder.put("empty", 1000, b"")
     planner = folder.planner()
     end = planner.latest(planner.initial())
@@ -442,7 +442,7 @@ def test_empty_files_move_the_cursor(folder: Folder) -> None:
 
 
 def test_recursive_lookup_finds_new_files_in_new_directories(folder: Folder) -> None:
-    """APX-1, APX-3, APX-31: directories are entered when asked for, empty ones too; a new file in a new one is found."""
+    """APX-1, APX-3, APX-31: directories are entered on request, even empty ones; a new file in a new directory is found."""
     folder.put("top", 1000)
     folder.put("a/b/deep", 2000)
     (folder.path / "a/empty").mkdir()
@@ -455,7 +455,7 @@ def test_recursive_lookup_finds_new_files_in_new_directories(folder: Folder) -> 
 
 
 def test_a_single_file_is_a_source(folder: Folder) -> None:
-    """APX-19, APX-20: the path of one file is read once; rewritten with a later time it is read again, whole (APX-30)."""
+    """APX-19, APX-20: the path of one file is read once; rewritten with a later time it is read again, as a whole (APX-30)."""
     folder.put("one", 1000, b"a\n")
     file = Folder.__new__(Folder)
     file.path = folder.path / "one"
@@ -470,7 +470,7 @@ def test_a_single_file_is_a_source(folder: Folder) -> None:
 
 
 def test_changed_mode_of_a_single_file_is_no_new_version(folder: Folder) -> None:
-    """`chmod`, or a link to the file, changes neither time nor size: it is not read again."""
+    """`chmod`, or a new link to the file, changes neither time nor size: it is not read again."""
     folder.put("one", 1000)
     file = Folder.__new__(Folder)
     file.path = folder.path / "one"
@@ -482,14 +482,14 @@ def test_changed_mode_of_a_single_file_is_no_new_version(folder: Folder) -> None
 
 
 def test_hidden_and_unfinished_names_are_never_read(folder: Folder) -> None:
-    """Names with a leading dot or underscore, or the endings of unfinished files, are left alone, in directories too."""
+    """Names with a leading dot or underscore, or with endings of unfinished files, are not read, nor are those within such directories."""
     for name in (".a", "_b", "c._COPYING_", "d.tmp", "e.inprogress", "_dir/f", ".dir/g", "ok", "x_COPYING_"):
         folder.put(name, 1000)
     assert batches(folder.planner(recursiveFileLookup="true")) == [["ok", "x_COPYING_"]]
 
 
 def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
-    """PathGlobFilter and pattern (full match) are both applied to the file's name."""
+    """pathGlobFilter and pattern (full match) both apply to the file's name."""
     for name in ("a1.json", "a2.csv", "b1.json", "a1.json.bak"):
         folder.put(name, 1000)
     assert batches(folder.planner(pathGlobFilter="*.json", pattern="a.*")) == [["a1.json"]]
@@ -513,7 +513,7 @@ def test_glob_and_pattern_must_both_match(folder: Folder) -> None:
     ],
 )
 def test_globs_are_those_of_spark(folder: Folder, glob: str, expected: list[str]) -> None:
-    """Alternatives in braces, sets, and what is quoted, as in the `pathGlobFilter` of Spark's own source."""
+    """Alternatives in braces, sets, and escaped characters work as in the `pathGlobFilter` of Spark's own source."""
     for name in ("a.json", "b.csv", "c.txt", "{,}.[x]"):
         folder.put(name, 1000)
     assert [name for batch in batches(folder.planner(pathGlobFilter=glob)) for name in batch] == expected
@@ -521,13 +521,13 @@ def test_globs_are_those_of_spark(folder: Folder, glob: str, expected: list[str]
 
 @pytest.mark.parametrize("glob", ["{a,b", "[b-a]", "*.{json", "[a", "in/*.json", "{a,b/c}", "a/", "[/]/*"])
 def test_globs_that_are_none_are_refused(folder: Folder, glob: str) -> None:
-    """A glob that could match nothing by mistake is refused, not taken by the letter, nor one of paths: a name has no slash."""
+    """An invalid glob could match nothing by mistake: it is refused, not taken literally; so is a glob with a slash, which no name has."""
     with pytest.raises(OptionError, match="pathGlobFilter"):
         folder.planner(pathGlobFilter=glob)
 
 
 def test_patterns_match_any_name(folder: Folder) -> None:
-    """HZ-25: `.*` and `*` take every name there is, line breaks and bytes that are not UTF-8 too."""
+    """HZ-25: `.*` and `*` match every possible name, also with line breaks and bytes that are not UTF-8."""
     for name in ("a\nb", "\udcff"):
         folder.put(name, 1000)
     assert batches(folder.planner(pattern=".*")) == [["a\nb", "\udcff"]]
@@ -562,14 +562,14 @@ def test_odd_names_sort_by_bytes(folder: Folder) -> None:
 
 
 def test_symlink_loops_end(folder: Folder) -> None:
-    """HZ-18: a directory that links to its parent is entered once, and files are read once."""
+    """HZ-18: a directory that links to its parent is entered once, and its files are read once."""
     folder.put("a/f", 1000)
     (folder.path / "a/loop").symlink_to(folder.path, target_is_directory=True)
     assert batches(folder.planner(recursiveFileLookup="true")) == [["a/f"]]
 
 
 def test_directories_of_two_disks_are_two(folder: Folder) -> None:
-    """HZ-18: the same inode number on another disk is another directory, and no loop."""
+    """HZ-18: a directory with the same inode number on another disk is another directory, and no loop."""
     storage = LocalStorage()
     assert os.stat("/proc").st_ino == os.stat("/sys").st_ino
     assert storage.stat("/proc").identity != storage.stat("/sys").identity
@@ -577,7 +577,7 @@ def test_directories_of_two_disks_are_two(folder: Folder) -> None:
 
 
 def test_only_files_are_read(folder: Folder) -> None:
-    """A pipe or a socket in the directory is left alone: to open it would wait for ever."""
+    """A pipe or socket in the directory is not opened: that would wait forever."""
     folder.put("a", 1000)
     os.mkfifo(folder.path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -586,7 +586,7 @@ def test_only_files_are_read(folder: Folder) -> None:
 
 
 def test_link_that_leads_nowhere_may_come_to(folder: Folder, tmp_path: Path) -> None:
-    """HZ-18: a symbolic link is read when there is a file behind it, once, also if that came later than the link."""
+    """HZ-18: a symbolic link is read once its target exists, once, even if the target came later than the link."""
     (folder.path / "link").symlink_to(tmp_path / "later")
     folder.put("a", 1000)
     planner = folder.planner(followSymlinks="true")
@@ -604,7 +604,7 @@ def test_link_that_leads_nowhere_may_come_to(folder: Folder, tmp_path: Path) -> 
 
 
 def test_directory_that_is_made_anew_goes_on(folder: Folder) -> None:
-    """HZ-26: a source directory that was removed and made again has new files; what was read is not read again."""
+    """HZ-26: a source directory that was removed and created again has new files; old files are not read again."""
     folder.put("a", 1000)
     planner = folder.planner()
     end = planner.latest(planner.initial())
@@ -616,7 +616,7 @@ def test_directory_that_is_made_anew_goes_on(folder: Folder) -> None:
 
 
 def test_listing_that_fails_later_repeats_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HZ-26: after batches were read, a listing that fails half way neither loses nor repeats a file."""
+    """HZ-26: after several batches, a listing that fails halfway neither loses nor repeats a file."""
     for i in range(5):
         folder.put(f"d{i}/f", 1000 + 100 * i)
     clock.sleep(0.03)  # the kernel's clock ticks
@@ -630,7 +630,7 @@ def test_listing_that_fails_later_repeats_nothing(folder: Folder, monkeypatch: p
 
 
 def test_failed_listing_moves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HZ-26: a listing that fails half way raises, and the next one finds everything."""
+    """HZ-26: a listing that fails halfway raises, and the next one finds everything."""
     for i in range(5):
         folder.put(f"d{i}/f", 1000)
     planner = folder.planner(recursiveFileLookup="true")
@@ -642,7 +642,7 @@ def test_failed_listing_moves_nothing(folder: Folder, monkeypatch: pytest.Monkey
 
 
 def test_available_now_stops_at_what_was_there(folder: Folder) -> None:
-    """HZ-30: files that arrive during the run wait for the next; the last batch says that it is the last."""
+    """HZ-30: files that arrive during the run wait for the next run; the last batch is marked as the last."""
     for i in range(3):
         folder.put(f"f{i}", 1000 + i)
     planner = folder.planner(maxFilesPerTrigger="2")
@@ -657,7 +657,7 @@ def test_available_now_stops_at_what_was_there(folder: Folder) -> None:
 
 
 def test_available_now_skips_what_went_before_it_was_planned(folder: Folder) -> None:
-    """HZ-30: a file of the bound that is deleted before its batch is planned is not promised to anybody."""
+    """HZ-30: a file that is deleted before its batch is planned is not in the plan, although the run counted on it."""
     for i in range(3):
         folder.put(f"f{i}", 1000 + i)
     planner = folder.planner(maxFilesPerTrigger="1")
@@ -677,7 +677,7 @@ def test_available_now_waits_for_files_to_settle(folder: Folder) -> None:
 
 
 def test_replayed_batch_was_all_there_is(folder: Folder) -> None:
-    """Failure 6: the batch of a run that died is replayed and nothing else is there: an empty batch says that it is the last."""
+    """Failure 6: a dead run's batch is replayed, and there is nothing else: an empty batch says that it is the last."""
     folder.put("a", 1000)
     before = folder.planner()
     start = before.initial()
@@ -697,7 +697,7 @@ def test_replayed_batch_was_all_there_is(folder: Folder) -> None:
 
 
 def test_run_ends_although_its_last_files_went(folder: Folder) -> None:
-    """Failure 6, by another way: the files that the last batch was to hold are deleted before it is planned."""
+    """Failure 6, in another way: the files of the last batch are deleted before it is planned."""
     folder.put("a", 1000)
     folder.put("b", 2000)
     planner = folder.planner(maxFilesPerTrigger="1")
@@ -710,7 +710,7 @@ def test_run_ends_although_its_last_files_went(folder: Folder) -> None:
 
 
 def test_run_that_finds_nothing_has_no_batch(folder: Folder) -> None:
-    """Failure 6 asks for no batch where none was planned before: an empty directory."""
+    """Failure 6 needs no batch if none was planned before: the directory is empty."""
     planner = folder.planner()
     planner.prepare_available_now()
     start = planner.initial()
@@ -727,14 +727,14 @@ def test_once_ignores_the_limit(folder: Folder) -> None:
 
 
 def test_batch_boundary_file(folder: Folder) -> None:
-    """batchBoundary=file ends each batch at the end of one file, whatever the limits."""
+    """batchBoundary=file ends each batch at the end of a file, whatever the limits."""
     folder.put("a", 1000, b"x" * 100)
     folder.put("b", 2000)
     assert batches(folder.planner(batchBoundary="file", maxBytesPerTrigger="10")) == [["a"], ["b"]]
 
 
 def test_starting_from_latest_skips_what_is_there(folder: Folder) -> None:
-    """startingFrom=latest reads only what comes later, also if it comes with a time a little before the start."""
+    """startingFrom=latest reads only files that come later, even with a time a little before the start."""
     folder.put("old", 1000)
     now = clock.now_ns() / SECOND
     folder.put("recent", now - 20)
@@ -749,7 +749,7 @@ def test_starting_from_latest_skips_what_is_there(folder: Folder) -> None:
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_run_from_latest_that_finds_nothing_keeps_where_it_started(folder: Folder, *, bounded: bool) -> None:
-    """Spark keeps no offset without a batch: without one the next run would start behind what came in between."""
+    """Spark keeps no offset without a batch: without this batch the next run would start after the files that came in between."""
     folder.put("old", 1000)
     first = folder.planner(startingFrom="latest", settle="0")
     start = through_json(first.initial())
@@ -778,7 +778,7 @@ def test_starting_from_a_time(folder: Folder) -> None:
 
 @pytest.mark.slow
 def test_offset_is_small_after_many_files(folder: Folder) -> None:
-    """After 5,000 files the offset of a one-file batch stays under 6 KB and still tells new files from read ones."""
+    """After 5,000 files the offset of a one-file batch is under 6 KB and still tells new files from old ones."""
     for i in range(5000):
         folder.put(f"f{i}", 5000 + i / 1000)
     planner = folder.planner(maxFilesPerTrigger="10000")
@@ -795,7 +795,7 @@ def test_offset_is_small_after_many_files(folder: Folder) -> None:
 
 
 def test_more_changes_than_the_offset_can_tell_apart(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """When hundreds of read files vanish while no query runs, arrival times decide: nothing is read twice or lost."""
+    """When hundreds of read files disappear while no query runs, arrival times decide: nothing is read twice or lost."""
     for i in range(1000):
         folder.put(f"f{i}", 5000)
     clock.sleep(0.03)  # the kernel's clock ticks
@@ -813,7 +813,7 @@ def test_more_changes_than_the_offset_can_tell_apart(folder: Folder, caplog: pyt
 
 @pytest.mark.slow
 def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
-    """A plan of thousands of files is a side record that the offset points at; it is forgotten when the batch is done."""
+    """A plan of thousands of files goes to a separate record that the offset names; it is deleted when the batch is done."""
     for i in range(4000):
         folder.put(f"file-{i:05}", 1000 + i)
     state = str(tmp_path / "state")
@@ -828,7 +828,7 @@ def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None
 
 
 def test_offset_of_another_source_is_refused(folder: Folder) -> None:
-    """An offset that this source did not write is refused, with what was found."""
+    """An offset that this source did not write is refused."""
     folder.put("a", 1000)
     for offset in ({"logOffset": 3}, {"v": 99, "cursor": None}, {"v": 1, "cursor": 7}):
         with pytest.raises(DamagedState):
@@ -845,7 +845,7 @@ def test_source_directory_that_vanishes_is_an_error(folder: Folder) -> None:
 
 
 def test_tasks_follow_the_number_asked_for(folder: Folder) -> None:
-    """With `tasks` a batch is packed into that many, of about equal weight, without losing or repeating a byte."""
+    """With `tasks` a batch is packed into that many tasks of about equal weight, without losing or repeating a byte."""
     for i in range(10):
         folder.put(f"f{i}", 1000 + i, b"x" * 1_000_000)
     planner = folder.planner(tasks="3")

@@ -1,4 +1,4 @@
-"""The source on an HDFS whose clock is not this machine's: plans go by the NameNode's, wherever that is, and if it steps."""
+"""The source on an HDFS with another clock than this machine: plans use the NameNode's clock, however far it is off, and if it jumps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = 3600
 
 
 class Skewed(CrashHdfs):
-    """An HDFS whose NameNode's clock is `ahead` seconds ahead of this machine's."""
+    """An HDFS whose NameNode's clock is `ahead` seconds ahead of this machine's clock."""
 
     ahead = 0
 
@@ -55,7 +55,7 @@ def names(of: Planner, offset: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_another_clock(skewed: Skewed, time: FakeClock, ahead: int) -> None:
-    """With a NameNode an hour ahead or behind, a file settles a second after it was closed: not later, and not earlier."""
+    """With a NameNode an hour ahead or behind, a file settles exactly one second after it was closed."""
     skewed.ahead = ahead
     planning = planner(skewed)
     put(skewed.storage(), "/in/a", b"line\n")
@@ -67,7 +67,7 @@ def test_another_clock(skewed: Skewed, time: FakeClock, ahead: int) -> None:
 
 
 def test_this_machines_clock_is_set(skewed: Skewed, time: FakeClock) -> None:
-    """The failure of a server's clock that was known by one which was set since: a file settles no earlier."""
+    """The failure: the server's clock was known relative to this machine's, which was then set: a file still settles no earlier."""
     planning = planner(skewed)
     start = planning.initial()
     skewed.storage().now_ns()

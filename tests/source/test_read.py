@@ -1,4 +1,4 @@
-"""What a task reads of its splits: every record once, or a named failure. Without Spark."""
+"""What a task reads from its splits: every record once, or a named failure. Without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.testing import CrashHdfs
 from penstock.testing.objects import ObjectStore
 from tests.support.effort import effort
 
-TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # in place of what is another in each driver
+TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # replaces values that differ from driver to driver
 TEXT = pa.schema([("value", pa.string())])
 FILES_JSON = json.dumps(
     {
@@ -49,13 +49,13 @@ ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 class Input:
-    """A directory of input files and readings of it."""
+    """A directory of input files, and readings of it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def put(self, name: str, data: bytes) -> FileVersion:
-        """Write a file; return the version that a plan would hold."""
+        """Write a file; return the version that a plan would have."""
         path = self.root / name
         path.write_bytes(data)
         info = path.stat()
@@ -75,12 +75,12 @@ def source(tmp_path: Path) -> Input:
 
 
 def values(reading: Reading, splits: list[Split], column: str = "value") -> list[Any]:
-    """Return the values of a column, as they are read."""
+    """Return the values of a column as they are read."""
     return [v for batch in reading.batches(splits) for v in batch.column(column).to_pylist()]
 
 
 def whole(file: FileVersion) -> Split:
-    """Return the split that is all of the file."""
+    """Return the split that covers the whole file."""
     return Split(file, 0, file.size)
 
 
@@ -107,7 +107,7 @@ CONTENTS = {
 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_no_record_is_lost_doubled_or_cut_at_any_point(source: Input, name: str) -> None:
-    """HZ-23: cut anywhere, into two or many ranges, read in one task or in several: the same lines."""
+    """HZ-23: cut anywhere, into two or many ranges, read in one or several tasks: the same lines."""
     data = CONTENTS[name]
     file, reading = source.put("f", data), source.reading()
     text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -123,7 +123,7 @@ def test_no_record_is_lost_doubled_or_cut_at_any_point(source: Input, name: str)
 
 
 def test_places_beyond_two_gigabytes(source: Input) -> None:
-    """HZ-23: a range behind byte 2^31 is found, and its records say where they begin."""
+    """HZ-23: a range after byte 2^31 is found, and its records have the right offsets."""
     path, at = source.root / "f", (1 << 31) + 100
     with path.open("wb") as file:
         file.seek(at)
@@ -136,7 +136,7 @@ def test_places_beyond_two_gigabytes(source: Input) -> None:
 
 @pytest.mark.parametrize("fmt", ["text", "binary"])
 def test_every_batch_of_a_big_file_replayed(source: Input, fmt: str) -> None:
-    """IBM-8, IBM-9: 100 records of 100 KiB in batches that cut them, each batch read twice, the second time by a new driver."""
+    """IBM-8, IBM-9: 100 records of 100 KiB in batches that split the file; each batch is read twice, the second time by a new driver."""
     size, count = 100 << 10, 100
     records = [bytes([65 + i % 26]) * (size - 1) + b"\n" for i in range(count)]
     source.put("f", b"".join(records))
@@ -180,7 +180,7 @@ OBJECTS = [json.dumps({"id": i, "name": name}, ensure_ascii=i % 2 == 0) for i, n
 def test_limits_cut_between_records(
     source: Input, fmt: str, head: str, records: list[str], end: str, limit: int, split: int
 ) -> None:
-    """HZ-23, APX-35: whatever a batch and a task may hold, with a new driver a batch: each record once, in order."""
+    """HZ-23, APX-35: whatever the limits of batch and task, and with a new driver for each batch: each record once, in order."""
     source.put("1", (head + end.join(records[:4])).encode())
     source.put("2", b"")
     source.put("3", (head + end.join(records[4:]) + end).encode())
@@ -212,7 +212,7 @@ def test_limits_cut_between_records(
     lines=st.lists(st.text('ab\r\n\u00fc\0"', max_size=6), max_size=8), cuts=st.lists(st.integers(0, 60), max_size=5)
 )
 def test_any_text_in_any_ranges(tmp_path_factory: pytest.TempPathFactory, lines: list[str], cuts: list[int]) -> None:
-    """Random lines with random ends in random ranges: the ranges together are the whole."""
+    """Random lines with random line ends in random ranges: the ranges together give the whole."""
     source = Input(tmp_path_factory.mktemp("x"))
     file, reading = source.put("f", "\n".join(lines).encode()), source.reading()
     splits = cut(file, cuts)
@@ -220,14 +220,14 @@ def test_any_text_in_any_ranges(tmp_path_factory: pytest.TempPathFactory, lines:
 
 
 def test_small_files_keep_apart(source: Input) -> None:
-    """Files that are joined into one block stay apart: one that ends with CR and one that begins with LF too."""
+    """Files joined into one block stay separate, also if one ends with CR and the next begins with LF."""
     files = [source.put(f"f{i}", data) for i, data in enumerate([b"a\r", b"\nb", b"", b"c\n", b"d"])]
     assert values(source.reading(), [whole(f) for f in files]) == ["a", "", "b", "c", "d"]
     assert b"".join(source.reading().text([whole(f) for f in files])) == b"a\n\nb\nc\nd\n"
 
 
 def test_line_separator_of_several_bytes(source: Input) -> None:
-    """lineSep may be any bytes, and is then the only one."""
+    """lineSep may be any bytes, and is then the only separator."""
     file = source.put("f", b"a||b\nc||d|")
     reading = source.reading(line_sep=b"||")
     for at in range(file.size):
@@ -253,14 +253,14 @@ def test_compressed_files_are_read_whole(source: Input, suffix: str) -> None:
 
 
 def test_truncated_gzip_is_an_error(source: Input) -> None:
-    """HZ-24: a gz file that was cut is an error with its name, never fewer lines."""
+    """HZ-24: a truncated gz file is an error with its name, never fewer lines."""
     file = source.put("f.gz", gzip.compress(b"line\n" * 1000)[:-20])
     with pytest.raises(BadFile, match=r"f\.gz"):
         values(source.reading(), [whole(file)])
 
 
 def test_bomb_is_an_error(source: Input) -> None:
-    """A file that expands beyond all measure is refused while it is read, in bounded memory."""
+    """A file that expands beyond all limits is refused while it is read, in bounded memory."""
     file = source.put("f.zst", zstandard.compress(b"\0" * (1 << 28)))
     with pytest.raises(BadFile, match=r"f\.zst"):
         values(source.reading(), [whole(file)])
@@ -268,7 +268,7 @@ def test_bomb_is_an_error(source: Input) -> None:
 
 @pytest.mark.parametrize("encoding", ["iso8859-1", "utf-16", "utf-16-le", "shift_jis", "iso2022_jp"])
 def test_encodings(source: Input, encoding: str) -> None:
-    """Text of another encoding is read as UTF-8; what cannot be cut by bytes is read whole."""
+    """Text in another encoding is read as UTF-8; encodings that cannot be cut by bytes are read whole."""
     lines = ["äöü", "x"] if "jp" not in encoding and "jis" not in encoding else ["日本", "x"]
     file = source.put("f", "\n".join(lines).encode(encoding))
     reading = source.reading(encoding=encoding)
@@ -276,7 +276,7 @@ def test_encodings(source: Input, encoding: str) -> None:
     assert reading.divisible("f") == (encoding != "iso2022_jp")
 
 
-SEPARATED = {  # separators in other encodings than UTF-8, as 0.1.0 read them wrong, and more of their kind
+SEPARATED = {  # separators in encodings other than UTF-8, as 0.1.0 read them wrong, and similar cases
     "utf-16-le and a line feed": ("utf-16-le", "\n", ["a", "b", "c"]),
     "utf-16-le across two characters": ("utf-16-le", "\n", ["\u0a31\u0100", "\u010a\u0a00"]),
     "utf-16 with a mark": ("utf-16", "||", ["a", "|b", "日"]),
@@ -292,7 +292,7 @@ SEPARATED = {  # separators in other encodings than UTF-8, as 0.1.0 read them wr
 
 @pytest.mark.parametrize("case", SEPARATED)
 def test_a_separator_is_found_in_what_the_bytes_mean(source: Input, case: str) -> None:
-    """`lineSep` in any encoding: the same rows wherever the file is cut, none lost, doubled or cut in two."""
+    """`lineSep` in any encoding: the same rows wherever the file is cut; no row is lost, doubled or split."""
     encoding, sep, lines = SEPARATED[case]
     file = source.put("f", sep.join([*lines, ""]).encode(encoding))
     reading = source.reading(encoding=encoding, line_sep=sep.encode())
@@ -308,7 +308,7 @@ def test_a_separator_is_found_in_what_the_bytes_mean(source: Input, case: str) -
 
 @pytest.mark.parametrize("case", SEPARATED)
 def test_binary_lines_are_the_bytes_of_the_file(source: Input, case: str) -> None:
-    """Who asks for binary gets the lines as they lie in the file, not transcoded, where they can be told in its bytes."""
+    """A binary column gets the lines as they are in the file, not transcoded, if they can be found in its bytes."""
     encoding, sep, lines = SEPARATED[case]
     content = sep.join([*lines, ""]).encode(encoding)
     file = source.put("f", content)
@@ -334,7 +334,7 @@ STRING = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":
     ],
 )
 def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines: list[str]) -> None:
-    """`lineSep` and `encoding` as options: the same rows for every `splitSize`, as many as there are separators."""
+    """`lineSep` and `encoding` as options: the same rows for every `splitSize`, one per separator."""
     source.put("f", "".join(line + sep for line in lines).encode(encoding))
     for size in range(1, 9):
         given = {"encoding": encoding, "lineSep": sep, "splitSize": str(size), "settle": "0"}
@@ -358,13 +358,13 @@ def test_line_sep_as_users_give_it(source: Input, encoding: str, sep: str, lines
     ],
 )
 def test_encodings_that_cannot_be_meant(source: Input, given: dict[str, str], message: str) -> None:
-    """A separator that the encoding lacks, or that replacing would bring, and options of other formats are refused by name."""
+    """A separator that the encoding lacks, or that replacement could produce, and options of other formats are refused by name."""
     with pytest.raises(OptionError, match=message):
         configured.reading(parse(SOURCE, {"path": str(source.root), **given}, what="source"), STRING)
 
 
 def test_halves_of_characters_in_utf7(source: Input) -> None:
-    """UTF-7 can spell half a character, and Python decodes it: a bad record, or U+FFFD."""
+    """UTF-7 can spell half a character, and Python decodes it: it becomes a bad record, or U+FFFD."""
     file = source.put("f", b"a\n+2EA-b\n")
     with pytest.raises(BadRecord, match=r"found '\\ud840', expected utf-7; set encoding"):
         values(source.reading(encoding="utf-7"), [whole(file)])
@@ -372,7 +372,7 @@ def test_halves_of_characters_in_utf7(source: Input) -> None:
 
 
 def test_csv_in_an_encoding_with_states(source: Input) -> None:
-    """In ISO-2022-JP quotes, commas and line breaks are bytes of other characters; such CSV is decoded first."""
+    """In ISO-2022-JP quotes, commas and line breaks are bytes of other characters, so such CSV is decoded first."""
     rows = [(1, "、”“,"), (2, "日本\n語"), (3, 'a"b')]
     text = "".join(f'{i},"{name.replace(chr(34), chr(34) * 2)}"\n' for i, name in rows)
     file, reading = source.put("f", text.encode("iso2022_jp")), source.reading("csv", ROWS, encoding="iso2022_jp")
@@ -381,7 +381,7 @@ def test_csv_in_an_encoding_with_states(source: Input) -> None:
 
 @pytest.mark.parametrize(("name", "encoding"), [("f", "iso2022_jp"), ("f.gz", "utf-8"), ("f.snappy", "utf-8")])
 def test_a_range_of_what_can_only_be_read_whole_is_refused(source: Input, name: str, encoding: str) -> None:
-    """A plan with ranges of such a file, of an older version or other options, never gives its records twice."""
+    """A plan from an older version or other options may have ranges of such a file: its records never come twice."""
     file = source.put(name, b"one\ntwo\n")
     for split in cut(file, [4]):
         with pytest.raises(BadFile, match=f"{name}': bytes . to . of 8 were planned.*can only be read whole"):
@@ -392,7 +392,7 @@ def test_a_range_of_what_can_only_be_read_whole_is_refused(source: Input, name: 
 @pytest.mark.parametrize("fmt", ["text", "json", "csv"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_two_byte_orders_and_no_mark_is_a_bad_file(source: Input, encoding: str, fmt: str, suffix: str) -> None:
-    """UTF-16 without a mark is a typed error that names the two encodings to choose from, and either choice works."""
+    """UTF-16 without a mark is a typed error that names two encodings to choose from, and either choice works."""
     pack = gzip.compress if suffix else bytes
     schema = TEXT if fmt == "text" else ROWS.remove(1)
     text = {"text": "7\n", "json": '{"id": 7}\n', "csv": "7\n"}[fmt]
@@ -407,7 +407,7 @@ def test_two_byte_orders_and_no_mark_is_a_bad_file(source: Input, encoding: str,
 
 
 def test_files_of_both_byte_orders_side_by_side(source: Input) -> None:
-    """Each file's own mark says how it is read, also where small files are read together."""
+    """Each file's own mark decides how it is read, also if small files are read together."""
     files = [source.put(f"f{i}", "\ufeffä\nb".encode(f"utf-16-{'lb'[i % 2]}e")) for i in range(4)]
     reading = source.reading(encoding="utf-16")
     assert values(reading, [whole(file) for file in files]) == ["ä", "b"] * 4
@@ -419,7 +419,7 @@ def test_files_of_both_byte_orders_side_by_side(source: Input) -> None:
 @pytest.mark.parametrize("fmt", ["text", "csv"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_mark_in_front_of_a_later_record_is_a_character(source: Input, fmt: str, suffix: str) -> None:
-    """A byte order mark is left out at the start of a file only; what a later record holds does not depend on the cuts."""
+    """A byte order mark is skipped only at the start of a file; the content of a later record does not depend on the cuts."""
     pack = gzip.compress if suffix else bytes
     lines = [b"a,1", b"\xef\xbb\xbfb,2", b"\xef\xbb\xbf\xef\xbb\xbfc,3", b"\xef\xbb\xbf,4"]
     content = b"\xef\xbb\xbf" + b"".join(line + b"\n" for line in lines)
@@ -434,14 +434,14 @@ def test_a_mark_in_front_of_a_later_record_is_a_character(source: Input, fmt: st
 
 
 def test_a_mark_in_front_of_a_quote_makes_it_no_quote(source: Input) -> None:
-    """As in Spark: behind a mark a quote does not open a field, so such a later record has fields too many."""
+    """As in Spark: after a mark a quote does not open a field, so such a later record has too many fields."""
     file = source.put("f", b'a,1\n\xef\xbb\xbf"x,y",2\n')
     with pytest.raises(BadRecord, match="expected 2 fields") as raised:
         values(source.reading("csv", pa.schema([("value", pa.string()), ("id", pa.int64())])), [whole(file)])
     assert raised.value.offset == 4
 
 
-DAMAGED = {  # bytes that are no text, and what they become
+DAMAGED = {  # bytes that are not text, and what they become
     "utf-8": (b"one\nb\xffd \xf0\x9f\x98!\nthree\n", ["one", "b\ufffdd \ufffd!", "three"], 4),
     "utf-16-le": ("one\nb".encode("utf-16-le") + b"\x3d\xd8d\0\n\0x\0", ["one", "b\ufffdd", "x"], 8),
     "ascii": (b"one\nb\xe4d\nthree\n", ["one", "b\ufffdd", "three"], 4),
@@ -457,7 +457,7 @@ DAMAGED = {  # bytes that are no text, and what they become
 @pytest.mark.parametrize("encoding", DAMAGED)
 @pytest.mark.parametrize("fmt", ["text", "json", "csv"])
 def test_bytes_that_are_no_text_fail_or_are_replaced(source: Input, encoding: str, fmt: str) -> None:
-    """`fail` names file and byte, with an advice that works; `replace` gives U+FFFD, the same wherever the file is cut."""
+    """`fail` names file and byte, and its advice works; `replace` gives U+FFFD, the same wherever the file is cut."""
     content, lines, offset = DAMAGED[encoding]
     schema, column = TEXT, "value"
     if fmt == "json":
@@ -491,7 +491,7 @@ def test_bytes_that_are_no_text_fail_or_are_replaced(source: Input, encoding: st
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16-le", "shift_jis"])
 @pytest.mark.parametrize("errors", ["fail", "replace"])
 def test_offsets_are_those_of_the_file(source: Input, fmt: str, encoding: str, errors: str) -> None:
-    """Records say at which byte of the file they begin, in every encoding that can be cut, also behind what was replaced."""
+    """Records have their byte offset in the file, in every encoding that can be cut, also after replaced bytes."""
     texts = ["日本" if encoding == "shift_jis" else "äß", "", "x", "ポソ" if encoding == "shift_jis" else "é"]
     forms = {"text": "{0}", "json": '{{"name": "{0}"}}', "csv": '1,"{0}\n{0}"'}
     lines = [(forms[fmt].format(text) + "\n").encode(encoding) for text in texts]
@@ -502,13 +502,13 @@ def test_offsets_are_those_of_the_file(source: Input, fmt: str, encoding: str, e
     reading = source.reading(fmt, schema, encoding=encoding, errors=errors, metadata="m")
     file = source.put("f", b"".join(lines))
     rows = [row for batch in reading.batches([whole(file)]) for row in batch.to_pylist()]
-    whole_file = fmt == "csv" and encoding == "utf-16-le"  # is decoded first: offsets are in what comes out
+    whole_file = fmt == "csv" and encoding == "utf-16-le"  # decoded first: offsets count in the decoded bytes
     lengths = [len(line.decode(encoding).encode()) if whole_file else len(line) for line in lines]
     assert [row["m"]["offset"] for row in rows] == [sum(lengths[:i]) for i in range(len(lines))]
 
 
 def test_bad_json_in_another_encoding_is_named_with_its_place(source: Input) -> None:
-    """A malformed record is named by its own byte in the file, not by that of what was decoded, also among joined files."""
+    """A bad record has its own byte offset in the file, not in the decoded text, also among joined files."""
     good = source.put("good", '{"id": 1, "name": "äöü"}\n'.encode("latin-1"))
     bad = source.put("bad", '{"id": 2, "name": "äöü"}\n{"id": }\n'.encode("latin-1"))
     with pytest.raises(BadRecord) as raised:
@@ -517,7 +517,7 @@ def test_bad_json_in_another_encoding_is_named_with_its_place(source: Input) -> 
 
 
 def test_blank_records_between_separators_shift_no_offset(source: Input) -> None:
-    """With a separator that is no white space blank records are none, and the offsets are those of the others."""
+    """With a separator that is not white space, blank records are skipped, and the others have their own offsets."""
     file = source.put("f", b'||{"id": 1}|| ||{"id": 2}||')
     reading = source.reading("json", ROWS, line_sep=b"||", metadata="m")
     rows = [row for batch in reading.batches([whole(file)]) for row in batch.to_pylist()]
@@ -527,7 +527,7 @@ def test_blank_records_between_separators_shift_no_offset(source: Input) -> None
 @pytest.mark.parametrize("name", ["f.zip", "f.tar.gz", "f.7z", "f.Z", "f.lzo"])
 @pytest.mark.parametrize("fmt", ["text", "json", "csv"])
 def test_what_cannot_be_unpacked_is_not_read_as_text(source: Input, name: str, fmt: str) -> None:
-    """Archives and unknown codecs are bad files that are named with what they are; the advice works: unpacked, they are read."""
+    """Archives and unknown codecs are bad files, and the error says what they are; unpacked, as it advises, they are read."""
     file = source.put(name, b"1\n2\n")
     reading = source.reading(fmt, TEXT if fmt == "text" else ROWS)
     with pytest.raises(
@@ -538,7 +538,7 @@ def test_what_cannot_be_unpacked_is_not_read_as_text(source: Input, name: str, f
 
 
 def test_an_archive_is_refused_before_it_is_planned(source: Input) -> None:
-    """No plan holds what can never be read: with the archive moved away, the same offset goes on without it."""
+    """No plan contains a file that can never be read: after the archive is moved away, the same offset continues without it."""
     source.put("a", b"1\n")
     source.put("b.zip", b"PK")
     source.put("c", b"2\n")
@@ -560,7 +560,7 @@ def test_an_archive_is_refused_before_it_is_planned(source: Input) -> None:
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=["marked", "bytes"])
 @pytest.mark.parametrize("errors", ["fail", "replace"])
 def test_parquet_with_strings_that_are_no_text(source: Input, errors: str, kind: pa.DataType) -> None:
-    """A Parquet file whose strings are any bytes, as Spark writes them, or old writers without saying that they are text."""
+    """A Parquet file whose strings are arbitrary bytes, as Spark writes them, or old writers without marking them as text."""
     values_of = pa.array([b"a\xffb", b"good"]).view(kind)
     pq.write_table(pa.table({"value": values_of}), source.root / "f")
     file = source.put("f", (source.root / "f").read_bytes())
@@ -575,7 +575,7 @@ def test_parquet_with_strings_that_are_no_text(source: Input, errors: str, kind:
 
 
 def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
-    """A line that is not UTF-8 fails with its file and the byte at which it begins, also through plain text."""
+    """A line that is not UTF-8 fails with its file and byte offset, also when plain text is passed through."""
     source.put("a", b"fine\n")
     good, bad = source.put("good", b"fine\n"), source.put("bad", b"one\ntwo \xff\xfe\nthree\n")
     for read in (source.reading().batches, source.reading().text):
@@ -598,7 +598,7 @@ def test_invalid_utf8_is_named_with_its_place(source: Input) -> None:
     ],
 )
 def test_what_is_no_text_is_told_by_its_beginning(source: Input, form: str, data: bytes, words: str) -> None:
-    """A packed file under the name of a plain one, a table, UTF-16: the message says which, and not to look for another encoding."""
+    """A compressed file with a plain name, a table, UTF-16: the error says what it is, and suggests no wrong encoding."""
     path = source.put("data.log.1", data)
     with pytest.raises(BadRecord, match=words) as raised:
         list(source.reading(form).batches([whole(path)]))
@@ -606,7 +606,7 @@ def test_what_is_no_text_is_told_by_its_beginning(source: Input, form: str, data
 
 
 def test_files_as_rows_say_by_what_their_version_is_known(source: Input) -> None:
-    """With emit=files a row has the tag of an object; an inode, which a copy has not, is none, and stays away."""
+    """With emit=files a row has the tag of an object; for a local file it has no identity, because a copy has another inode."""
     source.put("a", b"x")
     split = whole(source.put("b", b"y"))
     assert files_batch(source.reading(), [split])["identity"].to_pylist() == [None]
@@ -621,7 +621,7 @@ def test_files_as_rows_say_by_what_their_version_is_known(source: Input) -> None
 
 
 def test_files_as_rows_are_whole(source: Input) -> None:
-    """With emit=files a byte limit cuts no file: each batch has the rows of its files, and none is without rows."""
+    """With emit=files a byte limit splits no file: each batch has the rows of its files, and no batch is empty."""
     for name in "abc":
         source.put(name, b"x" * 100)
         os.utime(source.root / name, (1000, 1000))
@@ -643,7 +643,7 @@ def test_files_as_rows_are_whole(source: Input) -> None:
 
 
 def test_bad_json_is_named_with_its_place(source: Input) -> None:
-    """A malformed record in the second of two joined files is named by that file and its own offset."""
+    """A malformed record in the second of two joined files is reported with that file and its own offset."""
     good = source.put("good", b'{"id": 1}\n')
     bad = source.put("bad", b'{"id": 2}\n{"id": }\n{"id": 3}\n')
     reading = source.reading("json", ROWS)
@@ -654,7 +654,7 @@ def test_bad_json_is_named_with_its_place(source: Input) -> None:
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "touch", "delete"])
 def test_changed_files_fail(source: Input, change: str) -> None:
-    """HZ-14..18: a file that is not the planned version any more fails by name, with what changed."""
+    """HZ-14..18: a file that is no longer the planned version fails by name, and the error says what changed."""
     file = source.put("f", b"one\ntwo\n")
     path = source.root / "f"
     if change == "grow":
@@ -671,13 +671,13 @@ def test_changed_files_fail(source: Input, change: str) -> None:
 
 @pytest.mark.parametrize("change", ["gone", "longer"])
 def test_planned_version_is_put_back_as_the_message_says(source: Input, tmp_path: Path, change: str) -> None:
-    """PST-203's advice, followed: a copy from a backup that kept no time, put back with `touch -d`, is read; its inode is another."""
+    """PST-203's advice: a copy from a backup without times is put back with `touch -d`, and is read although its inode is another."""
     data = b"one\ntwo\n"
     file = source.put("f", data)
     os.utime(source.root / "f", ns=(1_700_000_000_123_456_789,) * 2)
     file = file._replace(modified_ns=1_700_000_000_123_456_789)
     path = source.root / "f"
-    path.rename(source.root / "old")  # so that its inode is not given again
+    path.rename(source.root / "old")  # so that its inode is not reused
     if change == "longer":
         path.write_bytes(data + b"three\n")
     with pytest.raises(FileChanged) as raised:
@@ -691,7 +691,7 @@ def test_planned_version_is_put_back_as_the_message_says(source: Input, tmp_path
 
 
 def test_file_that_changes_while_it_is_read_fails(source: Input) -> None:
-    """HZ-14: the version is checked behind the last byte too."""
+    """HZ-14: the version is checked after the last byte, too."""
     file = source.put("f", b"x" * 100 + b"\n")
     batches = source.reading().batches([whole(file), whole(file)])
     (source.root / "f").write_bytes(b"y" * 200)
@@ -708,7 +708,7 @@ def test_json_records(source: Input) -> None:
 
 
 def test_csv_with_quotes_over_lines(source: Input) -> None:
-    """CSV is cut between records only: line breaks and quotes inside quotes are data, wherever a task's share begins."""
+    """CSV is cut only between records: quoted line breaks and quotes are data, wherever a task's share begins."""
     rows = [(i, f'say "{i}",\nagain' if i % 3 else "plain") for i in range(40)]
     data = b"id,name\n" + b"".join(f'{i},"{n.replace(chr(34), chr(34) * 2)}"\n'.encode() for i, n in rows)
     file, reading = source.put("f", data), source.reading("csv", ROWS, csv=Dialect(header=True))
@@ -719,7 +719,7 @@ def test_csv_with_quotes_over_lines(source: Input) -> None:
 
 
 def test_csv_of_other_separators_and_blank_lines_before_the_header(source: Input) -> None:
-    """A quoted line break is data with every separator; blank lines before the header are not the header."""
+    """A quoted line break is data with every separator; blank lines before the header are skipped."""
     for name, pack in (("f.csv", bytes), ("g.csv.gz", gzip.compress)):
         file = source.put(name, pack(b'\r\n\nid;name\n1;"a;\nb"\n2;c\n'))
         reading = source.reading("csv", ROWS, csv=Dialect(sep=";", header=True))
@@ -727,7 +727,7 @@ def test_csv_of_other_separators_and_blank_lines_before_the_header(source: Input
 
 
 def test_open_quote_is_named_with_its_place(source: Input) -> None:
-    """A quote that is never closed is a bad record of its file, at the byte where the record begins."""
+    """A quote that is never closed is a bad record of its file, at the byte where its record begins."""
     file = source.put("f.csv", b'1,a\n2,"b\n3,c\n')
     with pytest.raises(BadRecord) as raised:
         values(source.reading("csv", ROWS), [whole(file)], "id")
@@ -735,7 +735,7 @@ def test_open_quote_is_named_with_its_place(source: Input) -> None:
 
 
 def test_csv_headers_of_several_files(source: Input) -> None:
-    """Each file's own header is skipped, also when files are joined or compressed."""
+    """Each file's own header is skipped, also if files are joined or compressed."""
     files = [
         source.put("a", b"id,name\n1,x\n"),
         source.put("b", b"id,name\n"),
@@ -745,7 +745,7 @@ def test_csv_headers_of_several_files(source: Input) -> None:
 
 
 def test_parquet_by_ranges(source: Input) -> None:
-    """Row groups belong to the range in which they begin; a file that is not Parquet is named."""
+    """Row groups belong to the range in which they begin; a file that is not Parquet is an error with its name."""
     table = pa.table({"id": list(range(1000)), "name": ["x"] * 1000})
     pq.write_table(table, source.root / "f", row_group_size=100)
     file = source.put("f", (source.root / "f").read_bytes())
@@ -787,7 +787,7 @@ def test_metadata_of_records(source: Input) -> None:
     ],
 )
 def test_metadata_of_parsed_records(source: Input, fmt: str, data: bytes, expected: list[tuple[int, int]]) -> None:
-    """Also parsed records say at which byte they begin; blank lines are no records and shift nothing."""
+    """Parsed records have their byte offset, too; blank lines are no records and shift no offset."""
     file = source.put("f", data)
     schema = pa.schema([("a", pa.int64())] + [("b", pa.string())] * (fmt == "csv"))
     reading = source.reading(fmt, schema, metadata="m")
@@ -806,7 +806,7 @@ def test_real_logs_line_by_line(source: Input, loghub: Path) -> None:
 
 
 def test_blocks_on_hdfs_are_not_copied_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader of records reads on; HDFS keeps a stream filled for it. Each block is what one read of the file gave."""
+    """HDFS keeps its stream full for a reader that reads on: each block is one read's bytes, not a copy of several."""
     line = b"x" * 1000 + b"\n"
     storage = CrashHdfs().storage()
     storage.make_directory("/in")

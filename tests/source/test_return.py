@@ -1,4 +1,4 @@
-"""Files that go away and come back, and files that only look as if they had: each is read once, or named. Without Spark."""
+"""Files that go away and come back, and files that only seem to: each is read once, or reported. Without Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def run(folder: Folder, at: dict[str, Any] | None, **options: Any) -> tuple[list[str], dict[str, Any]]:
-    """Be one run of a query: a new planner, batches until nothing is left; return the files and where it ended."""
+    """Do one run of a query: a new planner, batches until nothing is left; return the files and the end offset."""
     planner = folder.planner(**options)
     at = at or planner.initial()
     files: list[str] = []
@@ -47,7 +47,7 @@ def shell(*command: str | Path) -> None:
 
 
 def tick() -> None:
-    """Let the kernel's clock, by which files arrive, go on."""
+    """Let the kernel's clock, which stamps the arrival of files, advance."""
     clock.sleep(0.03)
 
 
@@ -72,11 +72,11 @@ def test_file_that_was_away_during_a_restart_is_read_once(folder: Folder, tmp_pa
 
 @pytest.mark.parametrize("count", [3, 300])
 def test_directory_that_was_away_during_restarts_is_read_once(folder: Folder, tmp_path: Path, count: int) -> None:
-    """A directory of 3, and of 300 files, is moved away, stays away over three runs with batches, and comes back."""
+    """A directory of 3 or of up to 40 files is moved away, stays away for three runs with batches, and comes back."""
     for i in range(count):
         folder.put(f"x/f{i}", 6000)
     folder.put("a", 6001)
-    away = min(count, 40)  # what the table can tell apart
+    away = min(count, 40)  # as many as the table can tell apart
     for i in range(away):
         folder.put(f"y/f{i}", 6000)
     files, at = run(folder, None, recursiveFileLookup="true")
@@ -93,7 +93,7 @@ def test_directory_that_was_away_during_restarts_is_read_once(folder: Folder, tm
 
 
 def test_file_that_was_renamed_and_back_is_read_under_each_name_once(folder: Folder) -> None:
-    """A new name is a new file; the old name, when it is there again, is the old file."""
+    """A new name is a new file; when the old name exists again, it is the old file."""
     folder.put("a", 6000)
     folder.put("z", 6001)
     _, at = run(folder, None)
@@ -105,7 +105,7 @@ def test_file_that_was_renamed_and_back_is_read_under_each_name_once(folder: Fol
 
 
 def test_file_is_away_while_the_process_lives_and_back_after_a_restart(folder: Folder, tmp_path: Path) -> None:
-    """What went before the last batch was planned is no difference to find later: the offset itself has it."""
+    """What went away before the last batch was planned need not be found by comparison: the offset itself has it."""
     folder.put("a", 6000)
     folder.put("b", 6001)
     planner = folder.planner()
@@ -119,8 +119,8 @@ def test_file_is_away_while_the_process_lives_and_back_after_a_restart(folder: F
 
 
 def test_file_that_is_back_may_go_again(folder: Folder, tmp_path: Path) -> None:
-    """Away, back, away and back, in one process and over restarts, in any order: never read again."""
-    for i in range(70):  # a table, not a list
+    """Away, back, away and back, in one process and across restarts, in any order: never read again."""
+    for i in range(70):  # enough for a table instead of a list
         folder.put(f"f{i}", 6000 + i / 100)
     planner = folder.planner()
     at = through_json(planner.latest(planner.initial()))
@@ -146,7 +146,7 @@ def test_file_that_is_back_may_go_again(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_what_is_away_is_forgotten_behind_lateness(folder: Folder) -> None:
-    """The offset keeps what is away for as long as lateness asks, and no longer."""
+    """The offset remembers missing files for as long as lateness requires, and no longer."""
     for i in range(100):
         folder.put(f"f{i}", 6000)
         if i < 30:
@@ -164,7 +164,7 @@ def test_what_is_away_is_forgotten_behind_lateness(folder: Folder) -> None:
 
 
 def test_more_is_away_than_the_offset_keeps(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer took 2,000 files away: those the offset has are known; of older ones it says that they cannot be told."""
+    """A consumer took 2,000 files away: the offset knows the newest; for older ones a warning says that it cannot tell."""
     for i in range(2100):
         folder.put(f"f{i:04}", 6000 + i / 100)
     planner = folder.planner(maxFilesPerTrigger="10000")
@@ -176,8 +176,8 @@ def test_more_is_away_than_the_offset_keeps(folder: Folder, caplog: pytest.LogCa
     assert len(json.dumps(at)) < 20_000
     tick()
     folder.put("f1999", 6019.99)  # one of the newest that went: known
-    folder.put("new", 6019.995)  # no older than they are
-    folder.put("f0000", 6000)  # one that the offset does not have any more
+    folder.put("new", 6019.995)  # not older than those
+    folder.put("f0000", 6000)  # one that the offset no longer has
     with caplog.at_level(logging.WARNING, "penstock.source"):
         files, at = run(folder, at)
     assert files == ["new"]
@@ -189,7 +189,7 @@ def test_more_is_away_than_the_offset_keeps(folder: Folder, caplog: pytest.LogCa
 def test_difference_too_large_to_tell_and_then_something_comes_back(
     folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hundreds vanish while no query runs; when they come back they are named, and never read twice."""
+    """Hundreds of files disappear while no query runs; when they come back they are reported, and never read twice."""
     for i in range(1000):
         folder.put(f"f{i}", 6000)
     tick()
@@ -208,12 +208,12 @@ def test_difference_too_large_to_tell_and_then_something_comes_back(
         files, at = run(folder, at)
     assert files == ["b"]
     assert "(500 files)" in caplog.text
-    folder.put("late", 6001.5)  # behind the cursor of now, not of then
+    folder.put("late", 6001.5)  # behind the current cursor, but not behind the former one
     assert run(folder, at)[0] == ["late"]
 
 
 def test_late_file_that_waits_is_not_taken_for_read(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """A late file waits for its batch when the driver dies, and hundreds of files vanish: it is named, not passed over."""
+    """A late file waits for its batch when the driver dies and a hundred files disappear: it is reported, not skipped."""
     for i in range(200):
         folder.put(f"f{i}", 6000)
     tick()
@@ -233,7 +233,7 @@ def test_late_file_that_waits_is_not_taken_for_read(folder: Folder, caplog: pyte
 
 
 def test_late_files_of_a_bounded_run_are_of_the_next(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """Files that appear behind the cursor while an AvailableNow run goes on are read, or named, by the next run."""
+    """Files that appear behind the cursor during an AvailableNow run are read, or reported, by the next run."""
     for i in range(3):
         folder.put(f"f{i}", 6000 + i)
     tick()
@@ -250,14 +250,14 @@ def test_late_files_of_a_bounded_run_are_of_the_next(folder: Folder, caplog: pyt
         assert run(folder, at)[0] == ["late"]
     assert "'too late'" in caplog.text
     caplog.clear()
-    planner.prepare_available_now()  # by the same planner, if it should live on
+    planner.prepare_available_now()  # with the same planner, in case it lives on
     assert names(planner, planner.latest(at)) == ["late"]
 
 
 def test_directory_with_old_files_is_moved_in_while_no_query_runs(
     folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """HZ-7: a year-old tree is moved in as it is: its files, whose inodes nobody touched, are named, however many there are."""
+    """HZ-7: an old tree is moved in unchanged: its files, whose inodes nobody touched, are reported, however many there are."""
     folder.put("a", 6000)
     elsewhere = Folder(tmp_path / "elsewhere")
     for i in range(100):
@@ -270,7 +270,7 @@ def test_directory_with_old_files_is_moved_in_while_no_query_runs(
     with caplog.at_level(logging.WARNING, "penstock.source"):
         assert run(folder, at, recursiveFileLookup="true")[0] == []
     assert "(100 files): appeared further behind" in caplog.text
-    for i in range(100):  # now the offset has tables of which neither can be told any more
+    for i in range(100):  # now the offset has tables, and can tell neither kind apart
         folder.put(f"old{i}", 1001)
         folder.put(f"new{i}", 6001)
     _, at = run(folder, at, recursiveFileLookup="true")
@@ -285,7 +285,7 @@ def test_directory_with_old_files_is_moved_in_while_no_query_runs(
 
 
 def test_another_directory_takes_the_place(folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Hundreds of files that were there all the time, in a directory that is moved to the path, are named: not taken for read."""
+    """Another directory with 200 old files is moved to the path: its files are reported, and not taken for read."""
     for i in range(100):
         folder.put(f"f{i}", 6000)
     other = Folder(tmp_path / "other")
@@ -303,7 +303,7 @@ def test_another_directory_takes_the_place(folder: Folder, tmp_path: Path, caplo
 
 
 def test_pattern_that_lets_in_what_was_passed_over(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """HZ-20: let in by another pattern, files within lateness are read and older ones are named; what was read is not read again."""
+    """HZ-20: files that another pattern admits are read within lateness and reported otherwise; read files are not read again."""
     for i in range(3):
         folder.put(f"{i}.json", 6000 + i)
         folder.put(f"{i}.csv", 6000 + i)
@@ -324,7 +324,7 @@ def test_pattern_that_lets_in_what_was_passed_over(folder: Folder, caplog: pytes
 
 
 def test_pattern_that_lets_in_more_than_can_be_told(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """With hundreds let in, arrival times tell nothing: files were there and not looked at. They are named."""
+    """If another pattern admits hundreds, arrival times do not help: those files were there, but not checked. They are reported."""
     for i in range(200):
         folder.put(f"{i}.json", 6000)
         folder.put(f"{i}.csv", 6000)
@@ -337,14 +337,14 @@ def test_pattern_that_lets_in_more_than_can_be_told(folder: Folder, caplog: pyte
 
 
 def touched_by(change: str, path: Path) -> None:
-    """Change the inode of a file and nothing that makes it another version."""
+    """Change the inode of a file, but nothing that makes it another version."""
     if change == "chmod":
         path.chmod(0o640)
     elif change == "chown":
         shell("chown", f"{os.getuid()}:{os.getgid()}", path)
     elif change == "hard link":
         (path.parent.parent / f"{path.name}.link").hardlink_to(path)
-    else:  # as restored from a backup: another inode
+    else:  # as restored from a backup, with another inode
         kept = path.with_name(f".{path.name}")
         shutil.copy2(path, kept)
         kept.replace(path)
@@ -355,7 +355,7 @@ def touched_by(change: str, path: Path) -> None:
 @pytest.mark.parametrize("count", [3, 300])
 @pytest.mark.parametrize("change", ["chmod", "chown", "hard link", "restored"])
 def test_file_that_was_read_is_never_late(folder: Folder, change: str, count: int, restart: bool) -> None:
-    """With tooLate=fail: what changes no version (`chmod`, `chown`, links, a copy with its time) makes no file late."""
+    """With tooLate=fail: what makes no new version (`chmod`, `chown`, links, a copy with its time) makes no file late."""
     for i in range(count):
         folder.put(f"old{i}", 1000 + i / 100)
         folder.put(f"near{i}", 5990 + i / 100)
@@ -373,7 +373,7 @@ def test_file_that_was_read_is_never_late(folder: Folder, change: str, count: in
 
 @pytest.mark.slow
 def test_old_files_are_deleted_by_the_thousand(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """Deleting what is further behind than lateness makes nothing within it undecidable, and no file late."""
+    """Deleting files older than lateness leaves files within it decidable, and makes no file late."""
     for i in range(1000):
         folder.put(f"old{i}", 1000)
         folder.put(f"near{i}", 6000)
@@ -392,7 +392,7 @@ def test_old_files_are_deleted_by_the_thousand(folder: Folder, caplog: pytest.Lo
 
 @follows("PST-204")
 def test_advice_of_a_late_file(folder: Folder) -> None:
-    """PST-204's advice, followed: touched, a file that came too late is read, once, and nothing else is."""
+    """PST-204's advice: after `touch`, a file that came too late is read once, and nothing else is."""
     for i in range(3):
         folder.put(f"f{i}", 6000 + i)
     _, at = run(folder, None, tooLate="fail")
@@ -407,7 +407,7 @@ def test_advice_of_a_late_file(folder: Folder) -> None:
 
 @follows("PST-204")
 def test_advice_where_it_cannot_be_told(folder: Folder, tmp_path: Path) -> None:
-    """PST-204's advice, followed, where late and read files cannot be told apart: look, touch what is missing, report once."""
+    """PST-204's advice if late and read files cannot be told apart: look, touch the missing ones, report once."""
     for i in range(500):
         folder.put(f"f{i}", 6000)
     tick()
@@ -432,7 +432,7 @@ def test_advice_where_it_cannot_be_told(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_told_files_are_told_once(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that was reported as late is not reported again by every run behind the next batch."""
+    """A file that was reported as late is not reported again by each run after the next batch."""
     folder.put("a", 6000)
     _, at = run(folder, None)
     tick()
@@ -447,7 +447,7 @@ def test_told_files_are_told_once(folder: Folder, caplog: pytest.LogCaptureFixtu
 
 
 def test_directory_is_unmounted_for_a_while(folder: Folder, tmp_path: Path) -> None:
-    """In one process: all files are gone for some triggers, and there again, however old: none is late, none is read again."""
+    """In one process all files disappear for some triggers and return, however old: none is late, none is read again."""
     for i in range(300):
         folder.put(f"d/old{i}", 1000)
         folder.put(f"d/near{i}", 6000)
@@ -467,7 +467,7 @@ def test_directory_is_unmounted_for_a_while(folder: Folder, tmp_path: Path) -> N
 def test_directory_that_may_not_be_listed_for_a_while(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, restart: bool
 ) -> None:
-    """HZ-26: permission is lost and given back: an error in between, and nothing twice, lost or late."""
+    """HZ-26: permission is lost and restored: an error in between, and nothing twice, lost or late."""
     for i in range(100):
         folder.put(f"{i % 5}/f{i}", 6000 + i / 100)
         folder.put(f"{i % 5}/old{i}", 1000)
@@ -493,12 +493,12 @@ def test_directory_that_may_not_be_listed_for_a_while(
 
 
 def test_file_that_comes_back_before_its_newer_version_is_read(folder: Folder) -> None:
-    """a is rewritten, and the rewriting undone before it was planned: what was read stays read, nothing is planned that is not there."""
+    """A rewrite of `a` is undone before it was planned: what was read stays read, and no missing version is planned."""
     folder.put("a", 6000)
     planner = folder.planner()
     at = through_json(planner.latest(planner.initial()))
     folder.put("a", clock.now_ns() / 1e9, b"rewritten\n")
-    assert planner.latest(at) == at  # it has not settled
+    assert planner.latest(at) == at  # it has not settled yet
     folder.put("a", 6000)
     assert planner.latest(at) == at
     folder.put("b", 6001)
@@ -506,7 +506,7 @@ def test_file_that_comes_back_before_its_newer_version_is_read(folder: Folder) -
 
 
 def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> None:
-    """An offset of the version before, which has no times and nothing of what is away or older, is understood as it was."""
+    """An offset of the previous version, without times and without missing or older files, keeps its meaning."""
     for many in (3, 300):
         for i in range(many):
             folder.put(f"{many}-{i}", 6000 + i / 100)
@@ -528,7 +528,7 @@ def test_offsets_of_before_are_gone_on_from(folder: Folder, tmp_path: Path) -> N
 
 
 def test_tables_tell_what_sets_tell(folder: Folder) -> None:
-    """Any additions, departures and returns, over any restarts: the form of the offset knows what plain sets know."""
+    """Any additions, departures and returns, across any restarts: the offset's tables answer exactly as plain sets would."""
     draw = random.Random(7)  # noqa: S311 - a seed, no secret
     more = count()
     for size in (0, 1, 59, 60, 61, 400):
@@ -570,7 +570,7 @@ def version(number: int) -> FileVersion:
 
 @pytest.mark.parametrize("cursor", [-(10**10), 0, 10**9, 10**18, 4_294_967_296 * 10**9 + 5])
 def test_times_of_what_is_away_are_kept_to_the_second(cursor: int) -> None:
-    """HZ-10: 32 bits of seconds mean the latest time up to the cursor, on both sides of the epoch and of the year 2106."""
+    """HZ-10: 32 bits of seconds mean the latest such time up to the cursor, on both sides of the epoch and of the year 2106."""
     files = [FileVersion(f"f{ago}", 1, cursor - ago, "") for ago in (0, 1, 999_999_999, 10**9, 10**15)]
     memory = recent.Recent()
     memory.add(files)

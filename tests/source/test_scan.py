@@ -1,4 +1,4 @@
-"""When a directory is listed again: whatever its times say, a file in it is seen. Without Spark."""
+"""When a directory is listed again: a file in it is seen, whatever the directory's times say. Without Spark."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.source.scan import Scan
 from penstock.storage import Entry, LocalStorage
 from penstock.testing import FakeClock
 
-LATER = 10  # seconds behind the last change of a directory, when its times are believed
+LATER = 10  # seconds after a directory's last change its times are trusted
 
 
 class Watched(LocalStorage):
-    """A local disk that counts listings, each of which takes `seconds`; `settable` shows no times but those that can be set."""
+    """A local disk that counts listings, each taking `seconds`; with `settable` it shows only times that can be set."""
 
     def __init__(self, *, settable: bool = False) -> None:
         super().__init__()
@@ -55,17 +55,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def scan_of(folder: Path, storage: LocalStorage) -> Scan:
-    """Return a scan of the directory and those below it."""
+    """Return a scan of the directory and all directories below it."""
     return Scan(storage, str(folder), recursive=True, follow=False, accept=lambda _: True)
 
 
 def came(scan: Scan) -> list[str]:
-    """Return the files that a refresh saw come."""
+    """Return the new files that a refresh saw."""
     return [file.path for file, _ in scan.refresh().came]
 
 
 def by_touch(sub: Path, tmp_path: Path) -> None:
-    """Add a file, and set the directory's time back to what it was, as `touch -r` does."""
+    """Add a file, and reset the directory's time, as `touch -r` does."""
     before = sub.stat().st_mtime_ns
     (sub / "second").write_text("y")
     os.utime(sub, ns=(before, before))
@@ -73,7 +73,7 @@ def by_touch(sub: Path, tmp_path: Path) -> None:
 
 
 def by_tar(sub: Path, tmp_path: Path) -> None:
-    """Unpack an archive twice: `tar` sets the directory's time to the archive's, the second time as the first time."""
+    """Unpack an archive twice: `tar` sets the directory's time to that in the archive, both times the same."""
     (tmp_path / "packed/sub").mkdir(parents=True)
     (tmp_path / "packed/sub/second").write_text("y")
     os.utime(tmp_path / "packed/sub", (1000, 1000))
@@ -91,7 +91,7 @@ def by_copying(sub: Path, tmp_path: Path) -> None:
 
 
 def by_going_back(sub: Path, tmp_path: Path) -> None:
-    """Add a file, and let the directory be years older than before."""
+    """Add a file, and make the directory years older than before."""
     (sub / "second").write_text("y")
     os.utime(sub, (1000, 1000))
 
@@ -103,7 +103,7 @@ CHANGES = [by_touch, by_tar, by_copying, by_going_back]
 def test_file_is_seen_though_its_directorys_time_stands_still(
     folder: Path, tmp_path: Path, time: FakeClock, change: Any
 ) -> None:
-    """A directory's modification time can be set back, its change time cannot: the file is seen by the next trigger."""
+    """A directory's modification time can be set back, its change time cannot: the next trigger sees the file."""
     if change is by_tar:
         os.utime(folder / "sub", (1000, 1000))
     time.sleep(LATER)
@@ -115,7 +115,7 @@ def test_file_is_seen_though_its_directorys_time_stands_still(
 
 
 def test_file_is_seen_where_no_time_shows_it(folder: Path, tmp_path: Path, time: FakeClock) -> None:
-    """Where a storage shows nothing that cannot be set, all is listed in any case: within half a minute."""
+    """If a storage shows only times that can be set, everything is listed at least every half minute."""
     storage = Watched(settable=True)
     scan = scan_of(folder, storage)
     assert came(scan) == ["sub/first"]
@@ -130,7 +130,7 @@ def test_file_is_seen_where_no_time_shows_it(folder: Path, tmp_path: Path, time:
 
 
 def test_listing_in_any_case_takes_one_percent_of_the_time(folder: Path, time: FakeClock) -> None:
-    """What takes long to list is listed less often: 2 directories of 1 s each every 200 s; and at once after an error."""
+    """What takes long to list is listed less often: 2 directories of 1 s each every 200 s, later faster ones every 30 s."""
     storage = Watched()
     storage.seconds = 1
     scan = scan_of(folder, storage)
@@ -155,7 +155,7 @@ def test_listing_in_any_case_takes_one_percent_of_the_time(folder: Path, time: F
 
 
 class Looked(LocalStorage):
-    """A local disk that counts looks at files, each of which takes ten microseconds."""
+    """A local disk that counts looks at files, each taking ten microseconds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Looked(LocalStorage):
 
 
 def test_idle_looks_at_files_take_one_percent_of_the_time(folder: Path, time: FakeClock) -> None:
-    """A trigger of a millisecond looked at each of 200 files each time; what is rewritten in place is seen all the same."""
+    """Each trigger looked at each of 200 files, for a millisecond; with fewer looks a file rewritten in place is still seen."""
     for number in range(200):
         (folder / f"f{number}").write_text("x")
     storage = Looked()
@@ -184,14 +184,14 @@ def test_idle_looks_at_files_take_one_percent_of_the_time(folder: Path, time: Fa
     assert storage.looks <= (10 / 100 + 0.1) / 1e-5 + 600
     (folder / "f7").write_text("longer")
     seen: list[str] = []
-    for _ in range(40):  # 0.2 s are due after a look at all of them
+    for _ in range(40):  # after a look at all files 0.2 s are due
         time.sleep(0.01)
         seen += came(scan)
     assert seen == ["f7"]
 
 
 def test_directory_that_just_changed_is_listed_until_its_clock_has_gone_on(folder: Path) -> None:
-    """A change within the tick of the last listing shows no other time: so a directory is believed two seconds later."""
+    """A change within the clock tick of the last listing shows the same time, so a directory is trusted two seconds later."""
     storage = Watched()
     scan = scan_of(folder, storage)
     with clock.use(FakeClock(clock.now_ns() / 1e9)) as _:
@@ -202,7 +202,7 @@ def test_directory_that_just_changed_is_listed_until_its_clock_has_gone_on(folde
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_path_that_becomes_another_thing(tmp_path: Path, kind: str) -> None:
-    """A path that was a directory and is a file, or the other way round: what was there is gone, and what is there has come."""
+    """A directory becomes a file, or the other way round: the old content is gone, and the new content has come."""
     path = tmp_path / "in"
     scan = scan_of(path, LocalStorage())
     for turn in range(3):
@@ -219,7 +219,7 @@ def test_path_that_becomes_another_thing(tmp_path: Path, kind: str) -> None:
 
 
 class OneNumber(LocalStorage):
-    """A local disk that gives each new file or directory the number of the one that had its name, as disks do that use them again."""
+    """A local disk on which a new file or directory gets the inode of the one with its name before, as on disks that reuse inodes."""
 
     def names(self, path: str) -> dict[str, int]:
         return dict.fromkeys(super().names(path), 7)
@@ -227,7 +227,7 @@ class OneNumber(LocalStorage):
 
 @pytest.mark.parametrize("first", ["file", "directory"])
 def test_file_and_directory_of_one_name_and_number(tmp_path: Path, first: str) -> None:
-    """A file is removed and a directory made of its name, with its inode used again, or the other way round: what is there is read."""
+    """A file becomes a directory of the same name and inode, or the other way round: what is there is read."""
     place, inner = tmp_path / "in" / "a", tmp_path / "in" / "a" / "x"
     inner.parent.mkdir(parents=True)
     inner.write_text("x")
@@ -246,7 +246,7 @@ def test_file_and_directory_of_one_name_and_number(tmp_path: Path, first: str) -
 
 
 def test_what_went_is_told(folder: Path) -> None:
-    """Files that are deleted, renamed, rewritten, or in a directory that is gone, go; the new version comes."""
+    """Files that are deleted, renamed, rewritten, or in a deleted directory are reported as gone; a new version as new."""
     for name in ("a", "b", "c"):
         (folder / name).write_text("x")
     scan = scan_of(folder, LocalStorage())
@@ -265,7 +265,7 @@ def test_what_went_is_told(folder: Path) -> None:
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory with more names than are listed at each change; skip where nothing watches."""
+    """Return a directory with more names than are listed at each change; skip if nothing can watch it."""
     made = tmp_path / "in"
     made.mkdir()
     for n in range(5):
@@ -273,18 +273,18 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if LocalStorage().watch(str(made)) is None:
         pytest.skip("no inotify here")
     monkeypatch.setattr(hints, "_WATCHED_NAMES", 3)
-    monkeypatch.setattr(hints, "_SHARE", 1e9)  # few names are listed so soon that the next listing would be due at once
+    monkeypatch.setattr(hints, "_SHARE", 1e9)  # else, as few names are listed fast, the next listing is due at once
     return made
 
 
 def hinted(scan: Scan) -> tuple[list[str], list[str]]:
-    """Return the files that a refresh with hints saw come and go."""
+    """Return the new and the gone files of a refresh with hints."""
     changes = scan.refresh(hints=True)
     return sorted(file.path for file, _ in changes.came), sorted(file.path for file in changes.gone)
 
 
 def begin(watched: Path, storage: Watched) -> Scan:
-    """Return a scan whose watch is older than its last listing: the second one, for the directory has changed."""
+    """Return a scan whose watch is older than its last listing: the second listing, because the directory has changed."""
     scan = scan_of(watched, storage)
     assert len(hinted(scan)[0]) == 5
     os.utime(watched)
@@ -294,7 +294,7 @@ def begin(watched: Path, storage: Watched) -> Scan:
 
 
 def test_a_large_directory_is_not_listed_for_a_new_file(watched: Path) -> None:
-    """What comes, goes, is renamed, replaced, or is a directory is told by the kernel: no listing, and what a listing would show."""
+    """The kernel reports what comes, goes, is renamed or replaced, and directories: the same result as a listing, without one."""
     storage = Watched()
     scan = begin(watched, storage)
     (watched / "g").write_text("xy")
@@ -320,14 +320,14 @@ def test_a_large_directory_is_not_listed_for_a_new_file(watched: Path) -> None:
 
 
 def anew(folder: Path) -> set[FileVersion]:
-    """Return the files that a scan that has just begun finds."""
+    """Return the files that a new scan finds."""
     scan = scan_of(folder, Watched())
     scan.refresh()
     return set(scan.files())
 
 
 def test_without_hints_it_is_listed(watched: Path) -> None:
-    """Who asks for the truth gets a listing, whatever is watched; and then a hint does again."""
+    """A refresh without hints lists the directory, whatever is watched; after it, hints work again."""
     storage = Watched()
     scan = begin(watched, storage)
     (watched / "g").write_text("x")
@@ -339,7 +339,7 @@ def test_without_hints_it_is_listed(watched: Path) -> None:
 
 
 class Deaf(Watched):
-    """A disk whose watches say what they are told to: nothing, or that they cannot tell."""
+    """A disk whose watches answer as the test says: nothing, or that they cannot tell."""
 
     answer: dict[str, Any] | None = None
 
@@ -352,7 +352,7 @@ class Deaf(Watched):
 
 @pytest.mark.parametrize("answer", [{}, None])
 def test_change_that_nobody_tells_is_listed(watched: Path, answer: dict[str, Any] | None) -> None:
-    """A directory that has changed though its watch tells of no name, as on a network, or lost count, is listed at once."""
+    """A directory that changed although its watch reports no name, as on a network, or lost count, is listed at once."""
     storage = Deaf()
     storage.answer = {}
     scan = begin(watched, storage)
@@ -365,7 +365,7 @@ def test_change_that_nobody_tells_is_listed(watched: Path, answer: dict[str, Any
 def test_name_that_a_watch_leaves_out_is_found_within_a_minute(
     watched: Path, time: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch that tells of one name and not of the other, as where another machine writes, too: the listing comes all the same."""
+    """A watch reports one name and misses another, as if another machine also writes: a listing comes nonetheless."""
     monkeypatch.setattr(hints, "_SHARE", 20)
     storage = Deaf()
     storage.answer = {}
@@ -386,7 +386,7 @@ def test_name_that_a_watch_leaves_out_is_found_within_a_minute(
 
 
 def test_another_directory_under_the_name_is_listed(watched: Path, tmp_path: Path) -> None:
-    """The watch is of the directory that was there: what takes its name is listed, and watched in turn."""
+    """The watch belongs to the former directory: the one that takes its name is listed, and then watched."""
     storage = Watched()
     scan = begin(watched, storage)
     watched.rename(tmp_path / "away")
@@ -403,7 +403,7 @@ def test_another_directory_under_the_name_is_listed(watched: Path, tmp_path: Pat
 
 
 def test_more_changes_than_the_kernel_keeps_are_listed(watched: Path) -> None:
-    """Twenty thousand events run the queue over: all files are found, by a listing."""
+    """18,000 events overflow the queue if the kernel keeps fewer: then a listing finds all files."""
     storage = Watched()
     scan = begin(watched, storage)
     for n in range(9000):

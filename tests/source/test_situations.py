@@ -1,4 +1,4 @@
-"""Situations of other file sources' test suites, by options as users give them: each record once, or a named failure. Without Spark."""
+"""Situations from other file sources' test suites, with options as users give them: each record once, or a named failure. Without Spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ODD_NAMES = [
 
 
 class Folder:
-    """A directory of input; `run` plans and reads batches as a driver and its tasks would, each driver with options of its own."""
+    """An input directory; `run` plans and reads batches like a driver and its tasks, each driver with its own options."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Folder:
         self.at: dict[str, Any] = {}
 
     def put(self, name: str | bytes, data: bytes) -> Path:
-        """Write a file that is a second younger than the one before."""
+        """Write a file that is one second newer than the one before."""
         path = Path(os.fsdecode(os.path.join(os.fsencode(self.path), os.fsencode(name))))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -71,7 +71,7 @@ class Folder:
         return path
 
     def planned(self, ddl: str = "value string", **options: str) -> Callable[[], list[Any]]:
-        """Plan one batch with a new driver; return what reads it."""
+        """Plan one batch with a new driver; return the function that reads it."""
         checked = parse(SOURCE, {"path": str(self.path), "settle": "0"} | options, what="source")
         how = configured.reading(checked, str(parsed(ddl)))
         planner = configured.planner(checked, how)
@@ -82,7 +82,7 @@ class Folder:
         return lambda: [v for task in tasks for b in read(checked, how, tuple(task)) for v in b.column(0).to_pylist()]
 
     def run(self, batches: int = 1, **options: str) -> list[list[Any]]:
-        """Return the rows of so many batches."""
+        """Return the rows of that many batches."""
         return [self.planned(**options)() for _ in range(batches)]
 
 
@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_files_of_any_name_are_read(folder: Folder) -> None:
-    """HZ-25: not only planned: what has a name that the file system takes is opened by it, and read once, over any batches."""
+    """HZ-25: a file with any name that the file system accepts is planned, opened and read once, in any batches."""
     for number, name in enumerate(ODD_NAMES):
         folder.put(name, b"%d\n" % number)
     rows = folder.run(len(ODD_NAMES), maxFilesPerTrigger="1")
@@ -102,7 +102,7 @@ def test_files_of_any_name_are_read(folder: Folder) -> None:
 
 
 def test_members_frames_and_names_in_capitals(folder: Folder) -> None:
-    """HZ-24: whatever is behind the first member counts, empty members and frames without data too, and lines go over their ends."""
+    """HZ-24: everything after the first member counts, also empty members and frames without data; lines may span members."""
     folder.put("a.gz", gzip.compress(b"1\n2") + gzip.compress(b"") + gzip.compress(b"\n3\n"))
     folder.put("b.BZ2", bz2.compress(b"4\n5") + bz2.compress(b"6\n"))
     folder.put("c.zst", zstandard.compress(b"7\n") + SKIPPABLE + zstandard.compress(b"8\n"))
@@ -116,14 +116,14 @@ def test_members_frames_and_names_in_capitals(folder: Folder) -> None:
     "behind", [b"garbage", bytes(100), gzip.compress(b"3\n", mtime=0)[:-3]], ids=["garbage", "zeros", "half"]
 )
 def test_what_is_no_member_behind_one_is_named(folder: Folder, behind: bytes) -> None:
-    """HZ-24: bytes behind a member that are none, zeros too, are a bad file: lines that were read before them do not stand alone."""
+    """HZ-24: bytes after a member that are not a member, even zeros, make a bad file: lines read before them are not returned alone."""
     folder.put("a.gz", gzip.compress(b"1\n2\n") + behind)
     with pytest.raises(BadFile, match=r"a\.gz': not a whole gzip file"):
         folder.run()
 
 
 def test_half_a_file_and_then_other_options(folder: Folder) -> None:
-    """APX-7, APX-8: half of the records are read, then tasks, ranges and limits are others: exactly the rest comes, and later files."""
+    """APX-7, APX-8: half of the records are read, then tasks, ranges and limits change: exactly the rest comes, then later files."""
     for name in "abcd":
         folder.put(name, b"%(n)b1\n%(n)b2\n%(n)b3\n" % {b"n": name.encode()})
     expected = [f"{name}{number}" for name in "abcdefgh" for number in (1, 2, 3)]
@@ -137,7 +137,7 @@ def test_half_a_file_and_then_other_options(folder: Folder) -> None:
 
 
 def test_blocks_of_two_bytes_in_batches_of_twenty(folder: Folder) -> None:
-    """APX-21, APX-22, APX-24: of 12 files of 11 bytes come 72 blocks, in batches of 20 bytes, and 12 without a block size."""
+    """APX-21, APX-22, APX-24: 12 files of 11 bytes make 72 blocks in batches of 20 bytes, and 12 values without a block size."""
     for number in range(12):
         folder.put(f"f{number:02}", b"%011d" % number)
     blocks = {"ddl": "value binary", "format": "binary", "blockSize": "2", "maxBytesPerTrigger": "20"}
@@ -152,7 +152,7 @@ def test_blocks_of_two_bytes_in_batches_of_twenty(folder: Folder) -> None:
 
 
 def test_records_over_blocks_of_eight_bytes(folder: Folder) -> None:
-    """APX-38: nine lines of two files, one of which has no end, whatever the ranges; as blocks of 8 the short last ones are kept."""
+    """APX-38: nine lines of two files, one without a final line end, in any ranges; as blocks of 8, with the short last blocks."""
     folder.put("a", b"1234\n567890\nabcde\nfgh\ni\njklmop")
     folder.put("b", b"qr\nstuvw\nxyz\n")
     lines = ["1234", "567890", "abcde", "fgh", "i", "jklmop", "qr", "stuvw", "xyz"]
@@ -165,7 +165,7 @@ def test_records_over_blocks_of_eight_bytes(folder: Folder) -> None:
 
 
 def swapped(path: Path, by: Callable[[Path], object]) -> None:
-    """Put another thing in the place of a file."""
+    """Replace a file by something else."""
     path.unlink()
     by(path)
 
@@ -186,7 +186,7 @@ def swapped(path: Path, by: Callable[[Path], object]) -> None:
 def test_what_was_planned_is_another_thing_when_it_is_read(
     folder: Folder, change: Callable[[Path], object], data: bytes
 ) -> None:
-    """HZ-13, HZ-14, HZ-17: an empty file, too, is one that was planned: what became of it between plan and read is told by name."""
+    """HZ-13, HZ-14, HZ-17: a planned file, even an empty one, that has become something else is an error with its name."""
     path = folder.put("a", data)
     read = folder.planned()
     change(path)
@@ -195,7 +195,7 @@ def test_what_was_planned_is_another_thing_when_it_is_read(
 
 
 def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
-    """HZ-13: it was planned as empty, and gave nothing; with data it is another version, also of the same time or an older one."""
+    """HZ-13: a file planned as empty yields nothing; with data it is a new version, even with the same or an older time."""
     for seconds in (2000, 1000, 999):
         folder.at = {}
         path = folder.put("a", b"")
@@ -207,7 +207,7 @@ def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
 
 
 def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> None:
-    """HZ-22: what was archived since is not seen by itself; moved back, as the documentation says, it is read, and what stayed as well."""
+    """HZ-22: files archived since are not found by themselves; moved back, as documented, they are read, and so are the others."""
     archive = folder.path.with_name("archive")
     options: dict[str, Any] = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}
     folder.put("a", b"a\n")

@@ -1,4 +1,4 @@
-"""Small files by the thousand: the short way reads what the long one does, or leaves a file to it. Without Spark."""
+"""Thousands of small files: the fast path reads the same as the general one, or leaves a file to it. Without Spark."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["source"]
 
 FEW, MANY = 20, 120
-STEPS = 12  # a file, of calls in Python; they were 95
+STEPS = 12  # per file, in Python calls; they were 95
 PIECES = st.sampled_from([b"\r", b"\n", b"\xef\xbb\xbf", b"||", b"|", b"x", "ü".encode(), b"\0", b" "])
 CONTENTS = st.lists(PIECES, max_size=6).map(b"".join)
 
 
 def read_both_ways(reading: Reading, splits: list[Split], patch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
-    """Return what the short way and the long one read: rows, and the bytes of lines that pass as they are."""
+    """Return what the fast and the general path read: rows, and the bytes of lines passed through unchanged."""
     found = []
     for short in (True, False):
         with patch.context() as patched:
@@ -58,7 +58,7 @@ def read_both_ways(reading: Reading, splits: list[Split], patch: pytest.MonkeyPa
 def test_both_ways_read_alike(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], sep: bytes | None, metadata: str | None
 ) -> None:
-    """Files without a last line break, with a mark in front, with CR where the next begins with LF: the same lines from the same places."""
+    """Files without a last line break, with a byte order mark, with CR before another file's LF: the same lines at the same offsets."""
     place = Input(tmp_path_factory.mktemp("in"))
     splits = [whole(place.put(f"f{number}", data)) for number, data in enumerate(contents)]
     reading = place.reading(line_sep=sep, metadata=metadata)
@@ -87,7 +87,7 @@ TABLES = st.lists(st.tuples(HEADS, st.lists(ROWS_PIECES, max_size=5).map(b"".joi
 
 
 def outcome(reading: Reading, splits: list[Split]) -> list[Any]:
-    """Return the rows, what is set aside, and the error that ends the reading."""
+    """Return the rows, the rejected records, and the error that ends the reading."""
     aside, found = Aside(), list[Any]()
     try:
         for batch in replace(reading, aside=aside).batches(splits):
@@ -111,7 +111,7 @@ def test_both_ways_read_tables_alike(
     sets_aside: bool,
     quote: str,
 ) -> None:
-    """Quotes that stay open at the end of a file, text behind one, headers of their own: the same rows, or the same words."""
+    """Quotes left open at the end of a file, text after a closing quote, different headers: the same rows, or the same error."""
     place = Input(tmp_path_factory.mktemp("in"))
     contents = [head * header + rows for head, rows in tables]
     splits = [whole(place.put(f"f{number}", data)) for number, data in enumerate(contents)]
@@ -125,7 +125,7 @@ def test_both_ways_read_tables_alike(
 
 
 def test_what_is_not_simple_is_left_to_the_long_way(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large files, ranges, and files that are packed by their names come in their order among small ones."""
+    """Large files and ranges keep their order among small files."""
     large = source.put("b", b"large\n" * (SMALL_BYTES // 6 + 1))
     splits = [whole(source.put("a", b"a\n")), whole(large), whole(source.put("c", b"c"))]
     cut = source.put("d", b"1\n2\n3\n")
@@ -137,7 +137,7 @@ def test_what_is_not_simple_is_left_to_the_long_way(source: Input, monkeypatch: 
 
 @pytest.mark.parametrize("change", ["longer", "touched", "another", "gone"])
 def test_a_file_that_is_not_the_planned_one_is_refused(source: Input, change: str) -> None:
-    """What the short way does not find as it was planned the long one tells, with the path; a copy with its time put back is read."""
+    """If the fast path finds a file changed, the general path raises the error with its path; a copy with the same time is read."""
     splits = [whole(source.put(name, b"%s\n" % name.encode())) for name in "abc"]
     path, version = source.root / "b", splits[1].file
     if change == "longer":
@@ -157,13 +157,13 @@ def test_a_file_that_is_not_the_planned_one_is_refused(source: Input, change: st
 
 
 class Meddling:
-    """`os`, where something happens to a file behind its bytes have been read."""
+    """An `os` that lets something happen to a file after its bytes were read."""
 
     def __init__(self, meddle: Callable[[], object]) -> None:
         self._meddle = meddle
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
-        """Read, and let it happen."""
+        """Read, and then let it happen."""
         data = os.pread(fd, length, offset)
         self._meddle()
         return data
@@ -173,7 +173,7 @@ class Meddling:
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_given(tmp_path: Path) -> None:
-    """The look behind the last byte is part of it: bytes of two versions are those of neither."""
+    """The check after the last byte is part of the read: a mixture of two versions is neither of them."""
     path = tmp_path / "a"
     path.write_bytes(b"old\n")
     info = path.stat()
@@ -182,11 +182,11 @@ def test_a_file_that_changes_while_it_is_read_is_not_given(tmp_path: Path) -> No
     meddling = LocalStorage(Meddling(lambda: os.utime(path, ns=(0, 1))))
     assert meddling.whole(str(path), *known) is None
     put_back = LocalStorage(Meddling(lambda: os.utime(path, ns=(0, info.st_mtime_ns))))
-    assert put_back.whole(str(path), *known) is None  # it was another one when its bytes were read
+    assert put_back.whole(str(path), *known) is None  # it was another file when its bytes were read
 
 
 def test_a_bad_record_is_told_by_its_own_file(source: Input) -> None:
-    """Among files that were joined before anything was parsed."""
+    """A bad record has the right file, although several files were joined before parsing."""
     splits = [whole(source.put(f"f{number}.json", b'{"id": 1}')) for number in range(5)]
     splits.insert(3, whole(source.put("bad.json", b'{"id": 1}\n{"id": }\n')))
     with pytest.raises(BadRecord, match=r"bad\.json', byte 10"):
@@ -194,7 +194,7 @@ def test_a_bad_record_is_told_by_its_own_file(source: Input) -> None:
 
 
 def test_a_small_file_takes_few_steps(source: Input) -> None:
-    """100,000 of them took six seconds of steps that need not be taken."""
+    """100,000 files took six seconds of needless steps."""
     splits = [whole(source.put(f"f{number:04}", b"a line\n")) for number in range(MANY)]
     reading = source.reading()
     steps = [calls(lambda some=splits[:count]: list(reading.text(some))) for count in (FEW, MANY)]  # type: ignore[misc]  # - it is called at once
@@ -206,7 +206,7 @@ NAMES = st.text(st.sampled_from("a0\x7fäÿ\u0100\uffff\U0001f600\udc80\udcff"),
 
 @given(names=st.lists(NAMES, unique=True, max_size=6), times=st.lists(st.integers(0, 2), min_size=6, max_size=6))
 def test_files_are_sorted_by_the_bytes_of_their_names(names: list[str], times: list[int]) -> None:
-    """Whether or not all of them are text."""
+    """Files are sorted by the bytes of their names, whether or not these are text."""
     files = [FileVersion(name, 1, time_ns, "") for name, time_ns in zip(names, times, strict=False)]
     expected = sorted(files, key=lambda file: file.order)
     sort(files)
@@ -216,7 +216,7 @@ def test_files_are_sorted_by_the_bytes_of_their_names(names: list[str], times: l
 
 
 def test_what_has_no_short_way(source: Input) -> None:
-    """Whose records are not told apart by line breaks and doubled quotes, and what is decoded first."""
+    """There is no fast path if line breaks and doubled quotes do not separate records, or if the bytes are decoded first."""
     assert source.reading()._cutting.small(joins=True) is not None
     assert source.reading("csv", ROWS)._cutting.small(joins=True) is not None
     for fmt, options in (

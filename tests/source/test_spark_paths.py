@@ -1,4 +1,4 @@
-"""Globs, and values in the names of directories: what Spark makes of them, asked once and kept, and what we make of them."""
+"""Globs, and values in directory names: Spark's recorded answers, and ours."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tests.source.test_where import Tree
 REFUSED = "refused"
 SPARK_NAMES = {"integer": "int", "long": "bigint"}
 
-# Spark refuses what mixes names of columns, and globs that lead nowhere; a stream may have to wait for its first file, and takes any.
+# Spark refuses a mixture of column names, and globs that match nothing; a stream may have to wait for its first file, and accepts
+# both.
 REFUSED_BY_SPARK_ALONE = {"*", "**", "*/", "[^ab]*", "dt=*", "dt=[12]", "{x,y}", "[]y]", "[[]y[]]", "{}", "a}"}
-HIDDEN = {"*/1.txt", "*/*.txt", "_*", ".*"}  # what is hidden stays so, also for a glob that matches its name
-REFUSED_HERE_ALONE = {"*/../top.txt", "]z"}  # by name, with what to write instead
-BOTH_LEVELS = {"dt=2"}  # Spark leaves out files beside a directory of a column
+HIDDEN = {"*/1.txt", "*/*.txt", "_*", ".*"}  # what is hidden stays hidden, even if a glob matches its name
+REFUSED_HERE_ALONE = {"*/../top.txt", "]z"}  # refused by name, with what to write instead
+BOTH_LEVELS = {"dt=2"}  # Spark skips files beside a directory that is a column
 
-# Of several names of columns, and of none, our stream takes what the schema has; inferred, each name is a column.
+# With several column names, or none, our stream takes those of the schema; when inferred, each name is a column.
 NO_COLUMNS_TO_SPARK = {
     "empty value",
     "empty name",
@@ -32,7 +33,7 @@ NO_COLUMNS_TO_SPARK = {
     "mixed plain",
     "twice",
 }
-NOT_ENTERED = {"plain below", "plain above"}  # a plain directory needs recursiveFileLookup, and is told
+NOT_ENTERED = {"plain below", "plain above"}  # a plain directory needs recursiveFileLookup, and a message says so
 INFERRED_HERE = {"null": "string", "exp": "double", "1d": "string", "1f": "string"}
 
 
@@ -51,7 +52,7 @@ def _read(tree: Tree, glob: str) -> Any:
 
 
 def test_globs_lead_where_they_do_in_spark(tree: Tree) -> None:
-    """Each glob stands for the files that `spark.read` finds by it, but for the deviations listed."""
+    """Each glob matches the files that `spark.read` finds with it, except for the listed deviations."""
     ours = {glob: _read(tree, glob) for glob in ANSWERS["globs"]["answers"]}
     other = {glob: files for glob, files in ANSWERS["globs"]["answers"].items() if ours[glob] != files}
     assert set(other) == REFUSED_BY_SPARK_ALONE | HIDDEN | REFUSED_HERE_ALONE | BOTH_LEVELS
@@ -63,7 +64,7 @@ def test_globs_lead_where_they_do_in_spark(tree: Tree) -> None:
 
 @pytest.mark.parametrize("name", ANSWERS["partitions"])
 def test_directories_are_columns_as_in_spark(name: str, tmp_path: Path) -> None:
-    """Types that are inferred, and values of a type that is given, are those of Spark's partition discovery, but for those listed."""
+    """Inferred types, and values of a given type, are those of Spark's partition discovery, except for the listed deviations."""
     answer = ANSWERS["partitions"][name]
     files = Input(tmp_path)
     for place, directory in enumerate(answer["dirs"]):

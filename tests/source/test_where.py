@@ -1,4 +1,4 @@
-"""Several paths and globs: what each leads to is read once, in one order, under one cursor; what none leads to is not. Without Spark."""
+"""Several paths and globs: each matching file is read once, in one order, under one cursor; no other file is. Without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tree:
             os.utime(file, (seconds, seconds))
 
     def options(self, *paths: str, **options: str) -> dict[str, str]:
-        """Return the options of a source of paths below this directory."""
+        """Return the options of a source with paths below this directory."""
         full = [str(self.root / path) for path in paths]
         return {"path": full[0], **({"paths": json.dumps(full[1:])} if full[1:] else {}), **options}
 
@@ -107,19 +107,19 @@ PATHS = (
     ids=str,
 )
 def test_paths_lead_to_these_files(tree: Tree, paths: list[str], found: list[str]) -> None:
-    """APX-32, HZ-18: each file that some path leads to is read, and read once, whichever and how many these are."""
+    """APX-32, HZ-18: each file that any path leads to is read once, however many paths lead to it."""
     tree.put(*PATHS)
     assert tree.read(*paths) == found
 
 
 def test_recursion_begins_where_a_path_ends(tree: Tree) -> None:
-    """With `recursiveFileLookup` what lies below a path is read, and its neighbours are not."""
+    """With `recursiveFileLookup` everything below a path is read, but not its neighbours."""
     tree.put(*PATHS)
     assert tree.read("a", "c/*", recursiveFileLookup="true") == ["a/1.txt", "a/2.txt", "a/sub/3.txt", "c/d/e/1.txt"]
 
 
 def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
-    """Names that have signs in them are read when these are quoted; where the very name is there and they are not, it is said how."""
+    """Escaped wildcards are plain characters; if a file with the very name exists and the path has no escape, the error says how."""
     tree.put("{x}/1.txt", "[y]/1.txt", "s*r/1.txt", "star/1.txt")
     assert tree.read("\\{x\\}", "\\[y\\]", "s\\*r") == ["[y]/1.txt", "s*r/1.txt", "{x}/1.txt"]
     with pytest.raises(OptionError, match="is there by that very name; put a backslash") as caught:
@@ -150,13 +150,13 @@ def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
     ],
 )
 def test_bad_places_are_refused(options: dict[str, str], says: str) -> None:
-    """What is no glob, no list or no time is an error before anything is read."""
+    """An invalid glob, list or time is an error before anything is read."""
     with pytest.raises(OptionError, match=says):
         configured.reading(parse(SOURCE, options, what="source"), TEXT)
 
 
 def test_paths_alone_are_enough(tree: Tree) -> None:
-    """`paths` without `path` is what Spark's readers have; one that is missing is told."""
+    """`paths` without `path` works, as in Spark's readers; a missing path is an error."""
     tree.put(*PATHS)
     options = parse(SOURCE, {"paths": json.dumps([str(tree.root / "a"), str(tree.root / "b")])}, what="source")
     assert where(options).root == str(tree.root)
@@ -192,12 +192,12 @@ def test_what_is_no_file_is_refused_where_a_path_names_it(tree: Tree) -> None:
     ids=str,
 )
 def test_the_directory_of_several_paths(paths: list[str], root: str) -> None:
-    """It is the longest one without wildcards that all of them lie in."""
+    """The directory is the longest path without wildcards that contains all of them."""
     assert where_of(paths).root == root
 
 
 def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
-    """Files of two paths come by their times, not path by path, across batches and a restart; their offset has `base` besides."""
+    """Files of two paths come by their times, not path by path, across batches and a restart; their offset also has `base`."""
     for number in range(6):
         tree.put(f"{'ab'[number % 2]}/{number}.txt", seconds=1000 + number)
     planner = tree.planner("a", "b", maxFilesPerTrigger="2")
@@ -210,7 +210,7 @@ def test_one_order_and_one_cursor_over_all_paths(tree: Tree) -> None:
 
 
 def test_a_glob_that_leads_to_nothing_is_told(tree: Tree, caplog: pytest.LogCaptureFixture) -> None:
-    """A glob may match later, so it is no error; that it matches nothing now is said, once."""
+    """A glob may match later, so it is no error; a message says once that it matches nothing now."""
     tree.put("a/1.txt")
     with caplog.at_level(logging.WARNING, "penstock.source"):
         planner = tree.planner("b*")
@@ -220,7 +220,7 @@ def test_a_glob_that_leads_to_nothing_is_told(tree: Tree, caplog: pytest.LogCapt
 
 
 def test_a_directory_that_comes_to_match_is_read(tree: Tree) -> None:
-    """A directory that is made while the query runs is met by its next scan; one that no path leads to is not listed."""
+    """A directory created while the query runs is found by the next scan; one that no path leads to is not listed."""
     tree.put("in-1/a.txt", "other/x.txt")
     planner = tree.planner("in-*")
     offset = planner.latest(planner.initial())
@@ -230,7 +230,7 @@ def test_a_directory_that_comes_to_match_is_read(tree: Tree) -> None:
 
 
 def test_other_paths_under_a_checkpoint_are_told(tree: Tree, caplog: pytest.LogCaptureFixture) -> None:
-    """The offset knows the paths it was made for; files of a new one that lie behind the cursor are reported, none is lost in silence."""
+    """The offset knows its paths; files of a new path that lie behind the cursor are reported, and none is lost silently."""
     tree.put("a/new.txt", seconds=9_000)
     tree.put("b/old.txt", seconds=1_000)
     offset = tree.planner("a*").latest(tree.planner("a*").initial())
@@ -242,7 +242,7 @@ def test_other_paths_under_a_checkpoint_are_told(tree: Tree, caplog: pytest.LogC
 
 
 class Counting(LocalStorage):
-    """Counts what is listed."""
+    """Counts listings."""
 
     listed: list[str] = []  # noqa: RUF012 - of one test
 
@@ -252,7 +252,7 @@ class Counting(LocalStorage):
 
 
 def test_what_no_path_leads_to_is_not_listed(tree: Tree) -> None:
-    """Of a directory on the way to named paths only these are looked at: it may be one that this user cannot list."""
+    """A directory above the given paths is not listed, only the paths are: this user may have no right to list it."""
     tree.put(*PATHS)
     options = parse(SOURCE, tree.options("a", "c/d/*"), what="source")
     Counting.listed.clear()
@@ -262,7 +262,7 @@ def test_what_no_path_leads_to_is_not_listed(tree: Tree) -> None:
 
 
 def test_paths_that_have_nothing_in_common_but_the_root(tmp_path: Path) -> None:
-    """Two directories that only `/` holds are one source; names are told as they are, with one slash."""
+    """Two directories with only `/` in common are one source; full paths have a single slash."""
     others = ["/usr/share/nothing-*", str(tmp_path / "a")]
     Tree(tmp_path).put("a/1.txt")
     options = parse(SOURCE, {"paths": json.dumps(others)}, what="source")
@@ -272,7 +272,7 @@ def test_paths_that_have_nothing_in_common_but_the_root(tmp_path: Path) -> None:
 
 
 def test_an_output_beside_the_paths_is_no_input(tree: Tree) -> None:
-    """DST may lie where SRC's paths lie, if none of them leads to it; else it would be read as input."""
+    """DST may lie beside SRC's paths if none of them leads to it; otherwise it would be read as input."""
     tree.put("in-1/a.txt")
     check_apart(str(tree.root / "in-*"), str(tree.root / "out"))
     with pytest.raises(OptionError, match="would be read as input"):
@@ -282,7 +282,7 @@ def test_an_output_beside_the_paths_is_no_input(tree: Tree) -> None:
 
 
 def test_directories_below_the_common_one_are_columns(tree: Tree) -> None:
-    """Of `dt=2026-*` and of two such paths the directories are columns, as with `basePath`; of one path by itself they are its place."""
+    """For `dt=2026-*` or two such paths the directories are columns, as with `basePath`; a single path needs `basePath` for that."""
     tree.put("dt=2026-01-01/a.txt", "dt=2026-01-02/a.txt", "dt=2025-01-01/a.txt")
     fields = [("value", "string"), ("dt", "string")]
     schema = json.dumps(
@@ -302,7 +302,7 @@ def test_directories_below_the_common_one_are_columns(tree: Tree) -> None:
 
 
 def test_files_of_a_time(tree: Tree) -> None:
-    """Spark's `modifiedAfter` and `modifiedBefore`: strictly, in the zone of the option, of the session, else UTC."""
+    """Spark's `modifiedAfter` and `modifiedBefore`: exclusive, in the zone of the option, else of the session, else UTC."""
     for number in range(4):
         tree.put(f"{number}.txt", seconds=1_769_860_800 + number)  # 2026-01-31T12:00:00Z
     assert tree.read("", modifiedAfter="2026-01-31T12:00:00") == ["1.txt", "2.txt", "3.txt"]
@@ -315,7 +315,7 @@ def test_files_of_a_time(tree: Tree) -> None:
 
 
 def test_files_of_a_time_to_the_nanosecond(tree: Tree) -> None:
-    """A time as `stat` prints it, of nine digits, is a file's very own: it lies neither behind itself nor in front of itself."""
+    """A time with nine digits, as `stat` prints it, is exactly a file's time: the file is neither after nor before it."""
     for number in range(3):
         tree.put(f"{number}.txt")
         os.utime(tree.root / f"{number}.txt", ns=(0, 1_769_860_800_123_456_788 + number))
@@ -324,7 +324,7 @@ def test_files_of_a_time_to_the_nanosecond(tree: Tree) -> None:
 
 
 def test_files_far_apart_are_all_read_the_oldest_first(tree: Tree) -> None:
-    """SPK-4: no file that was there at the start is too old; the order is that of times, and is not to be turned."""
+    """SPK-4: no file that exists at the start is too old; the order is by time, and cannot be reversed."""
     tree.put("new.txt", seconds=1_000_000)
     tree.put("old.txt", seconds=1_000)
     planner = tree.planner("", lateness="1m")
@@ -338,7 +338,7 @@ def test_files_far_apart_are_all_read_the_oldest_first(tree: Tree) -> None:
 
 
 def test_a_file_that_becomes_one_of_the_time_is_read(tree: Tree) -> None:
-    """A file from before `modifiedAfter` that is written again in place is read then; one that leaves the time is not waited for."""
+    """A file older than `modifiedAfter` that is written again is then read; one that no longer qualifies is not waited for."""
     tree.put("a.txt", seconds=1000)
     tree.put("b.txt", seconds=5000)
     planner = tree.planner("", modifiedAfter="1970-01-01T01:00:00Z")
@@ -349,7 +349,7 @@ def test_a_file_that_becomes_one_of_the_time_is_read(tree: Tree) -> None:
 
 
 def test_an_offset_of_one_path_says_what_it_said(tree: Tree) -> None:
-    """The hashes in an offset of a plain path are those of earlier versions: a checkpoint of theirs goes on without a word."""
+    """The hashes in an offset of a plain path are those of earlier versions, so their checkpoints continue without a warning."""
     tree.put("a.txt")
     planner = tree.planner("")
     offset = planner.latest(planner.initial())
@@ -376,11 +376,11 @@ GLOBS = [
 
 @pytest.mark.parametrize(("glob", "name", "matches"), GLOBS)
 def test_globs_of_names(glob: str, name: str, matches: bool) -> None:
-    """Sets, alternatives inside of others, and what a backslash takes the meaning from."""
+    """Sets, nested alternatives, and characters escaped by a backslash."""
     assert NameGlob(glob).matches(name) is matches
 
 
 def test_braces_around_a_slash_are_several_paths() -> None:
-    """Only those are expanded; a brace of one name stays what it is, however deep."""
+    """Only such braces are expanded; braces within one name stay, however deep."""
     assert expanded("/x/{a/{1,2},b}/{c,d}") == ["/x/a/{1,2}/{c,d}", "/x/b/{c,d}"]
     assert expanded("\\{a/b,c\\}") == ["\\{a/b,c\\}"]

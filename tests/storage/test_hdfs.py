@@ -1,4 +1,4 @@
-"""HDFS keeps the contract, on a real one, and what is its own."""
+"""A real HDFS keeps the contract, and has some behaviour of its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def root(hdfs: MiniHdfs, storage: HdfsStorage) -> str:
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
-    """Forget the clients of this process for one test, which may change what new ones are made of."""
+    """Forget this process's clients for one test, which may change the settings of new clients."""
     none: dict[Any, Any] = {}
     monkeypatch.setattr(_hdfs_native, "_clients", none)
     return none
@@ -58,7 +58,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
 
 class TestHdfsStorage(StorageContract):
     def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
-        """A reader reads the file it opened, or nothing: never another one that has its name by now."""
+        """A reader reads the file it opened, or fails: never another file that has its name now."""
         put(storage, f"{root}/a", b"old")
         with storage.open(f"{root}/a") as file:
             before = file.info()
@@ -73,7 +73,7 @@ class TestHdfsStorage(StorageContract):
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "a+b%20c"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
-        """Any character but a slash and a colon may be in a name."""
+        """A name may contain any character but a slash and a colon."""
         super().test_odd_names_are_names(storage, root, name)
 
 
@@ -102,13 +102,13 @@ def test_locations_are_whole_urls(location: str, authority: str, path: str) -> N
 
 @pytest.mark.parametrize("name", ["a:b", "\udcff"])
 def test_names_hdfs_does_not_have_are_refused(storage: Storage, root: str, name: str) -> None:
-    """A colon, and bytes that are not UTF-8, cannot be in a name: a typed error that shows it."""
+    """A colon, and bytes that are not UTF-8, cannot be in a name: a typed error shows the name."""
     with pytest.raises(StorageError, match=f"cannot create .*{name.encode('unicode_escape').decode()[-2:]}"):
         storage.create(f"{root}/{name}")
 
 
 def test_another_file_system_is_not_mixed_up(storage: Storage) -> None:
-    """A path of another authority is refused, not taken for one of this."""
+    """A path with another authority is refused, not taken for a path of this one."""
     with pytest.raises(StorageError, match="is not on hdfs://127"):
         storage.stat("hdfs://elsewhere:1/a")
 
@@ -125,31 +125,31 @@ def test_without_the_library_the_command_is_named(clients: object, monkeypatch: 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the first contact of a NameNode tried once; what is said is the same, and comes seconds earlier."""
+    """Try the first contact with a NameNode only once: the error is the same, and comes seconds earlier."""
     monkeypatch.setattr(_hdfs_native, "_CONTACT_TRIES", {"dfs.client.failover.max.attempts": "1"})
 
 
 def test_nobody_listens(hdfs: MiniHdfs, impatient: None) -> None:
-    """A wrong port is one typed error that names the address and the cause."""
+    """A wrong port is a typed error with the address and the cause."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://127\.0\.0\.1:\d+: Connection refused"):
         HdfsStorage(f"127.0.0.1:{free_port()}").stat("/")
 
 
 def test_somebody_else_listens(hdfs: MiniHdfs, impatient: None) -> None:
-    """A port that speaks another protocol is no NameNode."""
+    """A server with another protocol on the port is no NameNode: a typed error says so."""
     with pytest.raises(StorageError, match=f"no NameNode at hdfs://127.0.0.1:{hdfs.web_port}"):
         HdfsStorage(f"127.0.0.1:{hdfs.web_port}").stat("/")
 
 
 def test_nobody_answers(hdfs: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes the connection and says nothing is given up."""
+    """A server that accepts the connection and never answers is given up."""
     monkeypatch.setattr(_hdfs_native, "_CONTACT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(StorageError, match="no answer within 1 s"):
         HdfsStorage(f"127.0.0.1:{silent.getsockname()[1]}").stat("/")
 
 
 def test_unknown_name_service(hdfs: MiniHdfs, impatient: None) -> None:
-    """A name that is neither a name service nor a host is named, with what says what the name services are."""
+    """An unknown host or name service is named in the error, with the setting that defines name services."""
     with pytest.raises(StorageError, match=r"no NameNode at hdfs://nowhere\.invalid:8020.*HADOOP_CONF_DIR is not set"):
         HdfsStorage("nowhere.invalid").stat("/")
 
@@ -166,7 +166,7 @@ def test_no_default_file_system(
 def test_name_service(
     clients: object, hdfs: MiniHdfs, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name service of HADOOP_CONF_DIR is tried at all its addresses; so is the default file system."""
+    """A name service in HADOOP_CONF_DIR is tried at all its addresses; so is the default file system."""
     settings = {
         "fs.defaultFS": "hdfs://cluster",
         "dfs.nameservices": "cluster",
@@ -200,13 +200,13 @@ for number in range(3):
 
 
 def test_a_forked_process_makes_a_client_of_its_own(storage: HdfsStorage, root: str) -> None:
-    """Children of a process that has talked to HDFS talk to it too, though their parent's connections are dead in them."""
+    """Children of a process that has used HDFS can use it, too, although their parent's connections do not work in them."""
     subprocess.run([sys.executable, "-c", FORKS, root], check=True, timeout=120)
     assert sorted(storage.names(root)) == ["child-0", "child-1", "child-2", "parent"]
 
 
 def test_nothing_is_connected_before_it_is_needed() -> None:
-    """Locating, making and pickling a storage asks no server."""
+    """Locating, making and pickling a storage contacts no server."""
     storage, _ = locate("hdfs://nowhere.invalid:1/a")
     assert pickle.loads(pickle.dumps(storage)).authority == "nowhere.invalid:1"  # noqa: S301 - our own bytes
 
@@ -215,7 +215,7 @@ def test_nothing_is_connected_before_it_is_needed() -> None:
 
 
 def status(hdfs: MiniHdfs, path: str) -> dict[str, Any]:
-    """Return what the servers' web interface says of a path."""
+    """Return what the servers' web interface says about a path."""
     found: dict[str, Any] = json.loads(hdfs.web(path, "GETFILESTATUS&user.name=root"))["FileStatus"]
     return found
 
@@ -226,7 +226,7 @@ def mode(hdfs: MiniHdfs, path: str) -> str:
 
 
 def test_staged_files_are_private_and_published_ones_are_not(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """A created file is 0600 in a 0700 directory; published it has the permissions that the umask leaves."""
+    """A created file is 0600 in a 0700 directory; after publishing it has the permissions that the umask leaves."""
     umask = os.umask(0o027)
     try:
         storage.make_directory(f"{root}/private", private=True)
@@ -242,7 +242,7 @@ def test_staged_files_are_private_and_published_ones_are_not(hdfs: MiniHdfs, sto
 def test_permission_denied(
     clients: dict[Any, Any], storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user is refused by a typed error with path and reason, and may look at what he may look at."""
+    """Another user is refused with a typed error with path and reason, and may read what he has the right to read."""
     put(storage, f"{root}/empty", b"")
     put(storage, f"{root}/a", b"secret")
     monkeypatch.setenv("HADOOP_USER_NAME", "joe")
@@ -264,7 +264,7 @@ def test_permission_denied(
 
 
 def test_full_quota_is_no_space(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """A quota of names, and one of bytes, is `NoSpace`, and leaves no name behind."""
+    """An exceeded quota, of names or of bytes, is `NoSpace`, and leaves no name behind."""
     storage.make_directory(f"{root}/names")
     storage.make_directory(f"{root}/bytes")
     hdfs.quota(f"{root}/names", names=1)
@@ -279,7 +279,7 @@ def test_full_quota_is_no_space(hdfs: MiniHdfs, storage: Storage, root: str) -> 
 
 
 def test_safe_mode_is_named(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """In safe mode everything that writes fails with a typed error that says so, and reading works."""
+    """In safe mode every write fails with a typed error that says so, and reads work."""
     put(storage, f"{root}/a", b"x")
     hdfs.admin("-safemode", "enter")
     try:
@@ -301,7 +301,7 @@ def test_safe_mode_is_named(hdfs: MiniHdfs, storage: Storage, root: str) -> None
 
 
 def test_of_two_that_publish_one_name_exactly_one_wins(storage: Storage, root: str) -> None:
-    """Two threads move two files to one name at the same time: one moves, the other is told and keeps its file."""
+    """Two threads move two files to one name at the same time: one succeeds, the other gets an error and keeps its file."""
     for turn in range(20):
         start = threading.Barrier(2)
         results: dict[str, bool] = {}
@@ -333,7 +333,7 @@ def test_of_two_that_publish_one_name_exactly_one_wins(storage: Storage, root: s
 
 
 def test_published_twice_is_not_there(storage: Storage, root: str) -> None:
-    """Publishing again what is published says that the source is not there, as on a local disk."""
+    """Publishing a published file again raises `NotThere` for its source, as on a local disk."""
     put(storage, f"{root}/a", b"x")
     storage.publish(f"{root}/a", f"{root}/b")
     with pytest.raises(NotThere):
@@ -341,7 +341,7 @@ def test_published_twice_is_not_there(storage: Storage, root: str) -> None:
 
 
 class Deaf:
-    """A real HDFS whose next rename is done, or not, and answered by an error; `meanwhile` happens before the answer."""
+    """A real HDFS whose next rename happens, or not, and is answered by an error; `meanwhile` runs before the answer."""
 
     def __init__(self, storage: HdfsStorage, *, done: bool, meanwhile: Any = None) -> None:
         self._real = storage._hdfs
@@ -352,19 +352,19 @@ class Deaf:
         return getattr(self._real, name)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename, and do not hear the answer."""
+        """Rename, but lose the answer."""
         if self._done:
             self._real.rename(source, target)
         self._meanwhile()
         raise OSError(errno.EIO, "RPC listener disconnected")
 
     def over(self, storage: HdfsStorage) -> HdfsStorage:
-        """Return the storage that calls this."""
+        """Return the storage that uses this client."""
         return HdfsStorage(storage.authority, self)
 
 
 def test_lost_reply_of_a_rename_that_was_done(storage: HdfsStorage, root: str) -> None:
-    """A publish and a put whose reply got lost have succeeded, and say so."""
+    """A publish and a put whose reply was lost have succeeded, and return normally."""
     put(storage, f"{root}/a", b"x")
     deaf = Deaf(storage, done=True).over(storage)
     deaf.publish(f"{root}/a", f"{root}/b")
@@ -373,7 +373,7 @@ def test_lost_reply_of_a_rename_that_was_done(storage: HdfsStorage, root: str) -
 
 
 def test_lost_connection_before_a_rename(storage: HdfsStorage, root: str) -> None:
-    """A publish and a put that were not done fail; the file stays where it was, and the temporary goes."""
+    """A publish and a put that did not happen fail; the file stays where it was, and the temporary file is removed."""
     put(storage, f"{root}/a", b"x")
     deaf = Deaf(storage, done=False).over(storage)
     with pytest.raises(StorageError, match="disconnected"):
@@ -384,7 +384,7 @@ def test_lost_connection_before_a_rename(storage: HdfsStorage, root: str) -> Non
 
 
 def test_lost_reply_and_somebody_elses_file(storage: HdfsStorage, root: str) -> None:
-    """Where the reply is lost and the name is another file's, neither publish nor put claims it."""
+    """If the reply is lost and the name belongs to another file, neither publish nor put claims it."""
     put(storage, f"{root}/a", b"mine")
     put(storage, f"{root}/theirs", b"theirs!")
 
@@ -407,7 +407,7 @@ def test_lost_reply_and_somebody_elses_file(storage: HdfsStorage, root: str) -> 
 
 
 def test_a_file_being_written_is_young(storage: Storage, root: str) -> None:
-    """As long as its writer writes, a file is as young as can be; then it is as old as its completion."""
+    """While it is being written a file's age is zero; then its age counts from its completion."""
     file = storage.create(f"{root}/a")
     file.write(b"x")
     time.sleep(0.05)
@@ -420,7 +420,7 @@ def test_a_file_being_written_is_young(storage: Storage, root: str) -> None:
 
 
 def test_a_file_being_written_is_not_planned(storage: Storage, root: str) -> None:
-    """A file whose writer takes longer than `settle` is planned when it is complete, once and whole."""
+    """A file whose writer takes longer than `settle` is planned when it is complete, once and as a whole."""
     options = parse(SOURCE, {"path": root, "settle": "100ms"}, what="source")
     planner = Planner(storage, root, options, divisible=lambda _: True)
     file = storage.create(f"{root}/a")
@@ -436,7 +436,7 @@ def test_a_file_being_written_is_not_planned(storage: Storage, root: str) -> Non
 
 
 def test_a_length_published_by_a_writer_is_no_version(storage: Storage, root: str) -> None:
-    """A file that is open and shows a length cannot be read as that: the task fails, and does not end early in silence."""
+    """An open file that shows a length cannot be read with that length: the task fails, and does not end early silently."""
     file = storage.create(f"{root}/a")
     file.write(b"first\n")
     file.sync()
@@ -450,7 +450,7 @@ def test_a_length_published_by_a_writer_is_no_version(storage: Storage, root: st
 
 
 class Listing:
-    """A real HDFS whose listings end with an error behind `ends` entries, and that counts what is looked at."""
+    """A real HDFS whose listings fail after `ends` entries, and that records the files that are checked."""
 
     def __init__(self, storage: HdfsStorage) -> None:
         self._real = storage._hdfs
@@ -461,12 +461,12 @@ class Listing:
         return getattr(self._real, name)
 
     def stat(self, path: str) -> Any:
-        """Look, and note it."""
+        """Check a file, and record it."""
         self.looked_at.append(path.rpartition("/")[2])
         return self._real.stat(path)
 
     def list(self, path: str) -> Iterator[Any]:
-        """List, as far as it goes."""
+        """List until the failure."""
         for number, found in enumerate(self._real.list(path)):
             if number == self.ends:
                 raise OSError(errno.EIO, "RPC listener disconnected")
@@ -475,7 +475,7 @@ class Listing:
 
 @pytest.fixture
 def listing(storage: HdfsStorage, root: str) -> Listing:
-    """Return an HDFS with eight files, one of them empty, one of exactly a block, and a directory."""
+    """Return an HDFS with eight files, one of them empty and one exactly a block long, and a directory."""
     for number in range(6):
         put(storage, f"{root}/{number}", b"line\n")
     put(storage, f"{root}/empty", b"")
@@ -492,7 +492,7 @@ def planned(planner: Planner, offset: dict[str, Any]) -> list[str]:
 def test_a_listing_is_enough(
     storage: HdfsStorage, root: str, listing: Listing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New files cost a listing and no look each, but for those whose length does not tell that they are closed."""
+    """New files cost one listing and no check each, except for files whose length does not show that they are closed."""
     monkeypatch.setattr(scan, "_LOOK_AGAIN", 0)
     options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
     planner = Planner(HdfsStorage(storage.authority, listing), root, options, divisible=lambda _: True)
@@ -508,7 +508,7 @@ def test_a_listing_is_enough(
 def test_a_listing_that_fails_part_of_the_way_moves_nothing(
     storage: HdfsStorage, root: str, listing: Listing, ends: int
 ) -> None:
-    """A listing that breaks off is an error, and what it has shown is not planned: the next one finds every file, once."""
+    """A listing that breaks off is an error, and its entries are not planned: the next listing finds every file, once."""
     options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
     planner = Planner(HdfsStorage(storage.authority, listing), root, options, divisible=lambda _: True)
     listing.ends = ends
@@ -529,12 +529,12 @@ def test_a_listing_that_fails_part_of_the_way_moves_nothing(
 
 
 def test_a_copy_is_planned_when_it_has_its_name(storage: Storage, root: str) -> None:
-    """What `hdfs dfs -put` is still copying is not read, complete or not; it is when it has its name, whose time is older."""
+    """A file that `hdfs dfs -put` still copies is not read, complete or not, until it has its final name, with an older time."""
     options = parse(SOURCE, {"path": root, "settle": "0"}, what="source")
     planner = Planner(storage, root, options, divisible=lambda _: True)
     put(storage, f"{root}/a._COPYING_", b"line\n")
     put(storage, f"{root}/b", b"line\n")
-    time.sleep(0.2)  # the NameNode's clock may be known to be earlier than it is by what a call takes
+    time.sleep(0.2)  # our estimate of the NameNode's clock may be behind it by the duration of a call
     first = planner.latest(planner.initial())
     assert planned(planner, first) == ["b"]
     storage.publish(f"{root}/a._COPYING_", f"{root}/a")
@@ -550,7 +550,7 @@ A_BATCH = 1000
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_directory_of_many_files(hdfs: MiniHdfs, storage: HdfsStorage, root: str) -> None:
-    """100,000 files, of the kind that must be looked at: a trigger costs what is new, and a batch what it has."""
+    """100,000 files that all need a check: a trigger costs as much as there is new, and a batch as much as it holds."""
 
     def calls() -> dict[str, int]:
         operations = hdfs.bean("NameNodeActivity")
@@ -601,7 +601,7 @@ time.sleep(600)
 
 @pytest.fixture
 def dead_writer() -> Iterator[Any]:
-    """Yield a function that writes to a file in another process and kills that before it has closed it."""
+    """Yield a function that writes to a file in another process, and kills the process before it closes the file."""
     writers: list[subprocess.Popen[str]] = []
 
     def write(path: str, how: str, data: str, sync: str = "sync") -> None:
@@ -620,7 +620,7 @@ def dead_writer() -> Iterator[Any]:
 
 
 def test_a_dead_writer_blocks_nothing(storage: Storage, root: str, dead_writer: Any) -> None:
-    """What a killed writer left open is neither complete nor in the way: its name is taken until it is deleted."""
+    """A killed writer's open file is not complete, and blocks nothing: only its name is taken, until the file is deleted."""
     dead_writer(f"{root}/a", "create", "half")
     with pytest.raises(AlreadyThere):
         storage.create(f"{root}/a")
@@ -633,7 +633,7 @@ def test_a_dead_writer_blocks_nothing(storage: Storage, root: str, dead_writer: 
 
 
 def test_a_file_that_is_given_up_is_not_completed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """A file that nobody refers to any more stays open: the garbage collector asks no server, which may be one that has failed."""
+    """A file that nobody refers to any more stays open: garbage collection contacts no server, which might have failed."""
     storage.create(f"{root}/a").write(b"half")
     gc.collect()
     assert "OPENFORWRITE" in hdfs.fsck(root)
@@ -641,7 +641,7 @@ def test_a_file_that_is_given_up_is_not_completed(hdfs: MiniHdfs, storage: Stora
 
 @pytest.mark.parametrize("sync", ["sync", "no sync"])
 def test_a_dead_writers_growing_file_is_taken_over(storage: Storage, root: str, dead_writer: Any, sync: str) -> None:
-    """A growing file whose writer was killed in an append is written on: what it has already is passed over."""
+    """A growing file whose writer was killed during an append continues: bytes that it already has are skipped."""
     with storage.extend(f"{root}/g", 0) as file:
         file.write(b"one\n")
         file.sync()
@@ -657,7 +657,7 @@ def test_a_dead_writers_growing_file_is_taken_over(storage: Storage, root: str, 
 
 
 def test_a_writer_whose_file_was_taken_fails(storage: Storage, root: str) -> None:
-    """Whoever extends a file takes it from a writer that still lives; that one's sync and close fail."""
+    """Extending a file takes it away from a writer that is still alive; that writer's sync and close fail."""
     old = storage.extend(f"{root}/g", 0)
     old.write(b"one\n")
     old.sync()
@@ -673,7 +673,7 @@ def test_a_writer_whose_file_was_taken_fails(storage: Storage, root: str) -> Non
 
 
 def test_a_file_that_was_moved_away_does_not_close_well(storage: Storage, root: str) -> None:
-    """HDFS completes an open file under whatever name; a writer whose name is gone, or another file's, is told so."""
+    """HDFS completes an open file under any name; a writer whose name is gone, or belongs to another file, gets an error."""
     moved, replaced = storage.create(f"{root}/a"), storage.create(f"{root}/b")
     moved.write(b"x")
     replaced.write(b"x")
@@ -690,12 +690,12 @@ def test_a_file_that_was_moved_away_does_not_close_well(storage: Storage, root: 
 
 
 def pattern(size: int) -> bytes:
-    """Return bytes of which no two kilobytes are the same."""
+    """Return bytes in which no two kilobytes are equal."""
     return b"".join(b"%08d" % at for at in range(0, size, 8))[:size]
 
 
 def test_files_of_many_blocks(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """What is longer than a block is written, read by ranges over the seams, and seen by a Java client."""
+    """A file longer than a block is written, read by ranges across block borders, and read by a Java client."""
     data = pattern(2 * BLOCK_BYTES + 12345)
     with storage.create(f"{root}/a") as file:
         for start in range(0, len(data), 1_000_003):
@@ -710,7 +710,7 @@ def test_files_of_many_blocks(hdfs: MiniHdfs, storage: Storage, root: str) -> No
 
 @pytest.fixture(scope="module")
 def long_file(hdfs: MiniHdfs) -> tuple[str, bytes]:
-    """A file of some blocks: its path, and what it holds."""
+    """A file of several blocks: its path and its content."""
     path, data = f"{hdfs.url}/{unique.token()}", pattern(5 * BLOCK_BYTES + 12345)
     put(HdfsStorage(hdfs.authority), path, data)
     return path, data
@@ -718,7 +718,7 @@ def long_file(hdfs: MiniHdfs) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize("size", [MEBIBYTE, MEBIBYTE + 3, 3 * MEBIBYTE, 5 * MEBIBYTE])
 def test_reading_on_and_jumping(storage: Storage, long_file: tuple[str, bytes], size: int) -> None:
-    """What is read in a row comes from a stream: the same bytes as by ranges, over blocks, to the end, and behind jumps."""
+    """Consecutive reads use a stream: they return the same bytes as reads by range, across blocks, to the end, and after jumps."""
     path, data = long_file
     with storage.open(path) as file:
         for start in (0, BLOCK_BYTES - 7, 2 * MEBIBYTE + 1, 0):
@@ -729,7 +729,7 @@ def test_reading_on_and_jumping(storage: Storage, long_file: tuple[str, bytes], 
 
 
 def test_reading_on_by_several_threads(storage: Storage, long_file: tuple[str, bytes]) -> None:
-    """A handle that is shared reads the right bytes for each."""
+    """A handle shared by several threads returns the right bytes to each."""
     path, data = long_file
     with storage.open(path) as file, ThreadPoolExecutor(4) as threads:
 
@@ -739,9 +739,9 @@ def test_reading_on_by_several_threads(storage: Storage, long_file: tuple[str, b
         assert all(found == data for found in threads.map(whole, [MEBIBYTE, MEBIBYTE, 2 * MEBIBYTE, 3 * MEBIBYTE]))
 
 
-@pytest.mark.soak  # it waits for two DataNodes
+@pytest.mark.soak  # waits for two DataNodes
 def test_data_nodes_die_under_a_reader(hdfs: MiniHdfs, storage: Storage, long_file: tuple[str, bytes]) -> None:
-    """Who reads on while two of three DataNodes die goes on from the third."""
+    """Two of three DataNodes die during a read: it continues from the third."""
     path, data = long_file
     with storage.open(path) as file:
         found = [file.read(at, MEBIBYTE) for at in (0, MEBIBYTE)]
@@ -756,7 +756,7 @@ def test_data_nodes_die_under_a_reader(hdfs: MiniHdfs, storage: Storage, long_fi
 
 
 class _Broken:
-    """What hdfs-native opens, with a stream that breaks or ends after its first piece, as an idle one that DataNodes gave up."""
+    """An hdfs-native file whose stream breaks, or ends after its first piece, like an idle one that the DataNodes gave up."""
 
     def __init__(self, data: bytes, error: type[Exception] | None) -> None:
         self._data, self._error = data, error
@@ -776,7 +776,7 @@ class _Broken:
 
 @pytest.mark.parametrize("error", [RuntimeError, ConnectionResetError, None])
 def test_a_stream_that_fails_is_left(error: type[Exception] | None) -> None:
-    """A stream that breaks, or ends early, costs a read by range, and never bytes."""
+    """A stream that breaks, or ends early, costs a read by range, but never bytes."""
     data = pattern(5 * MEBIBYTE)
     broken = _Broken(data, error)
     reader = _hdfs_native._NativeReader(broken)
@@ -785,7 +785,7 @@ def test_a_stream_that_fails_is_left(error: type[Exception] | None) -> None:
 
 
 class _Counting:
-    """What hdfs-native opens, which notes what is asked of it: (ranges, streams), each with offset and length."""
+    """An hdfs-native file that records the calls to it: (ranges, streams), each with offset and length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -804,7 +804,7 @@ class _Counting:
 
 
 def test_no_more_is_asked_for_ahead_than_was_read() -> None:
-    """Who reads a part of a file in blocks that end at records leaves nothing on its way; who leaves early, less than was read."""
+    """Reading a part in blocks that end at records leaves no request open; leaving early wastes less than was read."""
     data = pattern(20 * MEBIBYTE)
     file = _Counting(data)
     reader = _hdfs_native._NativeReader(file)
@@ -814,7 +814,7 @@ def test_no_more_is_asked_for_ahead_than_was_read() -> None:
         length = min(2 * MEBIBYTE - 30, end - at)
         assert reader.read(at, length) == data[at : at + length]
         at += length
-        assert reader.read(at - 10, 20) == data[at - 10 : at + 10]  # a look at where the next one ends
+        assert reader.read(at - 10, 20) == data[at - 10 : at + 10]  # a check where the next block ends
     of_two = [(offset - start, length // (2 * MEBIBYTE)) for offset, length in file.streams]
     assert of_two == [(0, 1), (2 * MEBIBYTE, 1), (4 * MEBIBYTE, 2)]
     assert [length for _, length in file.ranges if length != 20] == [4 * 30]
@@ -825,7 +825,7 @@ def test_no_more_is_asked_for_ahead_than_was_read() -> None:
 
 
 def test_a_full_block_is_synced(storage: Storage, root: str) -> None:
-    """A block that fills is synced though nobody asks: the sync at the end does not cover it any more."""
+    """A block that fills is synced without a call: the sync at the end no longer covers it."""
     with storage.create(f"{root}/a") as file:
         file.write(bytes(BLOCK_BYTES - 1))
         assert storage.stat(f"{root}/a").size == 0
@@ -834,7 +834,7 @@ def test_a_full_block_is_synced(storage: Storage, root: str) -> None:
 
 
 def test_a_data_node_dies_under_a_block(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """A DataNode that is killed while it takes a block is left out; nothing is lost."""
+    """A DataNode that is killed while it receives a block is left out; nothing is lost."""
     data = pattern(3 * MEBIBYTE)
     try:
         with storage.create(f"{root}/a") as file:
@@ -846,11 +846,11 @@ def test_a_data_node_dies_under_a_block(hdfs: MiniHdfs, storage: Storage, root: 
         hdfs.restart(hdfs.data_nodes[0])
 
 
-@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
+@pytest.mark.soak  # waits for a DataNode, as the tests around it do
 def test_a_data_node_dies_between_two_syncs(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sync that a dead DataNode never answers ends, done or with an error; what was synced before can be read."""
+    """A sync that a dead DataNode never answers ends, with success or an error; what was synced before can be read."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 1.0))
     file = storage.extend(f"{root}/g", 0)
     file.write(b"one\n")
@@ -868,11 +868,11 @@ def test_a_data_node_dies_between_two_syncs(
     assert storage.read(f"{root}/g") == b"one\ntwo\n"
 
 
-@pytest.mark.soak  # it waits for a DataNode, as its neighbours do
+@pytest.mark.soak  # waits for a DataNode, as the tests around it do
 def test_a_data_node_is_dead_when_a_block_is_begun(
     hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One DataNode of three is dead and not missed: files are written to the others, and should have their three replicas all the same."""
+    """One of three DataNodes has died unnoticed: files are written to the others, but still have a replication of three."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5,) * 50)
     hdfs.data_nodes[0].kill()
     try:
@@ -886,9 +886,9 @@ def test_a_data_node_is_dead_when_a_block_is_begun(
         assert status(hdfs, f"{root}/{name}")["replication"] == DATA_NODES
 
 
-@pytest.mark.soak  # it waits for two DataNodes
+@pytest.mark.soak  # waits for two DataNodes
 def test_too_few_data_nodes(hdfs: MiniHdfs, storage: Storage, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where two of three are dead and not missed, writing fails with a typed error and leaves no name; later it works."""
+    """Two of three DataNodes have died unnoticed: writing fails with a typed error and leaves no name; later it works."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (0.5, 0.5, 1.0))
     for node in hdfs.data_nodes[:2]:
         node.kill()
@@ -907,7 +907,7 @@ def test_too_few_data_nodes(hdfs: MiniHdfs, storage: Storage, root: str, monkeyp
 
 
 class Reviving:
-    """A real HDFS whose DataNode is dead when a file is begun; who removes a file that cannot be written has it started again."""
+    """A real HDFS with a dead DataNode when a file is begun; deleting the file that cannot be written restarts the DataNode."""
 
     def __init__(self, storage: HdfsStorage, hdfs: MiniHdfs) -> None:
         self._real = storage._hdfs
@@ -918,7 +918,7 @@ class Reviving:
         return getattr(self._real, name)
 
     def delete(self, path: str) -> None:
-        """Remove the file, once the DataNode is back."""
+        """Delete the file, after the DataNode was restarted."""
         if not self.deleted:
             self._hdfs.restart(self._hdfs.data_nodes[0])
         self.deleted.append(path)
@@ -929,7 +929,7 @@ class Reviving:
 def test_a_file_that_meets_a_dead_data_node_is_made_again(
     hdfs: MiniHdfs, storage: HdfsStorage, root: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A DataNode is dead and not missed: what is short, or fails at its first write, is written to a new file, whole and once."""
+    """A DataNode has died unnoticed: a short file, or one that fails at its first write, is written again, as a whole and once."""
     monkeypatch.setattr(_hdfs, "_PATIENCE_SECONDS", (2.0, 15.0, 15.0))
     data, reviving = pattern(size), Reviving(storage, hdfs)
     hdfs.data_nodes[0].kill()
@@ -951,7 +951,7 @@ def test_a_file_that_meets_a_dead_data_node_is_made_again(
 def test_new_files_are_as_the_configuration_says(
     clients: object, hdfs: MiniHdfs, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replication and block size are those of HADOOP_CONF_DIR, as with every client; without, those of the NameNode."""
+    """Replication and block size are those of HADOOP_CONF_DIR, as for every client; without it, those of the NameNode."""
     places = {"": (3, BLOCK_BYTES), "conf": (2, MEBIBYTE)}
     settings = {"dfs.replication": "2", "dfs.blocksize": "1m"}
     for conf, expected in places.items():
@@ -968,7 +968,7 @@ def test_new_files_are_as_the_configuration_says(
 def test_a_configuration_that_cannot_be(
     clients: object, hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """A replication that is no number is refused with its name, not ignored."""
+    """A replication that is no number is refused by name, not ignored."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {"dfs.replication": value})))
     with pytest.raises(OptionError, match=f"dfs.replication of HADOOP_CONF_DIR='{value}'"):
         HdfsStorage(hdfs.authority).stat("/")
@@ -977,7 +977,7 @@ def test_a_configuration_that_cannot_be(
 def test_a_configuration_that_cannot_be_read(
     clients: object, hdfs: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of HADOOP_CONF_DIR that is cut is an error that names it; a directory without any is no configuration."""
+    """A truncated file in HADOOP_CONF_DIR is an error with its name; a missing directory means no configuration."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "nowhere"))
     assert HdfsStorage(hdfs.authority).stat("/").is_directory
     _hdfs_native._clients.clear()
@@ -990,7 +990,7 @@ def test_a_configuration_that_cannot_be_read(
 def test_executors_are_the_user_of_their_query(
     clients: dict[Any, Any], hdfs: MiniHdfs, storage: HdfsStorage, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that Spark has told whose query it runs (SPARK_USER) makes files as that user, unless HADOOP_USER_NAME is set."""
+    """A process to which Spark gave its query's user (SPARK_USER) makes files as that user, unless HADOOP_USER_NAME is set."""
     storage._hdfs.chmod(root.removeprefix(hdfs.url), 0o777)
     monkeypatch.setenv("SPARK_USER", "ann")
     for name, owner in (("", "ann"), ("joe", "joe")):
@@ -1003,7 +1003,7 @@ def test_executors_are_the_user_of_their_query(
 
 
 def test_everything_is_killed(hdfs: MiniHdfs, storage: Storage, root: str) -> None:
-    """What was put and published is there when NameNode and all DataNodes have been killed and started again."""
+    """What was put and published is still there after the NameNode and all DataNodes were killed and restarted."""
     storage.put_if_absent(f"{root}/record", b"decided")
     put(storage, f"{root}/a", pattern(MEBIBYTE))
     storage.publish(f"{root}/a", f"{root}/b")

@@ -1,4 +1,4 @@
-"""A user's cache, and directories for temporary files: on a machine that has none of the user's, too."""
+"""A user's cache, and directories for temporary files, also on a machine where the user has none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.storage import cache_directory, cached, can_write, free_bytes, lis
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where temporary files go."""
+    """Return the directory for temporary files."""
     path = tmp_path / "temporary"
     path.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(path))
@@ -24,7 +24,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["unwritable", "nameless", "file"])
 def homeless(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the user have no home to write to."""
+    """Give the user no home that can be written to."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     (tmp_path / "file").touch()
     home = {"unwritable": "/proc", "nameless": "~", "file": str(tmp_path / "file")}[request.param]
@@ -35,7 +35,7 @@ def homeless(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("homeless")
 def test_cache_of_a_user_without_a_home(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a directory of ours among the temporary ones, closed to others, and what is kept there is found."""
+    """The cache is then our directory among the temporary ones, closed to others, and files kept there are found."""
     monkeypatch.chdir(tmp_path)
     assert cached("x") is None
     assert list(temporary.iterdir()) == []
@@ -48,7 +48,7 @@ def test_cache_of_a_user_without_a_home(temporary: Path, tmp_path: Path, monkeyp
 
 
 def test_home_that_is_not_there_is_not_made(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's HOME may not exist: to ask where the cache is must not make it, root's question neither."""
+    """The HOME of user `nobody` may not exist: asking for the cache must not create it, not even for root."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "nonexistent"))
     assert cached("x") is None
@@ -58,7 +58,7 @@ def test_home_that_is_not_there_is_not_made(temporary: Path, tmp_path: Path, mon
 
 @pytest.mark.usefixtures("homeless")
 def test_cache_of_a_stranger_is_not_taken(temporary: Path) -> None:
-    """Anybody may make a directory under the name of ours: what lies there, a JVM would map and run."""
+    """Anybody could create a directory with our name: a JVM would map and run what lies there, so it is refused."""
     theirs = temporary / f"penstock-{os.getuid()}"
     theirs.mkdir()
     theirs.chmod(0o777)
@@ -69,7 +69,7 @@ def test_cache_of_a_stranger_is_not_taken(temporary: Path) -> None:
 
 
 def test_cache_where_it_is_named(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """XDG_CACHE_HOME is taken if it is a path from the root, as its specification says; nothing is made by looking."""
+    """XDG_CACHE_HOME counts if it is an absolute path, as its specification says; a look creates nothing."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cached("x") is None
@@ -81,7 +81,7 @@ def test_cache_where_it_is_named(temporary: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_directories_that_cannot_be_written(tmp_path: Path) -> None:
-    """It is tried, since neither modes nor a user's number say it; nothing is left of that."""
+    """Writing is tried, because neither permissions nor a user id show whether it works; the trial leaves nothing behind."""
     assert can_write(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     assert not can_write("/proc")
@@ -92,7 +92,7 @@ def test_directories_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_socket_with_too_long_a_name(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is refused, and not left open."""
+    """A socket whose path is too long is refused."""
     long = temporary / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
@@ -102,7 +102,7 @@ def test_socket_with_too_long_a_name(temporary: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_directory_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk takes the name of a file and not a byte of it: a JVM that is sent there does not start."""
+    """A full disk accepts the name of a file but not a byte: a JVM with that directory would not start."""
     assert can_write(str(tmp_path))
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", buffering=0))  # noqa: SIM115
     assert not can_write(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The local disk keeps the contract, and what is its own."""
+"""The local disk keeps the contract, and has some behaviour of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.storage_contract import StorageContract, put
 
 @pytest.fixture
 def tmp_path(on_disk: Path) -> Path:
-    """Return a directory on a disk, not in memory: that is what this storage is for."""
+    """Return a directory on a disk, not in memory: this storage is made for disks."""
     return on_disk
 
 
@@ -41,7 +41,7 @@ class TestLocalStorage(StorageContract):
 
 
 def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:
-    """Publishing again with both names on one file removes the old one."""
+    """If both names lead to one file, publishing again removes the old name."""
     put(storage, f"{root}/a", b"part")
     os.link(f"{root}/a", f"{root}/b")
     storage.publish(f"{root}/a", f"{root}/b")
@@ -49,7 +49,7 @@ def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage,
 
 
 def test_staged_files_are_private_and_published_ones_are_not(storage: Storage, root: str) -> None:
-    """A created file is 0600 in a 0700 directory; published it has the permissions that the umask leaves."""
+    """A created file is 0600 in a 0700 directory; after publishing it has the permissions that the umask leaves."""
     storage.make_directory(f"{root}/private", private=True)
     put(storage, f"{root}/private/a", b"x")
     assert stat.S_IMODE(os.stat(f"{root}/private").st_mode) == 0o700
@@ -60,7 +60,7 @@ def test_staged_files_are_private_and_published_ones_are_not(storage: Storage, r
 
 
 def test_a_failed_sync_poisons_the_file(storage: Storage, root: str) -> None:
-    """After a sync failed, the same file is never called durable, though the next fsync would report success."""
+    """After a failed sync the same file never counts as durable, although the next fsync would report success."""
     file = storage.create(f"{root}/a")
     file.write(b"x")
     failpoints.arm("storage.sync=error")
@@ -74,9 +74,9 @@ def test_a_failed_sync_poisons_the_file(storage: Storage, root: str) -> None:
 
 
 def test_a_sync_reaches_through_the_cache_of_the_disk(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-W18: where `fcntl` syncs better than `os` it is asked; where the file system does not know that, fsync is; an error is one.
+    """F-W18: if `fcntl` syncs better than `os` it is used; if the file system lacks the command, fsync is; other errors are raised.
 
-    Only macOS has the command: another one that succeeds, and one that nobody knows, stand for it.
+    Only macOS has the command: the test uses one that succeeds, and one that does not exist.
     """
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
@@ -100,7 +100,7 @@ def test_a_sync_reaches_through_the_cache_of_the_disk(root: str, monkeypatch: py
 def test_a_file_system_without_hard_links_is_told_as_one(
     root: str, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """FAT and others say that a link is "not permitted", to root as well: the advice was to give this user the right to it."""
+    """FAT and others call a link "not permitted", even to root: the advice once was to give this user the right to it."""
 
     def refused(source: str, target: str) -> NoReturn:
         raise OSError(number, os.strerror(number), source, None, target)
@@ -124,7 +124,7 @@ def test_a_file_system_without_hard_links_is_told_as_one(
 
 
 def test_a_file_system_without_locks_is_told_as_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lustre without `-o flock`, or NFS whose lock service is down: the message had no advice."""
+    """Lustre without `-o flock`, or NFS with its lock service down: the message once had no advice."""
 
     def refused(descriptor: int, operation: int) -> NoReturn:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -137,7 +137,7 @@ def test_a_file_system_without_locks_is_told_as_one(root: str, monkeypatch: pyte
 
 
 def test_extend_writes_over_what_is_there(storage: Storage, root: str) -> None:
-    """A power cut may have left zeros behind the valid length: they are written over; what lies further is not cut."""
+    """A power cut may have left zeros after the valid length: they are overwritten; bytes further on are not cut."""
     put(storage, f"{root}/g", b"one\n\0\0\0\0")
     with storage.extend(f"{root}/g", 4) as file:
         file.write(b"2\n")
@@ -160,7 +160,7 @@ def test_a_full_disk_is_named(storage: Storage, root: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who may not become another user has no permission to lose")
 def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, root: str) -> None:
-    """Whose user may not write is told to be given the right, and with it the same call does."""
+    """A user without write permission is advised to get it, and with it the same call succeeds."""
     for folder in (Path(root), *Path(root).parents[:4]):
         folder.chmod(folder.stat().st_mode | 0o055)
     os.seteuid(65534)
@@ -190,7 +190,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
-    """What no right helps against: a file system to be read alone, too many open files, a broken disk."""
+    """Errors that no permission can solve: a read-only file system, too many open files, a broken disk."""
     with pytest.raises(StorageError, match=f"cannot put '/a': .*; .*{remedy}"), doing("put", "/a"):
         raise OSError(number, os.strerror(number))
 
@@ -208,7 +208,7 @@ def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str
     ],
 )
 def test_locations_are_plain_paths_or_file_urls(location: str, path: str) -> None:
-    """A plain path is taken literally, a file: URL is unquoted."""
+    """A plain path is taken literally, a file: URL is decoded."""
     assert locate(location)[1] == path
 
 
@@ -221,7 +221,7 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_files_of_another_host_are_refused() -> None:
-    """`file://host/x` is not `/x` here; the likely slip, a slash too few, is told."""
+    """`file://host/x` is not `/x` on this host; the error names the likely slip, a missing slash."""
     with pytest.raises(
         OptionError, match=r"^\[PST-101\] DST: file://data/in is on the host 'data'.*file:///data/in or file:///in"
     ):
@@ -233,7 +233,7 @@ def test_files_of_another_host_are_refused() -> None:
 
 @pytest.mark.parametrize("location", ["", "ftp://host/a", "hdfs:relative", "file://", "file:"])
 def test_unknown_file_systems_are_refused(location: str) -> None:
-    """An empty location and a scheme that is not known are refused with the option's name."""
+    """An empty location and an unknown scheme are refused with the name of the option."""
     with pytest.raises(OptionError, match="^\\[PST-101\\] checkpoint"):
         locate(location, name="checkpoint")
 
@@ -249,11 +249,11 @@ def test_unknown_file_systems_are_refused(location: str) -> None:
         ("~/out", "~ is for a shell, and none reads this path; expected the whole path, such as /home/of/me/out"),
         ("~nobody-at-all/out", "such as /data/out"),
         ("$PENSTOCK_DATA/out", "such as /data/out"),
-        ("${HOME}/out", r"\$\{HOME\} is for a shell.*such as /data/out"),  # what a variable holds may be a secret
+        ("${HOME}/out", r"\$\{HOME\} is for a shell.*such as /data/out"),  # the variable's value may be a secret
     ],
 )
 def test_paths_that_nobody_meant_are_refused(location: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They made directories called `~` and `out` with a line break; what no file can be called was Python's error."""
+    """Such paths made directories called `~` and `out` with a line break; an impossible name was Python's own error."""
     monkeypatch.setenv("HOME", "/home/of/me")
     with pytest.raises(OptionError, match=f"DST=.*{says}"):
         locate(location, name="DST")
@@ -261,7 +261,7 @@ def test_paths_that_nobody_meant_are_refused(location: str, says: str, monkeypat
 
 @pytest.mark.parametrize("ending", [" ", "\n", "\0"])
 def test_paths_that_nobody_meant_show_no_keys(ending: str) -> None:
-    """An address that is refused for its form is shown without what stands in front of its `@`."""
+    """An address that is refused for its form is shown without the part before its `@`."""
     with pytest.raises(OptionError, match="DST=") as refused:
         locate(f"s3://key:hushhush@bucket/out{ending}", name="DST")
     assert "hushhush" not in str(refused.value)
@@ -269,7 +269,7 @@ def test_paths_that_nobody_meant_show_no_keys(ending: str) -> None:
 
 @pytest.mark.parametrize("name", ["~", "$HOME", " a", "a ", "~x/y"])
 def test_odd_paths_that_are_there_are_taken(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has such a directory means it; and a path that data name is taken as it is, there or not."""
+    """If a directory with such a name exists, it is meant; a path that comes from data is always taken literally."""
     monkeypatch.chdir(tmp_path)
     assert locate(name, literal=True)[1] == f"{tmp_path}/{name}"
     (tmp_path / name).mkdir(parents=True)
@@ -278,7 +278,7 @@ def test_odd_paths_that_are_there_are_taken(name: str, tmp_path: Path, monkeypat
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
 def test_where_no_directory_can_be_made(storage: Storage) -> None:
-    """A place that denies every name, as /proc does, a file on the way, and nothing at all: an error that names it, at once."""
+    """A place that refuses every name, as /proc does, a file on the way, and an empty path: an error names it, at once."""
     for path in ("/proc/penstock", "/proc/penstock/below/it", "", "/dev/null/below"):
         with pytest.raises(StorageError, match="cannot make directory"):
             storage.make_directory(path)

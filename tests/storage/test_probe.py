@@ -1,4 +1,4 @@
-"""A place is tried before anything is entrusted to it: what holds, what is broken, and that nothing is left of the trial."""
+"""A place is tried before it is used: what works, what is broken, and that the trial leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("kind", STORAGES)
 def test_storages_hold_what_an_output_needs(kind: str) -> None:
-    """Each promise is tried on every kind of storage, and all that was made is gone."""
+    """Each promise is tried on every kind of storage, and everything made for the trial is gone."""
     storage = STORAGES[kind]()
     storage.make_directory("/data")
     found = probe(storage, "/data")
@@ -28,7 +28,7 @@ def test_storages_hold_what_an_output_needs(kind: str) -> None:
 
 
 def test_output_that_is_still_to_be_made(tmp_path: Path) -> None:
-    """It is tried where it would be made, and not made."""
+    """A missing output is tried in the directory where it would be created, and is not created."""
     found = probe(LocalStorage(), f"{tmp_path}/a/b/c")
     assert found.holds
     assert found.directory == str(tmp_path)
@@ -38,14 +38,14 @@ def test_output_that_is_still_to_be_made(tmp_path: Path) -> None:
 
 
 def test_file_is_no_output(tmp_path: Path) -> None:
-    """A file, and what would lie below one, are refused."""
+    """A file in the place of an output is refused."""
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="is a file; expected a directory"):
         probe(LocalStorage(), f"{tmp_path}/file")
 
 
 class Broken(LocalStorage):
-    """A local disk that breaks one promise, as file systems of networks and of users do."""
+    """A local disk that breaks one promise, as network and user-space file systems do."""
 
     def __init__(self, promise: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Broken(LocalStorage):
     ],
 )
 def test_broken_promise_is_named(tmp_path: Path, promise: str, told: str) -> None:
-    """The first promise that does not hold is the last that is tried, in words that say how; nothing is left behind."""
+    """The trial stops at the first broken promise and says how it is broken; nothing is left behind."""
     found = probe(Broken(promise), str(tmp_path))
     assert not found.holds
     assert [each.broken is None for each in found.tried] == [True] * (len(found.tried) - 1) + [False]
@@ -109,7 +109,7 @@ def test_broken_promise_is_named(tmp_path: Path, promise: str, told: str) -> Non
 
 
 def test_clock_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By how much files are stamped ahead of this machine's clock is told: parts roll by the one, files settle by the other."""
+    """The probe reports how far the storage's clock is ahead of this machine's: parts roll by one, files settle by the other."""
     monkeypatch.setattr(clock, "now_ns", lambda now=clock.now_ns: now() - 60 * clock.SECOND_NS)
     found = probe(LocalStorage(), str(tmp_path))
     assert found.clock_seconds is not None

@@ -1,4 +1,4 @@
-"""Stores of objects keep the contract, each as a real server: what is their own, what fails, and what is said of it."""
+"""Object stores keep the contract, each as a real server: their own behaviour, their failures, and our messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROCESS_SECONDS = 60.0
 
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """Return each store that is found here; those that PENSTOCK_REQUIRE_STORES names must be (`make test-stores`)."""
+    """Return each store found here; those in PENSTOCK_REQUIRE_STORES must exist (`make test-stores`)."""
     try:
         with running(request.param, tmp_path_factory.mktemp(request.param)) as server:
             server.make("contract")
@@ -44,7 +44,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def found(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> StoreServer:
-    """Return the server, as this process finds it: by its environment, and by clients that nobody made before."""
+    """Return the server as this process finds it: through its environment, with new clients."""
     use(server, monkeypatch)
     return server
 
@@ -59,21 +59,21 @@ def storage(root: str) -> Storage:
     return locate(root)[0]
 
 
-@pytest.mark.slow  # a server to start
+@pytest.mark.slow  # starts a server
 class TestStores(ObjectsContract):
     pass
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\udcff\udc80", "."])
 def test_names_that_are_no_keys(storage: Storage, root: str, name: str) -> None:
-    """Control characters, bytes that are no Unicode and a lone dot are refused by name, and nothing is written."""
+    """Control characters, bytes that are not Unicode and a lone dot are refused by name, and nothing is written."""
     with pytest.raises(StorageError, match="no key of an object store"):
         storage.put_if_absent(f"{root}/{name}", b"")
     assert names_at(storage, root) == []
 
 
 def test_a_store_has_an_address_and_nothing_secret(found: StoreServer, root: str) -> None:
-    """A pickled storage that was used, its text and its paths hold neither key nor server; what is pickled works elsewhere."""
+    """A used and pickled storage, its text and its paths contain neither keys nor the server; the pickle works in another process."""
     storage, path = locate(root)
     storage.put_if_absent(f"{path}/a", b"x")
     pickled = pickle.dumps(storage)
@@ -92,7 +92,7 @@ def test_a_store_has_an_address_and_nothing_secret(found: StoreServer, root: str
 
 
 def test_an_object_that_another_program_put_is_read(found: StoreServer, root: str) -> None:
-    """What boto3 puts is listed and read; its empty objects for directories are passed over, also by `s3a://`."""
+    """Objects put by boto3 are listed and read; its empty objects for directories are skipped, also with `s3a://`."""
     if found.scheme != "s3":
         pytest.skip("boto3 speaks S3 alone")
     storage, path = locate(root.replace("s3://", "s3a://"))
@@ -112,9 +112,9 @@ def test_an_object_that_another_program_put_is_read(found: StoreServer, root: st
     assert storage.read(f"{path}/d/a") == b"1"
 
 
-@pytest.mark.slow  # 10 MiB to each store
+@pytest.mark.slow  # 10 MiB for each store
 def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`.gz`, `.zst`, `.age`, one in the other, longer than what is read at once, over batches: each line once, a cut file is named."""
+    """`.gz`, `.zst`, `.age`, nested, longer than one read, over several batches: each line once; a truncated file is named."""
     monkeypatch.setenv("PENSTOCK_TEST_KEY", READER_KEY)
     draw = random.Random(0)  # noqa: S311 - bytes that do not shrink
     lines = [draw.randbytes(500).hex() for _ in range(20_000)]
@@ -142,7 +142,7 @@ def test_packed_and_encrypted_objects_are_read(root: str, storage: Storage, monk
 
 
 def test_markers_of_directories_are_no_files(storage: Storage, root: str) -> None:
-    """Hadoop and EMR leave empty objects `NAME_$folder$` beside what they take for directories: nobody's file, in whatever listing."""
+    """Hadoop and EMR leave empty objects `NAME_$folder$` beside their directories: no listing shows them as files."""
     for name, data in (("d_$folder$", b""), ("d/a", b"1"), ("d/e_$folder$", b""), ("f_$folder$", b"2")):
         storage.put_if_absent(f"{root}/{name}", data)
     assert set(names_at(storage, root)) == {"d", "f_$folder$"}
@@ -151,7 +151,7 @@ def test_markers_of_directories_are_no_files(storage: Storage, root: str) -> Non
 
 
 def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer, storage: Storage, root: str) -> None:
-    """Azure's hierarchical accounts, and some programs, have an empty object under the very name of a directory."""
+    """Azure's hierarchical accounts, and some programs, keep an empty object with the very name of a directory."""
     if found.kind in {"versitygw", "minio"}:
         pytest.skip("it keeps no key below another one")
     for name, data in (("d", b""), ("d/a", b"1"), ("d-e", b"")):
@@ -163,7 +163,7 @@ def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer,
 
 
 def test_a_bucket_that_keeps_versions(found: StoreServer) -> None:
-    """Of what was deleted there is a version, and a note that it is gone: nothing of that is listed, and its key is free again."""
+    """A deleted object leaves a version and a delete marker: no listing shows them, and the key is free again."""
     if found.kind not in {"moto", "minio"}:
         pytest.skip("it keeps no versions as it is started here")
     bucket = found.make(f"versions{next(_numbers)}")
@@ -185,7 +185,7 @@ def test_a_bucket_that_keeps_versions(found: StoreServer) -> None:
 
 
 def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer, root: str) -> None:
-    """Two versions within a second, of one length, differ by their tags: an overwrite is noticed whatever its time."""
+    """Two versions of equal length within a second differ by their tags: an overwrite is noticed whatever its time."""
     if found.scheme != "s3":
         pytest.skip("boto3 speaks S3 alone")
     storage, path = locate(root)
@@ -200,7 +200,7 @@ def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer
 
 @pytest.mark.slow
 def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServer, root: str) -> None:
-    """A process that is killed in the middle of a long object leaves an upload that no listing shows; it is found, and removed."""
+    """A process killed in the middle of a long object leaves an upload that no listing shows; it is found and removed."""
     if found.scheme != "s3":
         pytest.skip("Azure forgets by itself, after a week")
     if found.kind == "minio":
@@ -228,7 +228,7 @@ def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServ
 def test_what_is_too_long_for_one_copy_is_copied_in_parts(
     found: StoreServer, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a limit of 12 MiB instead of 5 GiB: published whole, never over another one's object, and no upload is left of it."""
+    """With a limit of 12 MiB instead of 5 GiB: the object is published whole, replaces no other object, and leaves no upload."""
     if found.scheme != "s3":
         pytest.skip("only S3 has part copies")
     import obstore  # noqa: PLC0415 - of the extra
@@ -253,15 +253,15 @@ def test_what_is_too_long_for_one_copy_is_copied_in_parts(
     with pytest.raises(AlreadyThere):
         storage.publish(f"{path}/staged", f"{path}/theirs")
     calls = _objects_native.connect(storage.bucket)  # type: ignore[attr-defined]  # a store of objects
-    with pytest.raises(FileExistsError):  # whoever puts between the look and the copy
+    with pytest.raises(FileExistsError):  # another program puts the key between the check and the copy
         calls.copy(storage.key(f"{path}/staged"), storage.key(f"{path}/theirs"))  # type: ignore[attr-defined]  # a store of objects
     assert storage.read(f"{path}/theirs") == b"theirs"
-    if found.kind != "minio":  # which lists uploads of a whole key only
+    if found.kind != "minio":  # MinIO lists only uploads of a whole key
         assert list(storage.abandoned(path, 1 << 62)) == []
 
 
 def test_files_behind_a_name_are_listed(found: StoreServer, storage: Storage, root: str) -> None:
-    """Files at any depth, by the order of their paths, from behind one of them, which need not be there; more than one page of them."""
+    """Files at any depth are listed in the order of their paths, after a given path, which need not exist; more than one page."""
     count = found.page + 100
     names = [f"d{number // 90:02}/{number:04}" for number in range(count)]
     with storage.workers(16) as workers:
@@ -298,7 +298,7 @@ with ThreadPoolExecutor(4) as threads:
 
 
 def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: str) -> None:
-    """Sixteen, in four processes, put the same five keys at once: each key is of one of them, which was told so, and holds its bytes."""
+    """Four threads in each of four processes put the same five keys at once: each key has one winner, which knows it, and its bytes."""
     storage.put_if_absent(f"{root}/begin", b"")
     contenders = [
         subprocess.Popen(
@@ -325,18 +325,18 @@ def test_of_several_processes_that_put_one_key_one_wins(storage: Storage, root: 
         assert storage.read(f"{root}/slots/{slot}") == winner.encode()
 
 
-# -- what is said when it does not work -----------------------------------------------------------------------------------
+# -- errors and their messages --------------------------------------------------------------------------------------------
 
 
 def test_no_bucket(found: StoreServer) -> None:
-    """A bucket that is not there is told as such, with the address of the store; not as a file that is missing."""
+    """A missing bucket is reported as such, with the address of the store; not as a missing file."""
     storage, path = locate(f"{found.scheme}://no-such-bucket/in")
     with pytest.raises(OptionError, match="there is no such bucket at http"):
         storage.stat(path)
 
 
 def test_wrong_keys(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that refuses the keys is a typed error, which says where they are looked for and shows none of them."""
+    """A store that refuses the keys is a typed error, which says where keys are looked up and shows none of them."""
     if found.kind == "moto":
         pytest.skip("moto takes any keys")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
@@ -349,7 +349,7 @@ def test_wrong_keys(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nobody_listens(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address at which no store answers is told within seconds, with the address."""
+    """If no store answers at an address, the error comes within seconds, with the address."""
     for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     storage, path = locate(f"{found.scheme}://contract/in")
@@ -358,7 +358,7 @@ def test_nobody_listens(found: StoreServer, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_forked_child_is_refused_and_does_not_hang(storage: Storage, root: str) -> None:
-    """obstore's threads do not live on in a child: what would wait for ever is an error that says so."""
+    """obstore's threads do not survive in a child: a call that would wait forever raises an error that says so."""
     storage.put_if_absent(f"{root}/a", b"x")
     program = (
         "import os, sys; from penstock.storage import locate; from penstock.errors import StorageError;"
@@ -373,7 +373,7 @@ def test_a_forked_child_is_refused_and_does_not_hang(storage: Storage, root: str
 @pytest.mark.slow
 @follows("PST-540")
 def test_keys_that_the_store_refuses(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that are none of the store's are told as such, in its words and without the keys; with the right ones the same call works."""
+    """Keys that the store does not know are reported in its words, without the keys; with the right keys the same call works."""
     storage, path = locate("s3://bucket/keys")
     right = os.environ["AWS_ACCESS_KEY_ID"]
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-elses")
@@ -387,7 +387,7 @@ def test_keys_that_the_store_refuses(relay: Relay, monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_that_are_taken_away_later(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that expire in mid run are `AccessRefused`, which names the object; nothing is tried for minutes."""
+    """Keys that expire during a run are `AccessRefused` with the name of the object, and are not retried for minutes."""
     storage, path = locate("s3://bucket/expired")
     storage.put_if_absent(f"{path}/a", b"x")
     monkeypatch.setattr("tests.support.stores.KEY", "another-by-now")
@@ -403,7 +403,7 @@ def test_keys_that_are_taken_away_later(relay: Relay, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_store_that_is_busy_is_waited_for(relay: Relay) -> None:
-    """Requests that are refused as too many (503) are made again: each object is there once."""
+    """Requests that are refused as too many (503) are repeated: each object is there once."""
     storage, path = locate("s3://bucket/busy")
     for number in range(3):
         relay.busy = 3
@@ -413,7 +413,7 @@ def test_a_store_that_is_busy_is_waited_for(relay: Relay) -> None:
 
 @pytest.mark.slow
 def test_lost_replies_neither_fence_nor_double(relay: Relay) -> None:
-    """Of four replies one is lost: who puts, writes and publishes is never refused by its own objects, and each is there once."""
+    """Every fourth reply is lost: a put, write or publish is never refused because of its own object, and each is there once."""
     storage, path = locate("s3://bucket/lossy")
     storage.put_if_absent(f"{path}/first", b"x")
     relay.loses = 4
@@ -445,7 +445,7 @@ def test_lost_replies_neither_fence_nor_double(relay: Relay) -> None:
     ],
 )
 def test_addresses_of_buckets(location: str, path: str) -> None:
-    """A bucket and a key, taken literally; `s3a` is Hadoop's word for `s3`. No server is asked."""
+    """A bucket and a key, taken literally; `s3a` is Hadoop's name for `s3`. No server is contacted."""
     storage, located = locate(location)
     assert located == path
     assert locate(located)[1] == path
@@ -454,14 +454,14 @@ def test_addresses_of_buckets(location: str, path: str) -> None:
 
 @pytest.mark.parametrize("location", ["s3://", "s3:///a", "s3://key:secret@b/a", "s3://host:9000/b"])
 def test_addresses_without_a_bucket_or_with_keys_are_refused(location: str) -> None:
-    """Keys and servers are no part of an address; what is refused does not show them."""
+    """Keys and servers are not part of an address; the error does not show them."""
     with pytest.raises(OptionError, match="expected a bucket and a path") as raised:
         locate(location)
     assert "secret" not in str(raised.value)
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without obstore the extra is named."""
+    """Without obstore the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.setattr(_objects_native, "_clients", {})
     with pytest.raises(DependencyError, match=r"penstock\[s3\]"):
@@ -469,7 +469,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_put_marks_do_not_reach_the_copy(storage: Storage, root: str) -> None:
-    """A published object has its bytes and nothing else that readers would meet: its key is all there is in the listing."""
+    """After publishing, the new key is the only one in the listing."""
     put(storage, f"{root}/a", b"part")
     storage.publish(f"{root}/a", f"{root}/out/b")
     assert names_at(storage, root) == ["out"]

@@ -1,4 +1,4 @@
-"""Stores of objects that are not well, or not ours alone: what is told before anything starts, and what comes through all the same."""
+"""Object stores that are faulty, or shared with others: what is reported before anything starts, and what succeeds nonetheless."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.stores import Relay
 if TYPE_CHECKING:
     from penstock.sink.sink import Begun, TaskResult
 
-pytestmark = pytest.mark.slow  # a server to start
+pytestmark = pytest.mark.slow  # starts a server
 
 _numbers = count()
 LINES = pa.schema([("value", pa.string())])
@@ -33,7 +33,7 @@ LINES = pa.schema([("value", pa.string())])
 
 @pytest.fixture
 def place() -> str:
-    """Return an address that no other test has."""
+    """Return an address that no other test uses."""
     return f"s3://bucket/{next(_numbers)}"
 
 
@@ -54,7 +54,7 @@ def staged(sink: Sink, owner: str, number: int, tasks: int = 2) -> tuple[Batch, 
 
 
 def committed(sink: Sink, owner: str, number: int) -> None:
-    """Write a batch whole."""
+    """Write and commit a batch."""
     batch, _, results = staged(sink, owner, number)
     sink.commit(batch, results)
 
@@ -67,18 +67,18 @@ def lines_below(root: str) -> Counter[str]:
 
 
 def expected(batches: int) -> Counter[str]:
-    """Return the lines of so many batches."""
+    """Return the lines of that many batches."""
     return Counter(f"{number} {task}" for number in range(batches) for task in range(2))
 
 
-# -- what is told before Spark starts -------------------------------------------------------------------------------------
+# -- what is reported before Spark starts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("right", ["list", "get", "put", "delete"])
 def test_a_right_that_is_missing_is_told_before_spark_starts(
     relay: Relay, place: str, tmp_path: Path, right: str
 ) -> None:
-    """Keys that may do all but one thing: an ingest says so, in the store's words and by the object, when it has started nothing."""
+    """Keys lack one right: the ingest says so before it starts anything, in the store's words and with the object."""
     locate(place)[0].put_if_absent(f"{place}/in/a.txt", b"one\n")
     relay.refuses = {right: (403, "AccessDenied", "Access Denied.")}
     with pytest.raises(AccessRefused, match=r"Access Denied|403|refuse") as raised:
@@ -90,7 +90,7 @@ def test_a_right_that_is_missing_is_told_before_spark_starts(
 
 @pytest.mark.parametrize("status", [403, 400])
 def test_a_clock_that_is_wrong_is_told_as_that(relay: Relay, place: str, status: int) -> None:
-    """A store refuses requests that are signed at another time than its own: what is said is to set the clock, not to look at keys."""
+    """A store refuses requests signed at another time than its own: the advice is to set the clock, not to check the keys."""
     storage, path = locate(place)
     relay.refuses = dict.fromkeys(
         ("list", "get", "put"), (status, "RequestTimeTooSkewed", "The times differ by too much.")
@@ -104,7 +104,7 @@ def test_a_clock_that_is_wrong_is_told_as_that(relay: Relay, place: str, status:
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"])
 def test_credentials_that_expire_are_refused_as_such(relay: Relay, place: str, code: str) -> None:
-    """S3 says of a session that is over that the request is bad (400), not that it is forbidden: it is `AccessRefused`, and at once."""
+    """For an expired session S3 answers "bad request" (400), not "forbidden": it is `AccessRefused`, without retries."""
     storage, path = locate(place)
     storage.put_if_absent(f"{path}/a", b"x")
     relay.refuses = dict.fromkeys(("list", "get", "put", "delete"), (400, code, "The provided token has expired."))
@@ -123,11 +123,11 @@ def test_credentials_that_expire_are_refused_as_such(relay: Relay, place: str, c
     assert storage.read(f"{path}/a") == b"x"
 
 
-# -- what comes through ---------------------------------------------------------------------------------------------------
+# -- what succeeds nonetheless --------------------------------------------------------------------------------------------
 
 
 def test_credentials_expire_in_mid_batch(relay: Relay, place: str) -> None:
-    """Keys that are over between a batch's tasks and its commit: nothing of it is visible, and with new ones it is there once."""
+    """Keys expire between a batch's tasks and its commit: none of it is visible, and with new keys it is there once."""
     sink = opened(place)
     committed(sink, "driver", 0)
     batch, _, results = staged(sink, "driver", 1)
@@ -143,7 +143,7 @@ def test_credentials_expire_in_mid_batch(relay: Relay, place: str) -> None:
 
 
 def test_a_store_that_is_away_for_a_while_is_waited_for(relay: Relay, place: str) -> None:
-    """For a second nobody answers, in the middle of a batch: who puts, reads and lists waits, and every line is there once."""
+    """The store is away for a second in the middle of a batch: puts, reads and listings wait, and every line is there once."""
     sink = opened(place)
     committed(sink, "driver", 0)
     relay.away = True
@@ -157,7 +157,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(relay: Relay, place: str
 
 
 def test_storms_of_refusals_and_lost_replies(relay: Relay, place: str) -> None:
-    """Every fifth request is too many, and of thirteen replies one is lost: batches of a sink come through, each line once."""
+    """Every fifth request is refused as too many, every thirteenth reply is lost: a sink's batches succeed, each line once."""
     sink = opened(place)
     committed(sink, "driver", 0)
     relay.storms, relay.loses = 5, 13
@@ -169,7 +169,7 @@ def test_storms_of_refusals_and_lost_replies(relay: Relay, place: str) -> None:
 
 
 def test_a_driver_that_stood_still_is_fenced(relay: Relay, place: str) -> None:
-    """One stops with a batch that is staged, another one goes on with that and the next: the first one commits nothing."""
+    """A driver stops with a staged batch, and another one does that batch and the next: the first one commits nothing."""
     stopped, other = opened(place), opened(place)
     committed(stopped, "driver", 0)
     batch, _, results = staged(stopped, "driver", 1)
@@ -186,7 +186,7 @@ def test_a_driver_that_stood_still_is_fenced(relay: Relay, place: str) -> None:
 
 
 def test_objects_that_others_put_below_the_output(relay: Relay, place: str) -> None:
-    """Marks of directories, a stranger's files and what he put among the state: nothing of it is touched, and the sink goes on."""
+    """Directory markers, foreign files, also among our state: none of them is touched, and the sink continues."""
     key = place.removeprefix("s3://bucket/")
     with closing(relay.server.client()) as client:
 
@@ -217,7 +217,7 @@ def test_objects_that_others_put_below_the_output(relay: Relay, place: str) -> N
 def test_somebody_elses_object_has_the_name_of_a_part(
     relay: Relay, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that is taken is passed over; one that is taken behind the decision is told by its key, and never replaced."""
+    """A taken name is skipped; a name taken after the decision is an error with its key, and its object is never replaced."""
     sink, (storage, path) = opened(place), locate(place)
     batch, _, results = staged(sink, "driver", 0)
     storage.put_if_absent(f"{path}/part-sink-0-0.txt", b"theirs\n")
@@ -241,7 +241,7 @@ def test_somebody_elses_object_has_the_name_of_a_part(
 
 
 def test_keys_that_nobody_can_read_are_told(relay: Relay, place: str) -> None:
-    """Two slashes, or a dot between them, are keys to S3 and none to the library: a listing that meets one says so."""
+    """A key with two slashes is valid for S3 but not for the library: a listing that meets one says so."""
     storage, path = locate(f"{place}/in")
     storage.put_if_absent(f"{path}/a.txt", b"one\n")
     with closing(relay.server.client()) as client:

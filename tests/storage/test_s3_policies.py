@@ -1,4 +1,4 @@
-"""Keys that a real MinIO lets do a part of what is needed, by its policies: told before Spark starts, and the least that is enough."""
+"""Keys that a real MinIO restricts by policies: missing rights are reported before Spark starts, and the minimum is enough."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.driven import TEXT, DrivenSource
 from tests.support.required import missing_store
 from tests.support.stores import KEY, SECRET, NoStore, StoreServer, running, use
 
-pytestmark = pytest.mark.slow  # a server to start
+pytestmark = pytest.mark.slow  # starts a server
 
 READ = ["s3:GetObject"]
 WRITE = [*READ, "s3:PutObject", "s3:DeleteObject"]
@@ -32,7 +32,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
-    """Return a MinIO with a bucket; required where PENSTOCK_REQUIRE_STORES names it (`make test-stores`)."""
+    """Return a MinIO with a bucket; required if PENSTOCK_REQUIRE_STORES names it (`make test-stores`)."""
     try:
         with running("minio", tmp_path_factory.mktemp("minio")) as server:
             server.make("bucket")
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
 
 @pytest.fixture
 def place(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return an address that no other test has, with one object of input, for keys that may do everything."""
+    """Return an address that no other test uses, with one input object, for keys with all rights."""
     use(server, monkeypatch)
     place = f"s3://bucket/{next(_numbers)}"
     locate(place)[0].put_if_absent(f"{place}/in/a.txt", b"one\ntwo\n")
@@ -52,7 +52,7 @@ def place(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def limited(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what has this process find keys that may do only what statements of a policy say."""
+    """Return a function that gives this process keys with only the rights in these policy statements."""
 
     def limit(*statements: dict[str, Any]) -> None:
         import boto3  # noqa: PLC0415 - of the extra
@@ -78,12 +78,12 @@ def limited(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 def objects(place: str, actions: list[str], below: str = "") -> dict[str, Any]:
-    """Return the statement that allows these with the objects below a place."""
+    """Return the statement that allows these actions on the objects below a place."""
     return {"Action": actions, "Resource": [f"arn:aws:s3:::{place.removeprefix('s3://')}/{below}*"]}
 
 
 def listing(**condition: Any) -> dict[str, Any]:
-    """Return the statement that allows to list the bucket."""
+    """Return the statement that allows listing the bucket."""
     return {"Action": ["s3:ListBucket"], "Resource": ["arn:aws:s3:::bucket"], **condition}
 
 
@@ -96,7 +96,7 @@ def checked(place: str, tmp_path: Path) -> None:
 def test_a_right_that_a_policy_does_not_give_is_told_before_spark_starts(
     place: str, tmp_path: Path, limited: Callable[..., None], right: str
 ) -> None:
-    """All but one: the store's own words, the path that it was about, and which rights are needed; nothing is left behind."""
+    """One right is missing: the error has the store's own words, the path, and the rights that are needed."""
     rights = [action for action in WRITE if action != right]
     limited(objects(place, rights), *([] if right == "list" else [listing()]))
     with pytest.raises(AccessRefused, match=r"AccessDenied|Access Denied|403") as raised:
@@ -110,7 +110,7 @@ def test_a_right_that_a_policy_does_not_give_is_told_before_spark_starts(
 def test_a_right_that_is_there_for_the_input_alone_is_told(
     place: str, tmp_path: Path, limited: Callable[..., None]
 ) -> None:
-    """Keys that may read the input and nothing of the output, and the other way round: the place is named that is closed."""
+    """Keys may use the input but not the output, or the other way round: the error names the place that is refused."""
     limited(objects(place, WRITE, "in/"), listing())
     with pytest.raises(AccessRefused, match=rf"{place}/out"):
         checked(place, tmp_path)
@@ -120,7 +120,7 @@ def test_a_right_that_is_there_for_the_input_alone_is_told(
 
 
 def test_the_least_that_is_enough(place: str, tmp_path: Path, limited: Callable[..., None]) -> None:
-    """To read and list the input, to read, put, delete and list the output: enough to read, write, publish and verify."""
+    """Get and list the input; get, put, delete and list the output: that is enough to read, write, publish and verify."""
     prefixes = [f"{place.removeprefix('s3://bucket/')}/{name}" for name in ("in", "in/*", "out", "out/*")]
     listed = listing(Condition={"StringLike": {"s3:prefix": prefixes}})
     limited(objects(place, READ, "in/"), objects(place, WRITE, "out/"), listed)

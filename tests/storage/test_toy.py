@@ -1,4 +1,4 @@
-"""A storage that is one file, `toy.py`, and one line."""
+"""A storage that consists of one file, `toy.py`, and one line."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have addresses of the toy located, as the line of a storage does."""
+    """Register the toy's scheme, as the one line of a storage does."""
     monkeypatch.setitem(_locate.BY_SCHEME, "toy:", toy.located)
     yield
     toy.FILES.clear()
 
 
 class TestToyStorage(InTurnContract, StorageContract):
-    """The promises that all storages keep."""
+    """The promises that every storage keeps."""
 
     @pytest.fixture
     def storage(self) -> Storage:
@@ -42,7 +42,7 @@ class TestToyStorage(InTurnContract, StorageContract):
 
 
 def test_a_checkpoint_is_refused_where_spark_cannot_write() -> None:
-    """A storage with directories that the JVM does not know is no place for a checkpoint: Spark would answer with its stack."""
+    """A storage with directories that the JVM does not know cannot hold a checkpoint: Spark would fail with a stack trace."""
 
     class WithDirectories(toy.ToyStorage):
         has_directories = True
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_refused_where_spark_cannot_write() -> None:
 
 
 def test_a_stream_reads_and_writes_a_storage_that_is_one_file_and_one_line() -> None:
-    """Lines of a toy address are read by a source, written by a sink to another one, and read again from there, in batches."""
+    """A source reads lines from one toy address, a sink writes them to another, and they are read again from there, in batches."""
     storage, _ = locate("toy:/in")
     storage.put_if_absent("toy:/in/0.log", b"0 one\n0 two\n")
     source = DrivenSource(TEXT, path="toy:/in", format="text", settle="0s")

@@ -1,6 +1,6 @@
-"""A fourth storage, to show what a storage takes: the files of this process, in one dictionary by their paths.
+"""A fourth storage, to show what a storage needs: the files of this process, in one dictionary by path.
 
-It is one of keys, as stores of objects are: a directory is there as long as anything lies below it.
+It is a storage of keys, like object stores: a directory exists as long as something lies below it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ToyWriter:
         self.path, self.file, self.at, self.begun = path, file, at, begun
 
     def write(self, data: Data) -> int:
-        """Write over what is there, and on."""
+        """Overwrite what is there, and continue after it."""
         piece = bytes(data)
         self.file.data[self.at : self.at + len(piece)] = piece
         self.at += len(piece)
@@ -48,14 +48,14 @@ class ToyWriter:
         return len(piece)
 
     def tell(self) -> int:
-        """Return where it is."""
+        """Return the position."""
         return self.at
 
     def sync(self) -> None:
         """Do nothing: nothing outlives this process."""
 
     def close(self) -> None:
-        """Refuse if the name is another file's by now."""
+        """Fail if the name belongs to another file now."""
         if FILES.get(self.path) is not self.file:
             msg = f"{self.path!r} was removed while it was written; write it again"
             raise StorageError(msg)
@@ -102,14 +102,14 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
     reads_ahead = is_paid = needs_contest = False
 
     def checkpoint_at(self, path: str, given: str | None) -> None:
-        """Say that Spark's JVM does not know it."""
+        """Refuse: Spark's JVM does not know this storage."""
 
     def bytes_below(self, root: str) -> int:
-        """Return a number that is large: a dictionary takes keys of any length."""
+        """Return a large number: a dictionary takes keys of any length."""
         return 1 << 20
 
     def create(self, path: str, *, unique: bool = False) -> ToyWriter:
-        """Take the name, or say that it is taken."""
+        """Take the name, or raise an error if it is taken."""
         return ToyWriter(path, self._put(path, ToyFile()), begun=True)
 
     def _put(self, path: str, file: ToyFile) -> ToyFile:
@@ -119,7 +119,7 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         return file
 
     def extend(self, path: str, length: int) -> ToyWriter:
-        """Write on from there."""
+        """Continue the file at this length."""
         return ToyWriter(path, FILES.setdefault(path, ToyFile()), length, begun=False)
 
     def lock(self, path: str, *, shared: bool = False) -> NoReturn:
@@ -128,7 +128,7 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         raise NotSupported(msg)
 
     def open(self, path: str) -> ToyReader:
-        """Open what is there now."""
+        """Open the current file."""
         if path not in FILES:
             msg = f"{path!r} is not there"
             raise NotThere(msg)
@@ -139,26 +139,26 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         return bytes(self.open(path).file.data)
 
     def list(self, path: str) -> Iterable[Entry]:
-        """Return what `names` has."""
+        """Return the entries of `names`."""
         return self.names(path).values()
 
     def names(self, path: str) -> dict[str, Entry]:
-        """Return the first name of all that lies below."""
+        """Return the first name of every path below this one."""
         below = {name.removeprefix(f"{path}/") for name in list(FILES) if name.startswith(f"{path}/")}
         return {name.partition("/")[0]: self.stat(f"{path}/{name.partition('/')[0]}") for name in below}
 
     def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
-        """Yield in the order of paths."""
+        """Yield the files after a path, in the order of their paths."""
         for name in sorted(FILES):
             below = name.removeprefix(f"{path}/")
             if below != name and below > after:
                 yield below, self.stat(name)
 
     def watch(self, path: str) -> None:
-        """Return nothing: nobody tells."""
+        """Return None: changes are not reported."""
 
     def stat(self, path: str) -> Entry:
-        """Return the file, or what is a directory because something lies below it."""
+        """Return the file, or a directory if something lies below the path."""
         if path not in FILES and any(name.startswith(f"{path}/") for name in list(FILES)):
             return Entry(posixpath.basename(path), True, 0, clock.now_ns(), "", is_file=False)
         return self.open(path).info()
@@ -168,7 +168,7 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         return path
 
     def owns(self, path: str) -> bool:
-        """Tell whether it has the scheme."""
+        """Tell whether the path has this storage's scheme."""
         return path.startswith("toy:")
 
     def addressed_as(self, other: Storage, path: str) -> str:
@@ -181,21 +181,21 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         del FILES[source]
 
     def publish(self, source: str, target: str, *, as_it_is: bool = False) -> None:
-        """Give the file its new name, then take the old one away."""
+        """Give the file its new name, then remove the old one."""
         file = self.open(source).file
         if FILES.get(target) is not file:
             self._put(target, file)
         del FILES[source]
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put it whole."""
+        """Put the whole file."""
         self._put(path, ToyFile(bytearray(data)))
 
     def persist(self, directory: str, names: Iterable[str]) -> None:
         """Do nothing: nothing outlives this process."""
 
     def delete(self, path: str) -> None:
-        """Remove the file; what lies below it stays."""
+        """Remove the file; what lies below its path stays."""
         FILES.pop(path, None)
 
     def move_directory(self, source: str, target: str) -> NoReturn:
@@ -204,10 +204,10 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         raise NotSupported(msg)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """Do nothing: it is there with what lies below it."""
+        """Do nothing: a directory exists once something lies below it."""
 
     def workers(self, count: int) -> InTurn:
-        """Return what does one thing after the other."""
+        """Return an executor that runs one call after another."""
         return InTurn()
 
     def persist_all(self) -> None:
@@ -219,5 +219,5 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
 
 
 def located(location: str, name: str) -> tuple[Storage, str]:
-    """Return what `toy:/a/b` means; the line of a storage in `_locate` names such a function."""
+    """Return the storage and path of `toy:/a/b`; the line of a storage in `_locate` names such a function."""
     return ToyStorage(), "toy:" + posixpath.normpath(location.removeprefix("toy:"))

@@ -1,4 +1,4 @@
-"""Streams on which the advice of an error is followed: every line that was put in is in the output once, in the end."""
+"""Streams on which tests follow the advice of an error: at the end every input line is in the output exactly once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"string"
 
 
 def penstock(*arguments: object) -> tuple[int, str]:
-    """Run the command; return its status, and all that it says."""
+    """Run the command; return its exit status and all its output."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return result.exit_code, result.output
 
@@ -55,7 +55,7 @@ class Lines:
         return Counter(line for path in self.files() for line in path.read_text(encoding="utf-8").splitlines())
 
     def is_whole(self) -> bool:
-        """Tell whether every line that was put in is there once, and nothing else."""
+        """Tell whether the output has every input line once, and nothing else."""
         return self.lines() == self.put_in
 
 
@@ -75,14 +75,14 @@ class Query(Lines):
         return Sink(storage, root, parse(SINK, given, what="sink"), "s")
 
     def batch(self, owner: str = "driver", *, final: bool = False) -> None:
-        """Run a batch: that which was planned and is not committed to Spark's log, as a restart does, else the next, if any."""
+        """Run a batch, as a restart does: the planned batch that Spark's log does not have as committed, else the next one, if any."""
         if self.planned():
             self.commit(*self.written(owner))
         if final:
             self.sink().finish()
 
     def planned(self) -> bool:
-        """Plan the next batch, unless one is; tell whether there is any."""
+        """Plan the next batch, unless one is planned already; tell whether there is a batch to run."""
         log = Checkpoint(str(self.checkpoint))
         done, planned = log.numbers("commits"), log.numbers("offsets")
         if planned[len(done) :]:

@@ -1,6 +1,6 @@
-"""Brokers of Kafka without Java: those that librdkafka has for its own tests, in this process, reached as any other.
+"""Brokers of Kafka without Java: librdkafka's own test brokers. They run in this process, and clients reach them like any other broker.
 
-They keep records, elect leaders of rising epochs, go down and come back. They know no transactions, nor ids of topics.
+They keep records, elect leaders with increasing epochs, stop and come back. They support neither transactions nor topic ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = b"orders"
 
 
 class Brokers:
-    """Two of them, with a topic `orders` of one partition, which the first one leads."""
+    """Two brokers with a topic `orders` of one partition, which the first broker leads."""
 
     topic = _NAME.decode()
 
@@ -55,24 +55,24 @@ class Brokers:
         self.lead(1)
 
     def lead(self, broker: int) -> None:
-        """Have a broker lead the partition: each time in a later epoch."""
+        """Make a broker the leader of the partition; each call starts a later epoch."""
         self._call.rd_kafka_mock_partition_set_leader(self._cluster, _NAME, 0, broker)
 
     def down(self, broker: int) -> None:
-        """Take a broker away from all who are connected."""
+        """Disconnect a broker from all its clients."""
         self._call.rd_kafka_mock_broker_set_down(self._cluster, broker)
 
     def up(self, broker: int) -> None:
-        """Have it back."""
+        """Bring the broker back."""
         self._call.rd_kafka_mock_broker_set_up(self._cluster, broker)
 
     def refuse_groups(self) -> None:
-        """Have them say to whoever asks for a group that there is no right to it."""
+        """Have the brokers answer every request for a group that the client has no right to it."""
         errors = (ctypes.c_int * _ANSWERS)(*[_NO_RIGHT] * _ANSWERS)
         self._call.rd_kafka_mock_push_request_errors_array(self._cluster, _FIND_COORDINATOR, _ANSWERS, errors)
 
     def send(self, *values: bytes) -> None:
-        """Append records, each in a batch of its own."""
+        """Append records, each in its own batch."""
         from confluent_kafka import Producer  # noqa: PLC0415 - may be missing
 
         settings: dict[str, Any] = {"bootstrap.servers": self.servers, "log_level": 0, "batch.num.messages": 1}
@@ -82,13 +82,13 @@ class Brokers:
         assert producer.flush(30) == 0
 
     def close(self) -> None:
-        """End them."""
+        """End the brokers."""
         self._call.rd_kafka_mock_cluster_destroy(self._cluster)
         self._call.rd_kafka_destroy(self._client)
 
 
 def library() -> ctypes.CDLL:
-    """Return the client's library. `NoJars` where it is not to be had as a file of its own."""
+    """Return the client's library. `NoJars` if it does not exist as a separate file."""
     spec = find_spec("confluent_kafka")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent.with_suffix(".libs")
     files = [] if folder is None else sorted(folder.glob("librdkafka*.so*"))
@@ -102,13 +102,13 @@ _Words = ctypes.c_uint64 * 8
 
 
 class _Part(ctypes.Structure):
-    """What is said of a record to the library, by a number that says what it is."""
+    """What a call tells the library about a record: a number for the kind of value, and the value."""
 
     _fields_ = (("kind", ctypes.c_int), ("words", _Words))
 
 
 def send_with_headers(servers: str, topic: str, *names: bytes) -> None:
-    """Append a record for each of these names to partition 0, with a header of it: the Python of the library takes text alone."""
+    """Append one record per name to partition 0, with that name as a header: the Python wrapper of the library takes only text."""
     call = library()
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for function, result, arguments in (
@@ -128,7 +128,7 @@ def send_with_headers(servers: str, topic: str, *names: bytes) -> None:
         for name in names:
             texts = [ctypes.create_string_buffer(each) for each in (topic.encode(), b"value", name, b"1")]
             of_topic, of_value, of_name, of_header = map(ctypes.addressof, texts)
-            # By what the library calls them: topic, partition, value, that it is copied, and a header.
+            # In the numbering of the library: topic, partition, value, the flag to copy it, and a header.
             parts = {1: (of_topic,), 3: (0,), 4: (of_value, 5), 7: (2,), 9: (of_name, of_header, 1)}
             given = (_Part * len(parts))(*(_Part(kind, _Words(*words)) for kind, words in parts.items()))
             assert call.rd_kafka_produceva(producer, given, len(parts)) is None
@@ -139,7 +139,7 @@ def send_with_headers(servers: str, topic: str, *names: bytes) -> None:
 
 @contextlib.contextmanager
 def running() -> Iterator[Brokers]:
-    """Yield brokers that run. `NoJars` where the client's library is not to be had as a file of its own."""
+    """Yield running brokers. `NoJars` if the client's library does not exist as a separate file."""
     brokers = Brokers(library())
     try:
         yield brokers

@@ -1,4 +1,4 @@
-"""Asynchronous calls that a stage can name: `tests.support.calls:calls`. They need no session to be imported."""
+"""Asynchronous calls that a stage can name as `tests.support.calls:calls`. Importing them needs no Spark session."""
 
 from __future__ import annotations
 

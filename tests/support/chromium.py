@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its own protocol over a pipe (its ends are 3 and 4 in the browser): no library, no port."""
+"""A headless Chromium, driven by its own protocol over a pipe (file descriptors 3 and 4 in the browser): no library, no port."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _WIRED = "[(os.dup2(end, at), os.set_inheritable(at, True)) for at, end in enume
 
 
 class NoChromium(Exception):
-    """There is none on this machine."""
+    """This machine has no Chromium."""
 
 
 def binary() -> str:
-    """Return where a Chromium is; `NoChromium` if there is none."""
+    """Return the path of a Chromium; `NoChromium` if there is none."""
     path = os.environ.get("PENSTOCK_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         msg = "there is no Chromium: apt-get install chromium, or say where it is by PENSTOCK_CHROMIUM"
@@ -37,7 +37,7 @@ def binary() -> str:
 
 
 class Chromium:
-    """One page of one browser. Every call waits for its answer; what the page itself says meanwhile is kept in `events`."""
+    """One page of one browser. Every call waits for its answer; `events` keeps what the page reports in the meantime."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
@@ -86,13 +86,13 @@ class Chromium:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, expression: str) -> Any:
-        """Return what JavaScript has for an expression; a promise is awaited."""
+        """Return the value of a JavaScript expression; a promise is awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 20.0) -> None:
-        """Wait until JavaScript finds a condition true."""
+        """Wait until a JavaScript condition is true."""
         until = time.monotonic() + seconds
         while not self.run(f"!!({condition})"):
             assert time.monotonic() < until, f"not so within {seconds} s: {condition}"
@@ -104,14 +104,14 @@ class Chromium:
         path.write_bytes(base64.b64decode(data))
 
     def complaints(self) -> list[str]:
-        """Return what the browser has complained of: errors of scripts, and what the policy of the page has refused."""
+        """Return what the browser has complained of: script errors, and what the page's security policy has blocked."""
         kinds = {"Runtime.exceptionThrown", "Log.entryAdded"}
         return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
 
 
 @contextmanager
 def browsing(directory: Path) -> Iterator[Chromium]:
-    """Run a browser with a profile of its own for the length of the block."""
+    """Run a browser with a new profile for the duration of the block."""
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
 

@@ -25,7 +25,7 @@ SPARK_HOME = str(Path(pyspark.__file__).resolve().parent)
 
 @contextmanager
 def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command that writes to `log`; whatever it has started is gone after the block."""
+    """Run a command that writes to `log`; when the block ends, the command and all that it has started are gone."""
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=os.environ | variables, stdout=out, stderr=out, start_new_session=True)
     try:
@@ -35,7 +35,7 @@ def started(*command: str, log: Path, **variables: str) -> Iterator[subprocess.P
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """Kill a process and all below it, in that order: what is below a dead one cannot be found any more."""
+    """Kill a process and all its descendants. List them first: nobody can find the descendants of a dead process any more."""
     for member in family(process):
         with suppress(psutil.NoSuchProcess):
             member.kill()
@@ -43,7 +43,7 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def family(process: subprocess.Popen[Any]) -> list[psutil.Process]:
-    """Return a process and all below it: Spark's Python workers have process groups of their own."""
+    """Return a process and all its descendants: Spark's Python workers have process groups of their own."""
     try:
         top = psutil.Process(process.pid)
         return [top, *top.children(recursive=True)]
@@ -52,13 +52,13 @@ def family(process: subprocess.Popen[Any]) -> list[psutil.Process]:
 
 
 def java_options() -> str:
-    """Return options for the JVMs of a cluster, which are many and live for seconds: they take the archive of `penstock warmup`."""
+    """Return options for the JVMs of a cluster. They are many and live for seconds, so they use the archive of `penstock warmup`."""
     return " ".join([os.environ.get("SPARK_SUBMIT_OPTS", archive.QUICK_COMPILER), *archive.flags()])
 
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """A standalone master, and its workers: one on each of `HOSTS`, with one core."""
+    """A standalone master and its workers: one worker with one core on each of `HOSTS`."""
 
     url: str
     workers: tuple[subprocess.Popen[bytes], ...]
@@ -66,7 +66,7 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(directory: Path, **variables: str) -> Iterator[SparkCluster]:
-    """Yield a cluster that keeps its logs below `directory`; all its processes have the environment variables."""
+    """Yield a cluster that keeps its logs below `directory`; all its processes get the environment variables."""
     spark_class, log = f"{SPARK_HOME}/bin/spark-class", directory / "master.log"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A storage that counts what it is asked, in front of another one."""
+"""A storage that counts the calls it gets and passes them on to another storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class CountingStorage:
-    """Passes every call on; `asked` counts them by verb and directory (the path itself for listings)."""
+    """Passes every call on; `asked` counts them by verb and directory (for listings by the path itself)."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage

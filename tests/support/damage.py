@@ -1,4 +1,4 @@
-"""What disks, copies and people do to files; and a directory that can be put back as it was."""
+"""The damage that disks, copies and people do to files; and a directory that can be restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE = 4096
 
 
 def unsynced() -> LocalStorage:
-    """Return a local disk on which nothing is made durable, for tests that write thousands of times and cut no power."""
+    """Return a local disk that makes nothing durable, for tests that write thousands of times and cut no power."""
     return LocalStorage(_Unsynced())
 
 
@@ -29,7 +29,7 @@ class _Unsynced:
 
 
 def damages(data: bytes, *, every: int = 1) -> Iterator[tuple[str, bytes]]:
-    """Yield what can become of a file: cut at every byte, a bit flipped in every byte, pages of zeros, a longer tail."""
+    """Yield what can become of a file: cut at every byte, one bit flipped in every byte, pages of zeros, extra bytes at the end."""
     for at in range(0, len(data), every):
         yield f"cut at {at}", data[:at]
         yield f"bit {at % 8} flipped at {at}", flipped(data, at)
@@ -42,7 +42,7 @@ def damages(data: bytes, *, every: int = 1) -> Iterator[tuple[str, bytes]]:
 
 
 def flipped(data: bytes, at: int) -> bytes:
-    """Return the bytes with one bit of the byte `at` flipped."""
+    """Return the bytes with one bit of the byte at `at` flipped."""
     return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
 
@@ -54,20 +54,20 @@ def tree(root: Path) -> dict[str, bytes]:
         for name in names:
             with open(
                 path := f"{folder}/{name}", "rb", buffering=0
-            ) as file:  # a Path takes longer to make than its file to read
+            ) as file:  # making a Path takes longer than reading its file
                 found[path[below:]] = file.read()
     return found
 
 
 def exchange(path: Path, data: bytes) -> None:
-    """Put another file in the place of one: ext4 writes out at once what is written to one that is there, which takes milliseconds."""
+    """Replace a file by a new one: what is written into an existing file ext4 flushes at once, which takes milliseconds."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
 
 
 @contextmanager
 def put_back(root: Path) -> Iterator[dict[str, bytes]]:
-    """Yield every file below `root`, and make it so again behind the block, whatever has happened there."""
+    """Yield every file below `root`, and restore them all after the block, whatever has happened there."""
     before = tree(root)
     yield before
     after = tree(root)

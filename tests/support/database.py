@@ -1,4 +1,4 @@
-"""A real database with a table of its own, and drivers of a query that write into it."""
+"""A real database with one table per test, and drivers of a query that write into it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
 
 @dataclass
 class Place:
-    """A database, and a table name that nobody else has."""
+    """A database, and a table name that nobody else uses."""
 
     url: str
     table: str = field(default_factory=lambda: f"t{unique.token()[:12]}")
@@ -35,14 +35,14 @@ class Place:
         return self.made[-1]
 
     def sink(self, schema: pa.Schema = SCHEMA, name: str = "s", **options: str) -> DatabaseSink:
-        """Return a sink of this table, checked as at the start of a query."""
+        """Return a sink for this table, checked as at the start of a query."""
         given = {"batchTable": f"{self.table}_batches", "table": self.table, "url": self.url} | options
         made = DatabaseSink(parse(DATABASE, given, what="database sink"), name, schema)
         made.check(self.database())
         return made
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return rows as a session sees them that is nobody's here; `{t}` is the table. A new one would take PostgreSQL 0.1 s."""
+        """Return rows as an independent session sees them; `{t}` is the table. A new session would take PostgreSQL 0.1 s."""
         return self.reader.run(lambda db: db.execute(sql.format(t=f'"{self.table}"', b=f'"{self.table}_batches"')))
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -50,11 +50,11 @@ class Place:
         return sorted(self.query("SELECT * FROM {t}"), key=str)
 
     def last(self) -> Any:
-        """Return the last batch that is applied."""
+        """Return the last batch that was applied."""
         return self.query("SELECT batch_id FROM {b}")[0][0]
 
     def rejected(self) -> list[tuple[Any, ...]]:
-        """Return reasons and rows of what was set aside."""
+        """Return the rejected rows with their reasons."""
         return self.query(f'SELECT reason, "row" FROM "{self.table}_rejected" ORDER BY "row"')
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Place:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is SQLite."""
+        """Tell whether the database is SQLite."""
         return self.url.startswith("sqlite:")
 
 
@@ -77,7 +77,7 @@ def batch(*rows: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 
 def ten(number: int, *, of: str = "a") -> pa.RecordBatch:
-    """Return ten rows that tell of which batch they are."""
+    """Return ten rows whose ids show which batch they belong to."""
     return batch(*((10 * number + i, f"{of}{i}", 1) for i in range(10)))
 
 
@@ -86,7 +86,7 @@ At = Callable[[str], Place]
 
 @dataclass
 class Driver:
-    """A driver of one query: `run` is begin and commit of a batch, as Spark would call them."""
+    """A driver of one query: `run` begins and commits a batch, as Spark would."""
 
     place: Place
     name: str = "d1"

@@ -1,4 +1,4 @@
-"""Random schemas as DDL, right and wrong, as people and enemies write them."""
+"""Random schemas as DDL, valid and invalid, as people and attackers write them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIMPLE = [
 ]
 DECIMALS = ["decimal(10)", "decimal(10,2)", "decimal( 38 , 0 )", "dec(5,5)", "NUMERIC(1,0)", "decimal (3, 1)"]
 DEEPEST = 3
-# Types that are exotic, of other databases, or none; and words of SQL.
+# Types that are exotic, belong to other databases, or do not exist; and words of SQL.
 ODD = [
     *(
         "char(3)",
@@ -195,7 +195,7 @@ NOISE = [
 
 
 def schema(random: Random) -> str:
-    """Return a schema: most are right, some in an odd way, some wrong, some right ones with a letter or a word too many."""
+    """Return a schema: most are valid, some of them in an odd way, some are invalid, some are valid ones with an extra letter or word."""
     text = _columns(random, depth=0, odd=random.choice((0, 0, 0, 0.15)))
     if random.random() < 0.05:
         text = f"struct<{text}>"
@@ -245,7 +245,7 @@ def _nested(random: Random, *, depth: int, odd: float) -> str:
 
 
 def _hurt(random: Random, text: str) -> str:
-    """Return a text with something taken out, put in, or exchanged."""
+    """Return the text with something removed, inserted or exchanged."""
     at = random.randrange(len(text) + 1)
     how = random.randrange(4)
     if how == 0:

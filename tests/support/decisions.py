@@ -1,4 +1,4 @@
-"""What holds for every decision of a sink: by hand, by chance, and for those that the state machine comes to."""
+"""What holds for every decision of a sink: in tests by hand, in random tests, and in those of the state machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _staged = count()
 
 
 def assembled(parts: list[OpenPart], results: list[TaskResult], rules: Rules) -> list[TaskResult]:
-    """Return what a driver reports that has assembled these parts."""
+    """Return the report of a driver that has assembled these parts."""
     closed = tuple(
         ClosedPart(
             group.bucket, group.writer, group.kind, group.opened_ns, group.first_batch, group.last_batch, group.host,
@@ -38,7 +38,7 @@ def checked(
     owner: str | None = None,
     taken: AbstractSet[str] = frozenset(),
 ) -> State:
-    """Return the decision about what the tasks report, with what the driver assembles for it; checked."""
+    """Return the decision on what the tasks report and what the driver assembles for it, after checking the decision."""
     complete = results + assembled(due(head, batch, results, rules), results, rules)
     state = decide(head, batch, complete, rules, owner=owner, taken=taken)
     check(head, batch, complete, rules, state, owner=owner, taken=taken)
@@ -76,7 +76,7 @@ def check(
 
 
 def _check_names(head: State, state: State, taken: AbstractSet[str]) -> None:
-    """Every file has a name of its own, and no number that a writer has given comes back."""
+    """Every file has a unique name, and no writer uses a number twice."""
     paths = [file.path for file in state.finished]
     assert len(set(paths)) == len(paths)
     assert not taken & set(paths)
@@ -86,7 +86,7 @@ def _check_names(head: State, state: State, taken: AbstractSet[str]) -> None:
 
 
 def _check_parts(head: State, results: list[TaskResult], state: State) -> None:
-    """A part is there once, and as it was or was reported; what is staged is of one part or file alone."""
+    """No part occurs twice; each is as it was before or as a task reported it; each staged range belongs to one part or file only."""
     keys = Counter(part.key for part in state.open)
     assert not keys or max(keys.values()) == 1
     known = {*head.open, *(part for result in results for part in result.open)}

@@ -1,4 +1,4 @@
-"""A source without Spark: batches are planned, logged as Spark logs offsets, and read, as often as a test likes."""
+"""A source without Spark: it plans batches, logs them as Spark logs offsets, and reads them as often as a test likes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":tr
 
 
 class DrivenSource:
-    """A source and its offset log, as Spark has them; `rows` are those that `run` has read."""
+    """A source and its offset log, as in Spark; `rows` are those that `run` has read."""
 
     planner: Any
     """What `configured.planner` returned; a test says which of the planners it is."""
@@ -28,7 +28,7 @@ class DrivenSource:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, as another driver does."""
+        """Start over, as a new driver does."""
         self.options = parse(SOURCE, self.given, what="source")
         self.reading = configured.reading(self.options, self.schema)
         self.planner = configured.planner(self.options, self.reading)
@@ -48,14 +48,14 @@ class DrivenSource:
         return list(self.reading.batches(splits))
 
     def read(self, number: int = -1) -> list[Any]:
-        """Read a batch of the log; return its rows: values where there is text alone, else tuples."""
+        """Read a batch of the log; return its rows: plain values if the schema is text alone, else tuples."""
         batches = self.batches(number)
         if self.schema == TEXT:
             return [row for batch in batches for row in batch.column(0).to_pylist()]
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     def run(self) -> list[Any]:
-        """Take all there is, batch by batch, until there is none; return the rows."""
+        """Take everything there is, batch by batch; return the rows."""
         rows = []
         while self.plan():
             rows += self.read()

@@ -1,4 +1,4 @@
-"""A program that is killed before or behind one of its durable steps, in this process."""
+"""A program that is killed before or after one of its durable steps, in this process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, step: int, verbs: tuple[str, ...]) -> Iterator[Callable[[], bool]]:
-    """Within the block, raise `KeyboardInterrupt` at `step` of the calls of `verbs`, of which each counts before and behind.
+    """Within the block, raise `KeyboardInterrupt` at step `step`. Each call of `verbs` has two steps, before it and after it.
 
-    Yields what tells, also behind the block, whether it was raised.
+    Yields a function that tells, also after the block, whether it was raised.
     """
     left = step
 

@@ -1,4 +1,4 @@
-"""Which libraries of our extras are installed: Python 3.10 has none for Avro."""
+"""Which libraries of our extras are installed: for Python 3.10 there is none for Avro."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITH_AVRO = ("avro",) if HAS_AVRO else ()
 
 
 def avro_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """Return the rows of an Avro file as an independent reader has them."""
+    """Return the rows of an Avro file as an independent reader reads them."""
     import fastavro  # noqa: PLC0415 - not on every Python
 
     return cast("Iterator[dict[str, Any]]", fastavro.reader(io.BytesIO(data)))

@@ -1,7 +1,8 @@
-"""The command, or another program, in processes of its own that cost no start: each is forked from one that has imported all.
+"""The command, or another program, in processes that cost no start: each is forked from a process that has imported everything.
 
-For tests that run a command without Spark many times, kill it, or let it stand still: a new Python takes a processor for a second, a
-forked one for an eighth of that. Each hears signals, and has failpoints of its own. What they are forked from has opened nothing.
+For tests that run a command without Spark many times, kill it, or freeze it: a new Python takes a second of processor time, a
+forked process an eighth of that. Each process receives signals and has its own failpoints. The process they are forked from has
+opened nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-# What is imported is loaded, and not used: nothing of it runs before the fork.
+# These imports only load the modules: no code of theirs runs before the fork.
 COMMAND = """
 import confluent_kafka.admin, pyarrow.dataset, pyarrow.parquet, pydantic, rich.console
 import penstock.cli.app, penstock.cli.dry, penstock.cli.early, penstock.cli.ingest, penstock.formats.groups
@@ -33,7 +34,8 @@ import penstock.ingestion.ingest, penstock.ingestion.workers, penstock.kafka.rea
 from penstock.cli import main
 """
 
-# Behind a program, which has a function `main`. Who waits for a process is one, too, so that several can be under way.
+# Follows a program that has a function `main`. The waiting for a process is done in a process, too, so that several can run at
+# once.
 _FORKS = """
 import importlib, json, os, signal, sys, traceback
 from contextlib import suppress
@@ -80,19 +82,19 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Running:
-    """A command that was begun; `said` is the path where it notes what becomes of it, but for the end of its name."""
+    """A command that was started; `said` is the path, without its suffix, of the files that say what becomes of it."""
 
     said: Path
 
     def _noted(self, name: str) -> int:
-        """Return what is noted, when it is."""
+        """Wait for a note of the process, and return it."""
         path = self.said.with_suffix(name)
         wait_for(path.exists, f"{name} of a command")
         return int(path.read_text())
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Return its process id."""
         return self._noted(".pid")
 
     def signal(self, number: signal.Signals) -> None:
@@ -100,17 +102,17 @@ class Running:
         os.kill(self.pid, number)
 
     def stands(self) -> None:
-        """Wait until it was stopped (SIGSTOP)."""
+        """Wait until the process is stopped (SIGSTOP)."""
         process = psutil.Process(self.pid)
         wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "a command that stops")
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Tell whether it has ended."""
         return self.said.with_suffix(".status").exists()
 
     def ended(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Return how it ended, when it has; a signal is its number, below zero. With `check` it has ended well."""
+        """Wait for its end and return how it ended; a signal is its number, negated. With `check`, assert that it succeeded."""
         status = self._noted(".status")
         out, err = (self.said.with_suffix(f".{stream}").read_text() for stream in (1, 2))
         assert not check or status == 0, err
@@ -118,7 +120,7 @@ class Running:
 
 
 class Commands:
-    """Begins commands; used in one thread."""
+    """Starts commands; for use in one thread."""
 
     def __init__(self, process: subprocess.Popen[str], room: Path) -> None:
         self._process = process
@@ -126,7 +128,7 @@ class Commands:
         self._number = count()
 
     def begin(self, *arguments: object, points: str = "") -> Running:
-        """Begin the command with these arguments, and with these failpoints armed."""
+        """Start the command with these arguments and these failpoints armed."""
         running = Running(self._room / str(next(self._number)))
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([str(running.said), points, *map(str, arguments)]) + "\n")
@@ -140,10 +142,11 @@ class Commands:
 
 @contextmanager
 def forking(room: Path, program: str = COMMAND, libraries: Sequence[str] = ()) -> Iterator[Commands]:
-    """Yield what begins commands, which note how they are in `room`; all that it has begun is gone after the block.
+    """Yield a `Commands` that keeps its notes in `room`; when the block ends, all processes that it has started are gone.
 
-    Another `program` is code that imports what is needed, and then has a function `main`, for which `sys.argv` has the arguments.
-    `libraries` are modules that these commands need and others do not; those that are installed are imported before the forks, too.
+    Another `program` is code that imports what it needs and then defines a function `main`, which finds the arguments in
+    `sys.argv`. `libraries` are modules that only these commands need; those that are installed are imported before the forks,
+    too.
     """
     command = [sys.executable, "-c", program + _FORKS, *libraries]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True) as process:

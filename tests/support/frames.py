@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as the sink is given them, as it writes them, and in Spark's own words."""
+"""Rows of a DataFrame as the sink receives them, as it writes them, and as Spark prints them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def arrow(rows: DataFrame, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows as the sink is given them. (`toArrow` casts, and takes the members of a null struct for nulls.)"""
+    """Return the rows as the sink receives them. (`toArrow` casts, and takes the members of a null struct for nulls.)"""
     return [conform(batch, schema) for batch in rows._collect_as_arrow()]  # type: ignore[operator]  # one of the classic class alone
 
 
 def shown(rows: DataFrame) -> list[str]:
-    """Return the rows in Spark's own words, in no order."""
+    """Return the rows as Spark prints them, in no order."""
     return sorted(row[0] for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect())
 
 
 def written(rows: DataFrame, root: Path, **options: str) -> str:
-    """Write the rows, a batch for each of Arrow's, and finish; return the directory."""
+    """Write the rows, one batch per Arrow batch, and finish; return the directory."""
     output = Output(root, FakeClock())
     output.schema = schema = to_arrow(rows.schema.json())
     sink = output.sink(**options)

@@ -1,8 +1,8 @@
-"""A real HDFS on this machine, for tests: one NameNode and three DataNodes, each a process that can be killed and started again.
+"""A real HDFS on this machine, for tests: one NameNode and three DataNodes, each a process that can be killed and restarted.
 
-The classes come from one jar of Maven's, `hadoop-client-minicluster`, in the version of the Hadoop client that PySpark brings;
-PySpark's own Ivy fetches it once into the user's cache. Everything listens on 127.0.0.1 alone. A process whose starter is gone, in
-whatever way, ends by itself: a shell beside it waits for the end of its input.
+The classes come from one Maven jar, `hadoop-client-minicluster`, in the version of the Hadoop client that PySpark brings;
+PySpark's own Ivy fetches it once into the user's cache. All servers listen on 127.0.0.1 only. When the process that started a
+server is gone, for whatever reason, the server ends by itself: a shell beside it waits for the end of its input.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ BLOCK_BYTES = 4 << 20  # small, so that tests fill blocks
 _START_SECONDS = PATIENCE_SECONDS
 _END_SECONDS = 60
 _CLASS = "org.apache.hadoop.hdfs"
-_AS_IT_IS = (1 << 63) - 1  # no change of a quota
-_WATCHED = '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that outlives nobody: its input ends with its starter
+_AS_IT_IS = (1 << 63) - 1  # leaves a quota as it is
+_WATCHED = (
+    '"$@" >&2 & echo $!; read -r _; kill -9 $!'  # a shell that does not outlive its starter: its input ends with it
+)
 
 
 def class_path() -> str:
@@ -59,10 +61,10 @@ def class_path() -> str:
 
 
 def _unpack(jar: Path) -> Path:
-    """Return a copy of a jar, beside it, in which nothing is compressed.
+    """Return an uncompressed copy of a jar, which lies beside the jar.
 
-    A server reads all of it as it starts, for the pages of its web interface, and the NameNode again, to look for classes: 150 MB, which to
-    unpack was a fifth of the processor time that all of them need to start.
+    A server reads the whole jar as it starts, for the pages of its web interface, and the NameNode reads it again to look for
+    classes. These are 150 MB; unpacking them was a fifth of the processor time that all servers need to start.
     """
     copy = jar.with_suffix(".unpacked")
     with ZipFile(jar) as packed, ZipFile(copy, "w") as unpacked:
@@ -72,7 +74,7 @@ def _unpack(jar: Path) -> Path:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -80,7 +82,7 @@ def free_port() -> int:
 
 
 class Daemon:
-    """One server process; `start` after `kill` goes on with the same directory. Its classes are in an archive, once `end` has made it."""
+    """One server process; `start` after `kill` continues with the same directory. Uses an archive of its classes once `end` has made it."""
 
     def __init__(self, command: list[str], log: Path, archive: Path) -> None:
         self._command = command
@@ -92,7 +94,7 @@ class Daemon:
         self.pid = 0
 
     def start(self) -> None:
-        """Start it; it may take seconds to be of use."""
+        """Start the server; it may take seconds to be ready."""
         self._makes = not self._archive.exists()
         command = making(self._command, self._made) if self._makes else having(self._command, self._archive)
         with self._log.open("a") as log:
@@ -104,17 +106,17 @@ class Daemon:
         self.pid = int(self._shell.stdout.readline())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the server a signal."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the server, and wait until it is gone."""
         if self._shell is not None:
-            self._shell.communicate()  # the end of the shell's input: it kills the server, and ends
+            self._shell.communicate()  # ends the shell's input: the shell kills the server, and ends
             self._shell = None
 
     def end(self) -> None:
-        """Kill it, the last time; where nobody has made its archive yet, let it end by itself, which does."""
+        """Kill the server for the last time; if nobody has made its archive yet, let it end by itself, which makes the archive."""
         ends = self._makes and self._shell is not None and not self._archive.exists() and self._ends()
         self.kill()
         if ends and self._made.exists():
@@ -122,7 +124,7 @@ class Daemon:
         self._made.unlink(missing_ok=True)
 
     def _ends(self) -> bool:
-        """Ask it to end; tell whether it did, soon enough."""
+        """Ask the server to end; tell whether it did so in time."""
         until = time.monotonic() + _END_SECONDS
         with contextlib.suppress(psutil.NoSuchProcess):
             server = psutil.Process(self.pid)
@@ -134,9 +136,9 @@ class Daemon:
 
 
 class MiniHdfs:
-    """The cluster below one directory.
+    """A cluster below one directory.
 
-    `small` is for tests: blocks are small, and servers start soon. Else they are as they are by default, but for their memory.
+    `small` is for tests: blocks are small, and servers start fast. Otherwise all settings but the memory are Hadoop's defaults.
     """
 
     def __init__(self, directory: Path, *, small: bool = True) -> None:
@@ -144,7 +146,7 @@ class MiniHdfs:
         self._archives = Path(cache_directory()) / "hadoop" / xxhash.xxh3_64_hexdigest(classes.encode())
         self._directory = directory
         quick = SHORT_LIVED if small else ["-XX:+UseSerialGC"]
-        files = f"-Djava.io.tmpdir={directory}"  # what a server that is killed leaves goes with the directory
+        files = f"-Djava.io.tmpdir={directory}"  # what a killed server leaves is removed with the directory
         self._java = [java(), "-Xmx256m", *quick, files, "-cp", classes]
         self.port = free_port()
         self.web_port = free_port()
@@ -154,7 +156,7 @@ class MiniHdfs:
             f"dfs.namenode.http-address=127.0.0.1:{self.web_port}",
             f"dfs.namenode.name.dir=file://{directory}/name",
             "dfs.namenode.safemode.extension=0",
-            # Else how busy the others were lately decides whether a DataNode that is dead and not missed is asked.
+            # Otherwise the recent load of the other DataNodes decides whether a DataNode is chosen that has died unnoticed.
             "dfs.namenode.redundancy.considerLoad=false",
             *([f"dfs.blocksize={BLOCK_BYTES}"] if small else []),
             f"dfs.replication={DATA_NODES}",
@@ -170,7 +172,7 @@ class MiniHdfs:
                 [
                     *settings,
                     "dfs.datanode.hostname=127.0.0.1",
-                    "dfs.heartbeat.interval=1",  # in seconds: how soon a NameNode that is started again is noticed
+                    "dfs.heartbeat.interval=1",  # in seconds: how soon a restarted NameNode is noticed
                     *(f"dfs.datanode.{kind}address=127.0.0.1:0" for kind in ("", "ipc.", "http.")),
                     f"dfs.datanode.data.dir=file://{self._directory}/data-{number}",
                 ],
@@ -183,12 +185,12 @@ class MiniHdfs:
         return Daemon(command, self._directory / f"{log}.log", self._archive(name))
 
     def _archive(self, name: str) -> Path:
-        """Return where Java's class-data archive of a server is kept."""
+        """Return the path of the Java class-data archive of a server."""
         return self._archives.with_name(f"{self._archives.name}-{name.rpartition('.')[2]}.jsa")
 
     @property
     def authority(self) -> str:
-        """Return host and port, as they stand in a URL."""
+        """Return host and port, as in a URL."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -197,7 +199,7 @@ class MiniHdfs:
         return f"hdfs://{self.authority}"
 
     def start(self) -> None:
-        """Format and start everything, and wait until it can be written."""
+        """Format and start all servers, and wait until the cluster can be written to."""
         self._format()
         for daemon in (self.name_node, *self.data_nodes):
             daemon.start()
@@ -208,19 +210,19 @@ class MiniHdfs:
         self._run("server.namenode.NameNode", "-format", "-nonInteractive")
 
     def _run(self, name: str, *arguments: str) -> str:
-        """Run a class of Hadoop's to its end; return what it says."""
+        """Run a Hadoop class to its end; return its output."""
         java = having(self._java, self._archive("server.namenode.NameNode"))
         command = [*java, f"{_CLASS}.{name}", *_options(self._settings), *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_START_SECONDS).stdout
 
     def wait(self) -> None:
-        """Wait until the NameNode has left its safe mode and can give blocks to all DataNodes."""
+        """Wait until the NameNode has left its safe mode and can place blocks on all DataNodes."""
         self._until(
             lambda: self.bean("FSNamesystemState")["FSState"] == "Operational" and len(self._addresses()) == DATA_NODES
         )
 
     def restart(self, data_node: Daemon) -> None:
-        """Kill a DataNode if it still runs, start it again, and wait until the NameNode knows it by its new address."""
+        """Kill a DataNode if it still runs, start it again, and wait until the NameNode knows its new address."""
         before = self._addresses()
         data_node.kill()
         data_node.start()
@@ -238,37 +240,37 @@ class MiniHdfs:
         raise RuntimeError(msg)
 
     def _addresses(self) -> set[str]:
-        """Return where the DataNodes are that can be given blocks: those that have told the NameNode of their space."""
+        """Return the addresses of the DataNodes that can take blocks: those that have reported their free space to the NameNode."""
         nodes: dict[str, dict[str, Any]] = json.loads(self.bean("NameNodeInfo")["LiveNodes"])
         return {node["xferaddr"] for node in nodes.values() if node["remaining"]}
 
     def bean(self, name: str) -> dict[str, Any]:
-        """Return what the NameNode tells of itself under a name."""
+        """Return what the NameNode reports about itself under a name."""
         url = f"http://127.0.0.1:{self.web_port}/jmx?qry=Hadoop:service=NameNode,name={name}"
         with urlopen(url, timeout=60) as answer:
             bean: dict[str, Any] = json.load(answer)["beans"][0]
             return bean
 
     def admin(self, *arguments: str) -> str:
-        """Run `hdfs dfsadmin`; return what it says."""
+        """Run `hdfs dfsadmin`; return its output."""
         return self._run("tools.DFSAdmin", *arguments)
 
     def quota(self, path: str, *, names: int = _AS_IT_IS, size: int = _AS_IT_IS) -> None:
-        """Let a directory have so many names, or bytes, below it; -1: any number. (`hdfs dfsadmin` is a JVM each time.)"""
+        """Limit how many names, or bytes, a directory may have below it; -1: no limit. (`hdfs dfsadmin` would start a JVM each time.)"""
         asked = f"webhdfs/v1{quote(path.removeprefix(self.url))}?op=SETQUOTA&user.name={getuser()}"
         asked += f"&namespacequota={names}&storagespacequota={size}"
         with urlopen(Request(f"http://127.0.0.1:{self.web_port}/{asked}", method="PUT"), timeout=PATIENCE_SECONDS):
             pass
 
     def fsck(self, path: str) -> str:
-        """Return what `hdfs fsck -openforwrite` says of a path."""
+        """Return the output of `hdfs fsck -openforwrite` for a path."""
         url = f"http://127.0.0.1:{self.web_port}/fsck?ugi=root&openforwrite=1&path={quote(path.removeprefix(self.url))}"
         with urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             said: str = answer.read().decode()
             return said
 
     def web(self, path: str, operation: str) -> bytes:
-        """Return what the servers' own web interface answers for a path: another client, in Java, and nobody's user."""
+        """Return what the servers' web interface answers for a path: another client, in Java, without a user."""
         asked = f"webhdfs/v1{quote(path.removeprefix(self.url))}?op={operation}"
         with urlopen(f"http://127.0.0.1:{self.web_port}/{asked}", timeout=PATIENCE_SECONDS) as answer:
             data: bytes = answer.read()
@@ -290,7 +292,7 @@ class MiniHdfs:
         return found
 
     def stop(self) -> None:
-        """Kill everything."""
+        """Kill all servers."""
         for daemon in (*self.data_nodes, self.name_node):
             daemon.end()
 
@@ -334,7 +336,7 @@ class TwoNameNodes(MiniHdfs):
         return "cluster"
 
     def start(self) -> None:
-        """Format and start everything, with the first NameNode active, and wait until it can be written."""
+        """Format and start all servers, with the first NameNode active, and wait until the cluster can be written to."""
         self._format()
         shutil.copytree(self._directory / "name", self._directory / "name-1")
         for daemon in (*self.name_nodes, *self.data_nodes):
@@ -344,7 +346,7 @@ class TwoNameNodes(MiniHdfs):
         self.wait()
 
     def switch(self, number: int) -> None:
-        """Make one NameNode the active one, after the other one, if it still runs, has become standby."""
+        """Make one NameNode active. The other one becomes standby first, if it still runs."""
         other = self._web[1 - number]
         with contextlib.suppress(OSError):
             if self._state(other) == "active":
@@ -360,7 +362,7 @@ class TwoNameNodes(MiniHdfs):
             return str(json.load(answer)["beans"][0]["State"])
 
     def stop(self) -> None:
-        """Kill everything."""
+        """Kill all servers."""
         for daemon in (*self.data_nodes, *self.name_nodes):
             daemon.kill()
 
@@ -374,14 +376,14 @@ def _options(settings: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def running(directory: Path, *, small: bool = True) -> Iterator[MiniHdfs]:
-    """Yield a cluster that runs. `NoJars` if there is none to be had."""
+    """Yield a running cluster. `NoJars` if its jars are not available."""
     with started(MiniHdfs(directory, small=small)) as cluster:
         yield cluster
 
 
 @contextlib.contextmanager
 def started(cluster: _Cluster) -> Iterator[_Cluster]:
-    """Start a cluster, and kill it behind the block."""
+    """Start a cluster, and kill it after the block."""
     try:
         cluster.start()
         yield cluster

@@ -1,7 +1,8 @@
-"""One interpreter for programs that run one behind the other: each that starts Spark finds the JVM of the one before it, warm.
+"""One interpreter that runs programs one after another: each one that starts Spark finds the warm JVM of the one before it.
 
-A program is run as Python runs it, but for what an interpreter does once: what others have imported is there already. None of them
-starts the JVM: what a session is given when that is done becomes the default of all sessions behind it (`spark.executorEnv.…`, too).
+A program runs as Python would run it, except for what an interpreter does once: what earlier programs imported is already
+there. None of them starts the JVM. What a session sets once it exists becomes the default of all later sessions
+(`spark.executorEnv.…`, too).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.support.wait import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A session that a program leaves behind ends with it, as it would with its process.
+# If a program leaves its session running, the session is stopped when the program ends, as it would be with its process.
 _RUN = """
 import json, os, runpy, sys, traceback
 
@@ -59,7 +60,7 @@ for request in requests:
     print(status if isinstance(status, int) else int(status is not None), file=answers)
 """
 
-# Modules that a command has taken from its directory are forgotten: the next one may have others of that name.
+# Forget the modules that a command has imported from its directory: the next command may have others of the same name.
 _COMMAND = """
 import os, sys
 from penstock.cli import main
@@ -80,7 +81,8 @@ finally:
 """
 
 
-# The directory of a command goes with its test, and with it the one that Spark's workers would begin in, were the JVM started there.
+# A test's directory is removed after it. If a command started the JVM there, Spark's workers would later begin in a removed
+# directory.
 _START = """
 import penstock
 
@@ -89,7 +91,7 @@ penstock.local_session().stop()
 
 
 class Interpreter:
-    """A process that runs one program after the other, all in one directory, which is empty at first."""
+    """A process that runs one program after another, all in one directory, which is empty at first."""
 
     def __init__(self, process: subprocess.Popen[str], answers: int, room: Path) -> None:
         self._process = process
@@ -100,16 +102,17 @@ class Interpreter:
         self.directory = room / "in"
 
     def penstock(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run the command `penstock` in a directory: where its own process is not what is tested.
+        """Run the command `penstock` in a directory, for tests that do not need a separate process for it.
 
-        What Spark and its workers print is not seen, and they do not import from `cwd`: they are of the program that started the JVM.
+        The output of Spark and its workers is not captured, and the workers do not import from `cwd`: they belong to the
+        program that started the JVM.
         """
         return self.run(_COMMAND, str(cwd), *arguments)
 
     def run(
         self, program: Path | str, *arguments: str, timeout: float = PATIENCE_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """Run a file, or code; return how it ended. One that takes too long is killed, and the interpreter with it."""
+        """Run a file, or code; return how it ended. A program that takes too long is killed together with the interpreter."""
         if not self._is_begun:
             self._is_begun = True
             self.run(_START)
@@ -129,7 +132,7 @@ class Interpreter:
 
 @contextmanager
 def interpreter(room: Path) -> Iterator[Interpreter]:
-    """Yield an interpreter that keeps what it needs in `room`; whatever its programs have started is gone after the block."""
+    """Yield an interpreter that keeps its files in `room`; when the block ends, all that its programs have started is gone."""
     reading, writing = os.pipe()
     (room / "in").mkdir()
     process = subprocess.Popen(

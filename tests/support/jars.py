@@ -1,4 +1,4 @@
-"""Jars of servers that tests start, from Maven's central repository, by the Ivy that PySpark brings; each is fetched once a machine."""
+"""Jars of servers that tests start, from Maven Central, fetched by the Ivy that PySpark brings, once per machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.storage import cache_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Options for a JVM that lives for seconds or minutes, and is one of many. Classes are not verified: what an archive has was when it was
-# made, and what is left are the thousands of lambdas that Scala's compiler has every start make.
+# Options for a JVM that lives for seconds or minutes, and is one of many. It does not verify classes: those in an archive were
+# verified when it was made; what remains are the thousands of lambdas that Scala's compiler creates at every start.
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -28,22 +28,22 @@ _FETCH_SECONDS = 300
 
 
 def having(command: list[str], archive: Path) -> list[str]:
-    """Return a command of Java with the class-data archive that it takes, if that is there; Java does without one that does not fit."""
+    """Add the class-data archive to a Java command if it exists; Java ignores an archive that does not fit."""
     return [command[0], f"-XX:SharedArchiveFile={archive}", *command[1:]] if archive.exists() else command
 
 
 def making(command: list[str], archive: Path) -> list[str]:
-    """Return a command of Java that writes such an archive where it ends; what was not verified would not be in it."""
+    """Return a Java command that writes such an archive when it ends. It verifies: classes that were not verified would be left out."""
     verifying = [word for word in command[1:] if "Verification" not in word]
     return [command[0], f"-XX:ArchiveClassesAtExit={archive}", *verifying]
 
 
 class NoJars(Exception):
-    """There are no jars to be had here, or no Java that runs them; the message says why."""
+    """The jars are not available here, or there is no Java that runs them; the message says why."""
 
 
 def java() -> str:
-    """Return the Java that Spark takes, too."""
+    """Return the Java that Spark would use, too."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(f"{home}/bin/java" if home else "java")
     if program is None:
@@ -53,7 +53,7 @@ def java() -> str:
 
 
 def of_pyspark() -> Path:
-    """Return the directory of the jars that PySpark brings."""
+    """Return the directory with PySpark's own jars."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         msg = "PySpark, which brings Ivy and Hadoop's classes, is not installed"
@@ -62,7 +62,7 @@ def of_pyspark() -> Path:
 
 
 def fetched(group: str, artifact: str, version: str, *, needs: bool = True) -> Path:
-    """Return the directory in the user's cache that has a jar, and with `needs` all that it needs; fetch what is not there."""
+    """Return the cache directory of a jar, and with `needs` of all its dependencies; fetch what is missing."""
     directory = Path(cache_directory()) / "jars" / f"{artifact}-{version}"
     if not directory.is_dir():
         with retrieved(directory.parent, group, artifact, version, needs=needs) as jars:
@@ -73,7 +73,7 @@ def fetched(group: str, artifact: str, version: str, *, needs: bool = True) -> P
 
 @contextmanager
 def retrieved(parent: Path, group: str, artifact: str, version: str, *, needs: bool) -> Iterator[Path]:
-    """Fetch a jar, and with `needs` all that it needs, into a directory below `parent`, which goes with the block."""
+    """Fetch a jar, and with `needs` all its dependencies, into a directory below `parent`, which is removed after the block."""
     parent.mkdir(exist_ok=True)
     own = parent / f"ivy-{os.getpid()}"
     try:
@@ -84,7 +84,7 @@ def retrieved(parent: Path, group: str, artifact: str, version: str, *, needs: b
 
 
 def connector() -> list[Path]:
-    """Return the jars of Spark's own connector to Kafka, of 4.2.0, which works with the Spark that is here. `NoJars`."""
+    """Return the jars of Spark's own Kafka connector, version 4.2.0, which works with the installed Spark. May raise `NoJars`."""
     spark, clients = "org.apache.spark", fetched("org.apache.kafka", "kafka_2.13", "4.1.0")
     directories = [
         fetched(spark, "spark-sql-kafka-0-10_2.13", "4.2.0", needs=False),

@@ -1,6 +1,7 @@
-"""A real Kafka on this machine, for tests: one broker that is its own controller (KRaft), a process that can be killed and started again.
+"""A real Kafka on this machine, for tests: one broker that is its own controller (KRaft), in a process that can be killed and restarted.
 
-Its jars come from Maven, see `tests.support.jars`. It listens on 127.0.0.1 alone, and ends when its starter is gone, in whatever way.
+Its jars come from Maven, see `tests.support.jars`. It listens on 127.0.0.1 only, and ends when the process that started it is
+gone, for whatever reason.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 VERSION = "4.1.0"
 _START_SECONDS = PATIENCE_SECONDS
-_BATCH_HEAD = struct.Struct(">qi")  # of a batch of records in a segment: its first offset, and how many bytes follow
+_BATCH_HEAD = struct.Struct(">qi")  # of a record batch in a segment: its first offset, and how many bytes follow
 
 
 class Kafka:
-    """The broker below one directory; `start` after `kill` goes on with the same topics, on the same port.
+    """A broker below one directory; `start` after `kill` continues with the same topics, on the same port.
 
-    With a `key` store (PKCS 12, of the password `secret`) it listens on a port more, to `users` with TLS and passwords.
+    With a `key` store (PKCS 12, password `secret`) it listens on a second port, where it serves `users` with TLS and passwords.
     """
 
     def __init__(self, directory: Path, key: Path | None = None, users: dict[str, str] | None = None) -> None:
@@ -72,7 +73,7 @@ class Kafka:
         self.broker = Daemon([*self._java, "kafka.Kafka", str(self._settings)], directory / "broker.log", self._archive)
 
     def _secure(self, key: Path, users: dict[str, str]) -> dict[str, str]:
-        """Return the settings of the other port."""
+        """Return the settings of the second port."""
         names = "".join(f' user_{name}="{password}"' for name, password in users.items())
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
         port = f"127.0.0.1:{self.port}"
@@ -89,11 +90,11 @@ class Kafka:
 
     @property
     def servers(self) -> str:
-        """Return what `kafka.bootstrap.servers` is."""
+        """Return the value for `kafka.bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Format and start it, and wait until it answers."""
+        """Format the storage and start the broker, and wait until it answers."""
         tool = [
             *having(self._java, self._archive),
             "kafka.tools.StorageTool",
@@ -107,11 +108,11 @@ class Kafka:
         self.restart()
 
     def restart(self) -> None:
-        """Start it, after `kill`, and wait until it answers."""
+        """Start the broker after `kill`, and wait until it answers."""
         self.broker.start()
         until = time.monotonic() + _START_SECONDS
         while True:
-            with contextlib.suppress(Exception):  # what a broker that is starting does not answer
+            with contextlib.suppress(Exception):  # errors of a broker that is still starting
                 self.admin.list_topics(timeout=2)
                 return
             if time.monotonic() > until:
@@ -119,18 +120,18 @@ class Kafka:
                 raise RuntimeError(msg)
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), and wait until it is gone."""
+        """Kill the broker (SIGKILL), and wait until it is gone."""
         self.broker.kill()
 
     @cached_property
     def admin(self) -> Any:
-        """Return a client for what only administrators do; what it is asked fails when it goes."""
+        """Return a client for what only administrators do; its open requests fail when it is gone."""
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - may be missing
 
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def topic(self, name: str = "", partitions: int = 1, settings: dict[str, str] | None = None) -> str:
-        """Make a topic, and return its name: a new one, if none is given."""
+        """Make a topic and return its name: a new name, unless one is given."""
         from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - may be missing
 
         name = name or f"t-{uuid4().hex[:12]}"
@@ -141,7 +142,7 @@ class Kafka:
         return name
 
     def delete(self, name: str) -> None:
-        """Delete a topic, and wait until the broker knows it no longer."""
+        """Delete a topic, and wait until the broker no longer knows it."""
         (future,) = self.admin.delete_topics([name]).values()
         future.result(30)
         self._until(lambda known: name not in known)
@@ -155,16 +156,16 @@ class Kafka:
         self._until(lambda known: name in known and len(known[name].partitions) == partitions)
 
     def cut(self, name: str, partition: int, offset: int) -> None:
-        """Delete all records in front of an offset, as retention does."""
+        """Delete all records before an offset, as retention does."""
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - may be missing
 
         (future,) = self.admin.delete_records([TopicPartition(name, partition, offset)]).values()
         future.result(30)
 
     def forget(self, name: str, offset: int) -> None:
-        """Take records from an offset on out of partition 0 of a topic, while the broker is down: a leader that had not got them.
+        """Remove the records from an offset on from partition 0 of a topic, while the broker is down: as if it never got them.
 
-        Nothing else of what a broker does differs from an unclean election: it comes back as the leader of a later epoch.
+        To a client this looks like an unclean election: the broker comes back as the leader of a later epoch.
         """
         (log,) = (self._directory / "data").glob(f"{name}-0")
         (segment,) = log.glob("*.log")
@@ -179,7 +180,7 @@ class Kafka:
             index.unlink()
 
     def producer(self, transactional: str | None = None, **settings: Any) -> Any:
-        """Return a producer; one of transactions, ready to begin the first, if it has a name."""
+        """Return a producer; if it has a transactional id, it is ready to begin its first transaction."""
         from confluent_kafka import Producer  # noqa: PLC0415 - may be missing
 
         own = {"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 1}
@@ -197,9 +198,9 @@ class Kafka:
         assert producer.flush(30) == 0
 
     def committed(self, topic: str) -> list[tuple[int, int, bytes | None]]:
-        """Return partition, offset and value of each committed record as a consumer of a group reads them, to the ends of today.
+        """Return partition, offset and value of each committed record, up to the current ends, as a consumer of a group reads them.
 
-        It is another way than ours: by `subscribe`, a group, `earliest` and single polls.
+        This is not the way we read: it uses `subscribe`, a group, `earliest` and single polls.
         """
         from confluent_kafka import Consumer, KafkaError  # noqa: PLC0415 - may be missing
 
@@ -237,7 +238,7 @@ class Kafka:
 
 @contextlib.contextmanager
 def running(directory: Path, key: Path | None = None, users: dict[str, str] | None = None) -> Iterator[Kafka]:
-    """Yield a broker that runs. `NoJars` if there is none to be had."""
+    """Yield a running broker. `NoJars` if its jars are not available."""
     broker = Kafka(directory, key, users)
     try:
         broker.start()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def writing(storage: Storage, root: str, key: str | None, **options: str) -> KeyedBatch:
-    """Return the writing of one batch of text."""
+    """Return the write of one batch of text."""
     sink = Sink(storage, root, parse(SINK, {"path": root, **options}, what="batch write"), "batch")
     return KeyedBatch(sink, TEXT, as_they_are, key)
 

@@ -1,4 +1,4 @@
-"""Keys of age that tests use, and what is encrypted to them. They are here for everybody to see, so they are good for nothing else."""
+"""Age keys for tests, and functions that encrypt to them and decrypt. Everybody can read the keys here, so use them for nothing else."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ENCRYPTED = {"encryptTo": READER, "encryptionKey": f"env:{STAGING_VARIABLE}"}
 
 
 def encrypted(data: bytes, *recipients: str) -> bytes:
-    """Return a file of age."""
+    """Return the data encrypted as an age file."""
     return bytes(pyrage.encrypt(data, [pyrage.x25519.Recipient.from_str(to) for to in recipients or (READER,)]))
 
 
 def opened(data: bytes, key: str = READER_KEY) -> bytes:
-    """Return what is in a file of age."""
+    """Return the content of an age file."""
     return bytes(pyrage.decrypt(data, [pyrage.x25519.Identity.from_str(key)]))

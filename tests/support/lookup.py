@@ -17,7 +17,7 @@ class Lookup(penstock.AsyncFunction):
         self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def invoke(self, row: Any, call: Any) -> Any:
-        """Ask, and give the connection back."""
+        """Send the request, and return the connection to the pool."""
         reader, writer = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(f"GET /double/{row['value']} HTTP/1.1\r\nHost: s\r\nIdempotency-Key: {call.id}\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -1,4 +1,4 @@
-"""The promises of `Storage` on stores of objects: where a test has another body here, such a store cannot keep the promise as written."""
+"""The promises of `Storage` on object stores. Where a test is overridden here, such a store cannot keep the promise as written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.support.storage_contract import StorageContract, put
 
 
 class ObjectsContract(StorageContract):
-    """Inherit, with the fixtures `storage` and `root`."""
+    """Inherit from this, with the fixtures `storage` and `root`."""
 
     def test_a_file_whose_name_went_does_not_close_well(self, storage: Storage, root: str) -> None:
-        """A file is nowhere before it is put, so its name cannot go; but another file can take it."""
+        """A file does not exist before it is put, so its name cannot disappear; but another file can take the name."""
         file = storage.create(f"{root}/a")
         file.write(b"mine")
         put(storage, f"{root}/a", b"theirs")
@@ -22,7 +22,7 @@ class ObjectsContract(StorageContract):
         assert storage.read(f"{root}/a") == b"theirs"
 
     def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
-        """An open file never reads the bytes of another, but for its beginning, which is in memory: it fails."""
+        """An open file never reads another file's bytes; beyond its beginning, which is in memory, a read fails."""
         put(storage, f"{root}/a", bytes(1 << 20))
         with storage.open(f"{root}/a") as file:
             storage.delete(f"{root}/a")
@@ -34,19 +34,19 @@ class ObjectsContract(StorageContract):
             assert file.read(0, 10) == bytes(10)
 
     def test_extend_goes_on(self, storage: Storage, root: str) -> None:
-        """Objects do not grow, and that is said."""
+        """Objects do not grow, and the error says so."""
         with pytest.raises(StorageError, match="growing=true needs a disk"):
             storage.extend(f"{root}/g", 0)
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
-        """What a store takes for a key is one; what it does not is refused by those who talk to it (`test_names_that_are_no_keys`)."""
+        """A name that the store takes as a key works; the storage refuses others (`test_names_that_are_no_keys`)."""
         put(storage, f"{root}/{name}", b"x")
         assert [entry.name for entry in storage.list(root)] == [name]
         assert storage.read(f"{root}/{name}") == b"x"
 
     def test_nothing_is_there_before_it_is_put(self, storage: Storage, root: str) -> None:
-        """A file that is being written is not listed; it is there, whole, after `sync`, and takes no more."""
+        """A file that is being written is not listed; after `sync` it is there, complete, and takes no more bytes."""
         with storage.create(f"{root}/a") as file:
             file.write(b"x")
             assert names_at(storage, root) == []
@@ -56,7 +56,7 @@ class ObjectsContract(StorageContract):
                 file.write(b"y")
 
     def test_empty_and_long_files_are_published(self, storage: Storage, root: str) -> None:
-        """What has no byte, and what is sent in pieces, is published, and read to its end."""
+        """An empty file, and one that is sent in several pieces, is published and can be read to its end."""
         for name, data in (("empty", b""), ("long", bytes(range(256)) * (80 << 10))):
             put(storage, f"{root}/{name}.staged", data)
             storage.publish(f"{root}/{name}.staged", f"{root}/{name}")
@@ -65,7 +65,7 @@ class ObjectsContract(StorageContract):
         assert set(names_at(storage, root)) == {"empty", "long"}
 
     def test_listings_and_looks_agree(self, storage: Storage, root: str) -> None:
-        """An object has the same size, time and identity in a listing, by a look, and open: else each would pass for another version."""
+        """An object has the same size, time and identity in a listing, in `stat`, and when open: else it would pass for another version."""
         put(storage, f"{root}/a", b"x")
         put(storage, f"{root}/d/b", b"y")
         listed = {entry.name: entry for entry in storage.list(root)}

@@ -19,7 +19,7 @@ QUERY = "q1"
 
 
 class Output:
-    """An output directory, a clock, and drivers and tasks that write to it. `rows` are (writer -> lines)."""
+    """An output directory, a clock, and drivers and tasks that write to the directory. `rows` are (writer -> lines)."""
 
     def __init__(self, root: Path, time: FakeClock) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class Output:
         mark: str = "",
         until_ns: int | None = None,
     ) -> Committed:
-        """Run one batch to its end."""
+        """Run one batch from beginning to end."""
         batch = Batch(query, number, mark, final, until_ns)
         begun = sink.begin(owner, batch)
         return sink.commit(batch, self.write(sink, begun, number, rows, query=query))
@@ -61,14 +61,14 @@ class Output:
         ]
 
     def batches(self, lines: list[str]) -> Iterator[pa.RecordBatch]:
-        """Return lines as Arrow batches of the schema: a line is split at `|` into columns."""
+        """Return lines as Arrow batches of the schema: each line is split at `|` into columns."""
         if lines:
             columns = list(zip(*(line.split("|") for line in lines), strict=True))
             arrays = [pa.array(c, pa.string()).cast(f.type) for c, f in zip(columns, self.schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def visible(self, suffix: str = "") -> dict[str, str]:
-        """Return what a stranger sees: path -> text, everything outside of hidden and underscored directories."""
+        """Return what an outside reader sees: path -> text of everything outside of hidden and underscored directories."""
         seen = {}
         for folder, folders, names in os.walk(self.root):
             folders[:] = [f for f in folders if not f.startswith(("_", "."))]

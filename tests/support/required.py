@@ -1,4 +1,4 @@
-"""What a test needs and this machine does not have: a reason to skip it, or to fail where `make` has promised that it is there."""
+"""What a test needs and this machine lacks: a reason to skip the test, or to fail it where `make` has promised that it is there."""
 
 from __future__ import annotations
 

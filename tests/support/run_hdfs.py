@@ -1,4 +1,4 @@
-"""`python -m tests.support.run_hdfs`: the demo on a real HDFS of this machine, which is started for it and stopped behind it."""
+"""`python -m tests.support.run_hdfs`: the demo on a real HDFS on this machine, which is started before it and stopped after it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.errors import PenstockError
 from tests.support.hdfs import DATA_NODES, running
 from tests.support.jars import NoJars
 
-# Less than the demo has on a local disk: each file waits for three DataNodes, which are all this machine.
+# Fewer than the demo has on a local disk: each file waits for three DataNodes, which all run on this machine.
 _FILES = 1_000
 _INGEST = ["--recursive", "--max-bytes", "2m", "--roll-size", "1m", "--master", "local[2]"]
 
 
 def main() -> int:
-    """Run the demo; return 0 if every line came through once, and nothing is open or missing behind it."""
+    """Run the demo; return 0 if every line came through once, and no file is left open or has missing blocks."""
     source._FILES_MAX, story._INGEST = _FILES, _INGEST
     out = console()
     out.print("starting HDFS: 15 s; the first time its classes are fetched, too (56 MB)")

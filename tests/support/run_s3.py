@@ -1,4 +1,4 @@
-"""`python -m tests.support.run_s3`: the demo on a store of objects of this machine, which is started for it and stopped behind it."""
+"""`python -m tests.support.run_s3`: the demo on an object store on this machine, which is started before it and stopped after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from tests.support.stores import NoStore, running
 
 _SERVER = "versitygw"
-# Less than the demo has on a local disk: a batch is some twenty requests, one behind the other.
+# Fewer than the demo has on a local disk: a batch is some twenty requests, one after another.
 _FILES = 1_000
 _INGEST = ["--recursive", "--max-bytes", "2m", "--roll-size", "1m", "--master", "local[2]"]
 

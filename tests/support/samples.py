@@ -1,11 +1,11 @@
 """Samples of every state file of a format version, kept in `tests/data/formats/v<version>`.
 
-They are made once for a version, before it is released, and never again:
+They are made once per version, before its release, and never again:
 
     PYTHONPATH=src:. python -m tests.support.samples tests/data/formats/v1
 
-A version that is released stays readable, so its samples stay, and `tests/test_samples.py` reads them with the code of
-now. A file that is new in a version is added by making them all in another place and copying that one.
+A released version stays readable, so its samples stay, and `tests/test_samples.py` reads them with the current code. To add a
+file that is new in a version, make all samples in another place and copy that file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ from tests.support.keyed import run, staged, writing
 from tests.support.output import QUERY, Output
 from tests.support.scene import FORMS, Scene, small
 
-TIMES = {"a.log": 1_000_000, "b ü.log": 1_000_001, "c.log": 1_000_002}  # input file -> when it was changed, in seconds
+TIMES = {
+    "a.log": 1_000_000,
+    "b ü.log": 1_000_001,
+    "c.log": 1_000_002,
+}  # input file -> its modification time, in seconds
 WINDOWS = {(1, 0): b"one", (1, 1): b"", (2, 0): b"two" * 50, (2, 1): b"\0\1\2", (4, 0): b"four"}  # (window, owner)
 LOG = [[b"one", b""], [], [b"two" * 50], [b"three"]]  # records of windows 0 to 3
 SCHEMAS = [
@@ -101,7 +105,7 @@ def make(root: Path) -> None:
 
 
 def make_batches(root: Path) -> None:
-    """Make an output of batches: keys in a table and in the record, and one whose driver has died in front of its commit."""
+    """Make an output of batch writes: keys in a table and in the record, and a batch whose driver died before its commit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeyTables, "in_record_max", 1)
         for key in KEYS:
@@ -111,7 +115,7 @@ def make_batches(root: Path) -> None:
 
 
 def make_many(output: Output) -> None:
-    """Make an output with more open parts than its record holds: they are in a table; one has gained a row, and one has ended."""
+    """Make an output with more open parts than its record holds, so a table has them; one part has gained a row, and one has ended."""
     output.schema = MANY_SCHEMA
     sink = output.sink(**MANY)
     with pytest.MonkeyPatch.context() as patch:
@@ -121,21 +125,21 @@ def make_many(output: Output) -> None:
 
 
 def host_fact(root: Path) -> HostFact:
-    """Return the host fact of the samples below `root`, which is not where those of this host are."""
+    """Return the host fact of the samples below `root`, which is not where this host keeps its facts."""
     fact = HostFact("host-fact")
     fact.path = str(root / "host-fact.json")
     return fact
 
 
 def make_schemas(directory: Path) -> None:
-    """Make the notes of a stream whose schema was inferred, and has one column more since batch 2."""
+    """Make the notes of a stream with an inferred schema, which has one more column since batch 2."""
     notes = SchemaNotes(LocalStorage(), str(directory))
     notes.first(SCHEMAS[0], -1, 1_000_000)
     notes.go_on(SCHEMAS[1], 1, 2_000_000)
 
 
 def make_log(log: Path) -> None:
-    """Make a log of windows: two segments, the first one written by another writer, the last window not ended."""
+    """Make a log of windows: two segments, of which another writer wrote the first; the last window has no end."""
     for start in (0, 2):
         with Manager(str(log), lambda _window, _records: None) as manager:
             manager.restore()
@@ -148,7 +152,7 @@ def make_log(log: Path) -> None:
 
 
 def make_windows(directory: Path) -> None:
-    """Make a store of windows, of which window 1 is forgotten."""
+    """Make a window store that has forgotten window 1."""
     with WindowStore(str(directory)) as store:
         for (window, owner), artifact in WINDOWS.items():
             store.save(window, artifact, owner)
@@ -156,7 +160,7 @@ def make_windows(directory: Path) -> None:
 
 
 def make_days(output: Output) -> None:
-    """Make an output by days, of which one is complete, one was and has late rows, and one waits; a function was told of some of it."""
+    """Make an output by days: one is complete, one was complete and got late rows, one waits; a function got some of the events."""
     output.schema = DAYS_SCHEMA
     output.time.seconds = 1_800_000_000
     sink = output.sink(**DAYS)
@@ -172,13 +176,13 @@ def make_days(output: Output) -> None:
 
 
 def make_named(directory: Path) -> None:
-    """Make the note of what a batch first found at the paths that its rows named."""
+    """Make the note of what a batch first found at the paths named in its rows."""
     notes = pins((LocalStorage(), str(directory)), Moment(QUERY, 7, 0, "run"))
     assert notes.agreed(SIGHTS, reasons=True) == {path: [sight] for path, sight in SIGHTS.items()}
 
 
 def make_checkpoint(checkpoint: Path, source: Path, time: FakeClock) -> None:
-    """Make what Spark's checkpoint has of a query over three files, and the plan that was too long for its offset."""
+    """Make Spark's checkpoint of a query over three files, and the plan that was too long for its offset."""
     source.mkdir(parents=True)
     for name, seconds in TIMES.items():
         (source / name).write_bytes(b"1234567\n")

@@ -1,4 +1,4 @@
-"""A sink in mid life, with all that its state can hold: to be damaged, or to be kept as a sample of its formats."""
+"""A sink in the middle of its life, with everything its state can hold: for tests that damage it, and as a sample of its formats."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ FORMS = {
 
 @dataclass
 class Scene:
-    """An output in mid life: files that are finished, one that is owed, parts that are open with segments of one form."""
+    """An output in the middle of its life: finished files, one still to be published, and open parts with segments of one form."""
 
     output: Output
     options: dict[str, str]
 
     def begin(self) -> None:
-        """Run three batches, the last of which dies between its commit and publishing."""
+        """Run three batches; the last one dies between its commit and publishing."""
         sink = self.sink()
         for batch in range(2):
             self.output.batch(sink, batch, ROWS[batch], mark=f"m{batch}")
@@ -89,9 +89,9 @@ class Scene:
         return sorted(name for name in tree(self.output.root) if name.startswith("_penstock"))
 
     def attempt(self, step: Callable[[], object], *names: str, ends: bool = True) -> PenstockError | None:
-        """Do a step on damaged state. Readers may gain right rows and lose none; an error must name a file, or its place.
+        """Do a step on damaged state. It may publish more rows, but only right ones, and lose none; an error must name a file or its place.
 
-        Returns the error. Without one, a step that `ends` has made all rows visible.
+        Returns the error. If there is none, a step that `ends` must have made all rows visible.
         """
         before = self.visible()
         found = None
@@ -111,7 +111,7 @@ class Scene:
 
 
 def rows(files: dict[str, bytes]) -> Counter[str]:
-    """Return the rows that readers of these files see."""
+    """Return the rows that a reader of these files sees."""
     found: Counter[str] = Counter()
     for name, data in (
         (name.removesuffix(".age"), opened(data) if name.endswith(".age") else data) for name, data in files.items()
@@ -131,7 +131,7 @@ def rows(files: dict[str, bytes]) -> Counter[str]:
 
 @contextmanager
 def small(form: str) -> Iterator[None]:
-    """Have few records folded, and, for the forms that ask for it, few bytes go to a file of their own."""
+    """Fold after few records and, for the forms that ask for it, give a few bytes a file of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "FOLD", 1)
         patch.setenv(STAGING_VARIABLE, STAGING_KEY)

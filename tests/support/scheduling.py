@@ -1,4 +1,4 @@
-"""Which process runs which test: as xdist decides it, in less time."""
+"""Which process runs which test: what xdist decides, in less time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def import_in_turn(config: pytest.Config, process: dict[str, Any]) -> None:
-    """Import the tests in one of xdist's processes before they are collected, in each another part of them first.
+    """Import the tests in one of xdist's processes before they are collected; each process begins with a different part of them.
 
-    In a fresh clone pytest rewrites the assertions of a file where it imports it, for eight seconds in all. Who comes to a file
-    later finds that done; were all to begin with the same file, each would do everything. What cannot be imported is told where
-    it is collected.
+    In a fresh clone pytest rewrites the assertions of each file that it imports, which takes eight seconds in all. A process
+    that comes to a file later finds this done; if all began with the same file, each would do everything. Collection reports a
+    file that cannot be imported.
     """
     asked = [Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args]
     files = [file for path in asked for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
@@ -33,8 +33,9 @@ def import_in_turn(config: pytest.Config, process: dict[str, Any]) -> None:
 class ForgetfulScheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no type hints
     """Begins groups in the order of their first tests, and forgets what a process has done.
 
-    xdist begins with the group of the most tests, which need not be the longest; it counts all that a process has done anew behind each
-    test, and looks for each test among all, which are squares of their number.
+    xdist begins with the group that has the most tests, which need not be the longest. After each test it counts again all that
+    a process has done, and it searches for each test among all tests, so both take time that grows with the square of their
+    number.
     """
 
     def schedule(self) -> None:
@@ -43,18 +44,18 @@ class ForgetfulScheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist h
         super().schedule()
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Give a process the next group."""
+        """Give a process the next group of tests."""
         group, unit = self.workqueue.popitem(last=False)
         self.assigned_work.setdefault(node, {})[group] = unit
         node.send_runtest_some([self._places[test] for test, is_done in unit.items() if not is_done])
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """Where each test is among all; in every process it is there."""
+        """The position of each test among all tests, which is the same in every process."""
         return {test: place for place, test in enumerate(self.collection)}
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        """Note that a test is done, and drop its group with the last of it."""
+        """Note that a test is done, and drop its group after the last of its tests."""
         super().mark_test_complete(node, item_index, duration)
         units = self.assigned_work[node]
         group = self._split_scope(self.registered_collections[node][item_index])

@@ -1,4 +1,4 @@
-"""A real HTTP service in a process thread: it answers slowly, refuses now and then, and remembers whom it has seen."""
+"""A real HTTP service in a thread: it answers slowly, refuses a request now and then, and remembers the requests it has seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Service:
     """`GET /double/<n>?...` answers `{"out": 2n}`; ids come in the header `Idempotency-Key`. Use it as a context manager.
 
-    An answer takes `seconds`, and up to `spread` more, as it happens.
+    An answer takes `seconds`, and a random time of up to `spread` more.
     """
 
     def __init__(self, *, seconds: float = 0.0, spread: float = 0.0, refuse_first: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Directories and queries for the tests with a real Spark."""
+"""Directories and queries for tests with a real Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.wait import PATIENCE_SECONDS
 
 
 class Stage:
-    """An input and an output directory, and what a stranger sees of the output."""
+    """An input and an output directory, and what an outside reader sees of the output."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,7 +42,7 @@ class Stage:
 def run_python(
     code: str, *arguments: str, failpoints: str = "", timeout: float = PATIENCE_SECONDS
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in an interpreter of its own (and so in a Spark of its own), with failpoints armed."""
+    """Run code in a new interpreter (and so in a new Spark), with failpoints armed."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoints}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)

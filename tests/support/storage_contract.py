@@ -1,7 +1,7 @@
-"""The promises of `Storage`, as tests that any back end can be put through.
+"""The promises of `Storage`, as tests for any back end.
 
-A back end's test module makes a subclass of `StorageContract` with the fixtures `storage` and `root` (an empty directory
-of that storage) and inherits every test.
+A back end's test module makes a subclass of `StorageContract` with the fixtures `storage` and `root` (an empty directory of
+that storage) and inherits every test.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def put(storage: Storage, path: str, data: bytes) -> None:
 
 
 class InTurnContract:
-    """For storages in memory, whose calls come one after another: stands before `StorageContract` among the bases."""
+    """For storages in memory, whose calls run one after another: list it before `StorageContract` among the base classes."""
 
     def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
-        """Of two that put one name the first succeeds, and its bytes are what is there."""
+        """Of two puts of one name the first succeeds, and the file has its bytes."""
         storage.put_if_absent(f"{root}/slot", b"1")
         with pytest.raises(AlreadyThere):
             storage.put_if_absent(f"{root}/slot", b"2")
@@ -41,10 +41,10 @@ class InTurnContract:
 
 
 class StorageContract:
-    """Inherit, with the fixtures `storage` and `root`."""
+    """Inherit from this, with the fixtures `storage` and `root`."""
 
     def test_what_is_written_is_read(self, storage: Storage, root: str) -> None:
-        """A created, synced and closed file holds exactly what was written, as a whole and by ranges."""
+        """A created, synced and closed file holds exactly what was written, both read whole and read by ranges."""
         with storage.create(f"{root}/a") as file:
             assert file.write(b"hello ") == 6
             assert file.write(memoryview(b"world")) == 5
@@ -56,7 +56,7 @@ class StorageContract:
             assert file.info().size == 11
 
     def test_a_small_file_is_had_whole_or_not_at_all(self, storage: Storage, root: str) -> None:
-        """What is the version that is asked for may be given at once, with all its bytes; what is another one, or gone, is not."""
+        """A storage may return all bytes of a small file at once, but only of the requested version; not if it changed or is gone."""
         put(storage, f"{root}/a", b"hello")
         there = storage.stat(f"{root}/a")
         known = there.size, there.modified_ns, there.identity
@@ -72,7 +72,7 @@ class StorageContract:
         assert storage.whole(root, *known) is None
 
     def test_create_is_exclusive(self, storage: Storage, root: str) -> None:
-        """Creating a name that is taken fails and leaves the file as it was."""
+        """Creating a file under a taken name fails and leaves the existing file as it was."""
         put(storage, f"{root}/a", b"first")
         with pytest.raises(AlreadyThere):
             storage.create(f"{root}/a")
@@ -87,7 +87,7 @@ class StorageContract:
             storage.stat(f"{root}/a")
 
     def test_a_file_whose_name_went_does_not_close_well(self, storage: Storage, root: str) -> None:
-        """A writer whose file was removed under it is told so when it closes."""
+        """A writer whose file was removed gets an error when it closes the file."""
         file = storage.create(f"{root}/a")
         file.write(b"x")
         storage.delete(f"{root}/a")
@@ -95,7 +95,7 @@ class StorageContract:
             file.close()
 
     def test_missing_files_are_not_there(self, storage: Storage, root: str) -> None:
-        """Every verb that reads says `NotThere` of a missing name."""
+        """Every verb that reads raises `NotThere` for a missing name."""
         for call in (storage.open, storage.read, storage.stat):
             with pytest.raises(NotThere):
                 call(f"{root}/missing")
@@ -121,29 +121,29 @@ class StorageContract:
         assert entries["a"].identity == storage.stat(f"{root}/a").identity
 
     def test_an_address_of_its_own_is_its_path(self, storage: Storage, root: str) -> None:
-        """A path is addressed as itself where both are one storage, and where the other one is another file system."""
+        """A path is its own address if both are one storage; if the other storage is another file system, it is too."""
         for other in (storage, pickle.loads(pickle.dumps(storage)), ObjectStore().storage()):  # noqa: S301 - made here
             assert storage.addressed_as(other, f"{root}/a") == f"{root}/a"
 
     def test_a_path_is_of_one_storage(self, storage: Storage, root: str) -> None:
-        """What is on this storage is told from what is on another: files are moved within one alone."""
+        """A storage tells its own paths from those of another storage: files are moved within one storage only."""
         for path in ("hdfs://other:8020/data", "s3://other/data", "az://other"):
             assert not storage.owns(path)
         if storage.of_this_host or not root.startswith(
             "/"
-        ):  # what is short for an address is no path that `locate` returns
+        ):  # a short form of an address is no path that `locate` returns
             assert storage.owns(root)
             assert storage.owns(f"{root}/a")
             assert storage.owns("/data") == root.startswith("/")
 
     def test_names_with_colons(self, storage: Storage, root: str) -> None:
-        """A name has a colon, or that is refused: what a sink is told before it commits to such a name."""
+        """A name may contain a colon, or the storage refuses it: a sink learns this before it commits to such a name."""
         with nullcontext() if storage.takes_colons else pytest.raises(StorageError):
             put(storage, f"{root}/12:30", b"noon")
         assert ("12:30" in names_at(storage, root)) == storage.takes_colons
 
     def test_publish_moves(self, storage: Storage, root: str) -> None:
-        """A published file is under its new name alone, unchanged."""
+        """A published file is under its new name only, unchanged."""
         put(storage, f"{root}/a", b"part")
         storage.publish(f"{root}/a", f"{root}/b")
         assert storage.read(f"{root}/b") == b"part"
@@ -151,7 +151,7 @@ class StorageContract:
             storage.stat(f"{root}/a")
 
     def test_take_moves_whatever_is_there(self, storage: Storage, root: str) -> None:
-        """What is taken is under its new name alone, as it was, with its time where files are moved; what is not there cannot be."""
+        """A taken file is under its new name only, unchanged, with its time if the storage moves files; a missing file cannot be taken."""
         put(storage, f"{root}/a", b"mine")
         before = storage.stat(f"{root}/a")
         storage.make_directory(f"{root}/taken")
@@ -160,12 +160,12 @@ class StorageContract:
         assert (storage.read(f"{root}/taken/a"), entry_at(storage, f"{root}/a")) == (b"mine", None)
         assert after.size == before.size
         is_moved = (after.identity, after.modified_ns) == (before.identity, before.modified_ns)
-        assert is_moved or not storage.moves  # a store of objects makes a new one
+        assert is_moved or not storage.moves  # an object store makes a new one
         with pytest.raises(NotThere):
             storage.take(f"{root}/a", f"{root}/taken/b")
 
     def test_what_is_published_as_it_is_is_moved_too(self, storage: Storage, root: str) -> None:
-        """A file that keeps who may read it is under its new name alone, and never replaces another one."""
+        """Publishing a file with its permissions kept moves it too, and never replaces another file."""
         put(storage, f"{root}/a", b"mine")
         storage.publish(f"{root}/a", f"{root}/b", as_it_is=True)
         assert (storage.read(f"{root}/b"), entry_at(storage, f"{root}/a")) == (b"mine", None)
@@ -183,7 +183,7 @@ class StorageContract:
         assert (storage.read(f"{root}/a"), storage.read(f"{root}/b")) == (b"mine", b"theirs")
 
     def test_directory_is_moved_whole(self, storage: Storage, root: str) -> None:
-        """A directory goes to a free name with all that is in it, never into or over what is there; where it cannot, that is said."""
+        """A directory moves to a free name with all its content, never into or over an existing one; a storage that cannot says so."""
         storage.make_directory(f"{root}/d/below")
         put(storage, f"{root}/d/below/a", b"1")
         storage.make_directory(f"{root}/taken")
@@ -201,7 +201,7 @@ class StorageContract:
         assert set(storage.names(root)) == {"e", "taken"}
 
     def test_put_if_absent_decides_once(self, storage: Storage, root: str) -> None:
-        """Of many that put one name at the same time exactly one succeeds, and its bytes are what is there."""
+        """Of many puts of one name at the same time exactly one succeeds, and the file has its bytes."""
         won: list[int] = []
 
         def attempt(number: int) -> None:
@@ -221,7 +221,7 @@ class StorageContract:
         assert list(storage.names(root)) == ["slot"]
 
     def test_what_others_wrote_can_be_made_durable(self, storage: Storage, root: str) -> None:
-        """Files and directories of another program are synced by name; what is not there is passed over."""
+        """Files and directories that another program wrote are synced by name; missing ones are skipped."""
         storage.make_directory(f"{root}/d")
         with storage.create(f"{root}/a") as file:
             file.write(b"x")
@@ -245,7 +245,7 @@ class StorageContract:
         assert storage.stat(f"{root}/full/x").size == 0
 
     def test_directories_are_made_with_their_parents(self, storage: Storage, root: str) -> None:
-        """A directory is made with its parents; again is no error; a file in the way is one."""
+        """A directory is made with its parents; making it again is no error; a file in its place is one."""
         for _ in range(2):
             storage.make_directory(f"{root}/a/b/c")
         if not storage.has_directories:
@@ -259,7 +259,7 @@ class StorageContract:
         assert storage.stat(f"{root}/file").is_file
 
     def test_what_lies_behind_a_path_is_listed_in_order_or_refused(self, storage: Storage, root: str) -> None:
-        """Where a storage says that it lists in order, it does, at any depth; elsewhere the call is refused, never answered in part."""
+        """A storage that says that it lists in order does so, at any depth; any other refuses the call and never answers it in part."""
         for path in ("b", "a", "d/c"):
             if "/" in path:
                 storage.make_directory(f"{root}/d")
@@ -268,7 +268,7 @@ class StorageContract:
             assert [path for path, _ in storage.behind(root, "a")] == ["b", "d/c"]
 
     def test_a_path_of_as_many_bytes_as_there_is_room_for_is_taken(self, storage: Storage, root: str) -> None:
-        """What `bytes_below` promises to a sink before a batch runs is possible: a name of that length, cut into directories."""
+        """A name of the length that `bytes_below` promises to a sink before a batch can be created, split into directories."""
         length = min(storage.bytes_below(root), 600)
         directory = "/".join("d" * 200 for _ in range(length // 201))
         storage.make_directory(f"{root}/{directory}")
@@ -278,7 +278,7 @@ class StorageContract:
         assert storage.bytes_below(f"{root}/a") <= storage.bytes_below(root)
 
     def test_an_open_file_stays_the_same_file(self, storage: Storage, root: str) -> None:
-        """A reader goes on reading the file it opened though the name is deleted and given to another."""
+        """A reader goes on reading the file it opened, although its name is deleted and given to another file."""
         put(storage, f"{root}/a", b"old")
         with storage.open(f"{root}/a") as file:
             before = file.info()
@@ -288,7 +288,7 @@ class StorageContract:
             assert (before.size, before.identity) == (file.info().size, file.info().identity)
 
     def test_extend_goes_on(self, storage: Storage, root: str) -> None:
-        """A growing file is written on from the given length, where the same bytes may be, and never cut; it is made at first."""
+        """A growing file continues at the given length, where the same bytes may already be, and is never cut. It is created at first."""
         with storage.extend(f"{root}/g", 0) as file:
             file.write(b"one\ntwo\n")
             file.sync()
@@ -305,7 +305,7 @@ class StorageContract:
         assert storage.read(f"{root}/g") == b"one\ntwo\n3\n"
 
     def test_a_synced_file_goes_on(self, storage: Storage, root: str) -> None:
-        """What is written behind a sync follows what was synced, where `goes_on`; elsewhere the file is whole by then."""
+        """With `goes_on`, what is written after a sync follows what was synced; otherwise the file is complete after the sync."""
         with storage.create(f"{root}/a") as file:
             file.write(b"one")
             file.sync()
@@ -318,7 +318,7 @@ class StorageContract:
         assert storage.read(f"{root}/a") == (b"onetwo" if storage.goes_on else b"one")
 
     def test_a_lock_excludes_others(self, storage: Storage, root: str) -> None:
-        """One holder alone or several shared ones, of a file or a directory; or there are no locks, and it says so."""
+        """Either one exclusive holder or several shared ones lock a file or directory; or the storage has no locks, and says so."""
         put(storage, f"{root}/a", b"x")
         try:
             hold = storage.lock(root)
@@ -339,7 +339,7 @@ class StorageContract:
             storage.lock(f"{root}/missing")
 
     def test_a_watch_tells_what_a_listing_would(self, storage: Storage, root: str) -> None:
-        """Where a directory can be watched, what came since is told as `names` has it, and what went as nothing; else nobody says so."""
+        """A watch reports new names as `names` has them, and deleted ones as None; a storage that cannot watch returns None."""
         put(storage, f"{root}/before", b"x")
         watch = storage.watch(root)
         if watch is None:
@@ -357,18 +357,18 @@ class StorageContract:
 
     @pytest.mark.parametrize("name", ["a b", "50%", "#1", "what?", "it's", '"q"', "ü", "-rf", "a\nb", "\udcff\udc80"])
     def test_odd_names_are_names(self, storage: Storage, root: str, name: str) -> None:
-        """Any byte but a slash and NUL may be in a name, also bytes that are not UTF-8."""
+        """A name may contain any byte but a slash and NUL, also bytes that are not UTF-8."""
         put(storage, f"{root}/{name}", b"x")
         assert [entry.name for entry in storage.list(root)] == [name]
         assert storage.read(f"{root}/{name}") == b"x"
 
     def test_a_storage_travels(self, storage: Storage, root: str) -> None:
-        """A storage can be pickled, as it must be to reach the tasks."""
+        """A storage can be pickled: it has to reach the tasks."""
         put(storage, f"{root}/a", b"x")
         assert pickle.loads(pickle.dumps(storage)).read(f"{root}/a") == b"x"  # noqa: S301 - our own bytes
 
     def test_its_clock_stamps_its_files(self, storage: Storage, root: str) -> None:
-        """The storage's time and the modification times of its files are of one clock."""
+        """The storage's time and the modification times of its files come from the same clock."""
         before = storage.now_ns()
         put(storage, f"{root}/a", b"x")
         assert abs(storage.stat(f"{root}/a").modified_ns - before) < 5_000_000_000

@@ -1,4 +1,4 @@
-"""The storages without a machine behind them, by kind: those that a log and what stands on it are put through."""
+"""The storages that need no server, by kind: the tests of a log and of what is built on it run on each of them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Stores of objects as real server processes: moto, which is in every development environment, and those that are found.
+"""Object stores as real server processes: moto, which is in every development environment, and others where they are installed.
 
-    moto        from PyPI: the everyday one; everything it has is in its memory
+    moto        from PyPI: the everyday one; it keeps everything in memory
     versitygw   `go install github.com/versity/versitygw/cmd/versitygw@v1.8.0`: S3 over a directory
     minio       `go install github.com/minio/minio@latest`: S3 as Amazon has it
-    azurite     `npm install -g azurite`: Azure; it loses what it has acknowledged when it is killed
+    azurite     `npm install -g azurite`: Azure; when killed, it loses writes that it has acknowledged
 
-The last three are looked for on the path, and in PENSTOCK_STORES. A server that was asked for and is not there is `NoStore`.
+The last three are looked up on the path and in PENSTOCK_STORES. If a requested server is not there, that is `NoStore`.
 
-Two more take conditional puts and do not keep what these promise; `penstock doctor` has to find that. They are jars (`tests.support.jars`):
+Two more accept conditional puts without keeping their promise; `penstock doctor` has to find that. They are jars
+(`tests.support.jars`):
 
     s3mock      Adobe's, for unit tests
     s3proxy     S3 over a directory, by jclouds
@@ -47,12 +48,12 @@ UNFIT = {
     "s3proxy": ("org.gaul", "s3proxy", "2.9.0"),
 }
 KEY, SECRET = "test", "testtestsecret"
-_AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # everybody's
+_AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # public
 _START_SECONDS = PATIENCE_SECONDS
 
 
-# One request after the other: left alone, moto looks whether a key is free and then stores, and of 32 that race in 25 rounds two were
-# both told yes in one of them. `penstock doctor` finds that.
+# One request after another: without this, moto first checks whether a key is free and then stores. In 25 rounds of 32 requests
+# that raced, one round answered two of them with success. `penstock doctor` finds that.
 _MOTO = """
 import sys, threading
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -71,7 +72,7 @@ class NoStore(Exception):
 
 @dataclass
 class StoreServer:
-    """A server that runs; `environment` is what a process needs to find it, `scheme` that of its addresses."""
+    """A running server; `environment` is what a process needs to find it, `scheme` is that of its addresses."""
 
     kind: str
     port: int
@@ -82,7 +83,7 @@ class StoreServer:
 
     @property
     def page(self) -> int:
-        """Return how many objects it lists for one request."""
+        """Return how many objects it lists per request."""
         return 100 if self.kind == "moto" else 1000
 
     @property
@@ -90,7 +91,7 @@ class StoreServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, on the port that it had before, and wait until it answers."""
+        """Start the server, on the port that it had before, and wait until it answers."""
         command, environment = _command(self)
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
@@ -102,7 +103,7 @@ class StoreServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the server, and wait until it is gone."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -117,7 +118,7 @@ class StoreServer:
         return f"{self.scheme}://{bucket}"
 
     def client(self) -> Any:
-        """Return a client of boto3: what a stranger does to the store."""
+        """Return a boto3 client, for an outsider's requests to the store."""
         import boto3  # noqa: PLC0415 - of the extra
 
         return boto3.client(
@@ -186,7 +187,7 @@ def _unfit(server: StoreServer, data: Path) -> list[str]:
         "s3proxy.authorization": "aws-v2-or-v4",
         "s3proxy.identity": KEY,
         "s3proxy.credential": SECRET,
-        "s3proxy.ignore-unknown-headers": "true",  # else it deletes nothing that obstore asks for
+        "s3proxy.ignore-unknown-headers": "true",  # otherwise obstore's deletes fail
         "jclouds.provider": "filesystem",
         "jclouds.identity": KEY,
         "jclouds.credential": SECRET,
@@ -197,7 +198,7 @@ def _unfit(server: StoreServer, data: Path) -> list[str]:
     quiet = server.directory / "logback.xml"
     quiet.write_text(
         '<configuration><root level="OFF"/></configuration>'
-    )  # left alone, it tells each step of each request
+    )  # by default it logs each step of each request
     return [
         command[0],
         f"-Dlogback.configurationFile={quiet}",
@@ -209,7 +210,7 @@ def _unfit(server: StoreServer, data: Path) -> list[str]:
 
 
 def _make_container(server: StoreServer, name: str) -> None:
-    """Make a container by a signed address, as obstore makes them: it has no call of its own for that."""
+    """Make a container by a signed address, as obstore signs them: obstore itself has no call for that."""
     from base64 import b64decode, b64encode  # noqa: PLC0415 - here alone
     from email.utils import formatdate  # noqa: PLC0415 - here alone
     from hashlib import sha256  # noqa: PLC0415 - here alone
@@ -238,7 +239,7 @@ def _free_port() -> int:
 
 @contextmanager
 def running(kind: str, directory: Path) -> Iterator[StoreServer]:
-    """Give a server of that kind, killed at the end. `NoStore` where its program is not there."""
+    """Yield a server of that kind, and kill it at the end. `NoStore` if its program is not installed."""
     server = StoreServer(kind, _free_port(), directory)
     if kind == "azurite":
         server.scheme = "az"
@@ -265,7 +266,7 @@ def running(kind: str, directory: Path) -> Iterator[StoreServer]:
 
 
 def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
-    """Have this process, and those that it starts, find that server and nothing else, by clients that nobody made before."""
+    """Have this process and the processes it starts find only that server, through new clients."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         patch.delenv(name)
     patch.setenv("AWS_CONFIG_FILE", os.devnull)
@@ -277,12 +278,13 @@ def use(server: StoreServer, patch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Relay:
-    """A server in front of a store, which refuses keys that are not its own, and is not all that it should be.
+    """A server in front of a store, which refuses unknown keys and can misbehave.
 
-    `careless`: it takes conditional puts, and makes them without their condition. `busy`: it refuses so many requests as too many (503);
-    `storms`: it does so with each request of such a number. `loses`: of so many replies one is lost, though the store has done what was
-    asked. `away`: it hangs up on whoever asks, and the store hears nothing. `refuses`: what it says, and with which status, to requests
-    of a kind: list, get, put, delete. `waits_seconds`: how long it is silent about each; `at_a_time`: how many there were at most.
+    `careless`: it passes conditional puts on without their condition. `busy`: it refuses this many requests as too many (503).
+    `storms`: it refuses every n-th request in this way. `loses`: it loses the reply to every n-th request, though the store has
+    executed the request. `away`: it hangs up on every client, and the store receives nothing. `refuses`: status, code and text
+    of its answers to a kind of request: list, get, put, delete. `waits_seconds`: how long it delays each request. `at_a_time`:
+    how many requests it had at once at most.
     """
 
     server: StoreServer
@@ -302,7 +304,7 @@ class Relay:
         return f"http://127.0.0.1:{self._listener.server_address[1]}"
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        """Pass a request on, and its answer back, not before its time."""
+        """Pass a request on after the delay, and pass its answer back."""
         self.under_way.append(handler.path)
         self.at_a_time = max(self.at_a_time, len(self.under_way))
         time.sleep(self.waits_seconds)
@@ -344,9 +346,9 @@ class Relay:
         return _reply(handler, answer.status, data, kept)
 
     def _refusal(self, handler: BaseHTTPRequestHandler) -> tuple[int, str, str] | None:
-        """Return status, code and words of what is refused."""
+        """Return status, code and text for a request that is refused."""
         authorization = handler.headers.get("Authorization")
-        if authorization is None:  # who asks for the time does not say who he is
+        if authorization is None:  # the request for the time is not signed
             return None
         if f"Credential={KEY}/" not in authorization:
             return 403, "InvalidAccessKeyId", "The key id is not known."
@@ -361,7 +363,7 @@ class Relay:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = -1  # head and body in one, which saves the 40 ms that a kernel waits for more
+            wbufsize = -1  # sends head and body in one piece, which saves the 40 ms that a kernel waits for more
 
             def _pass_on(self) -> None:
                 relay.answer(self)
@@ -383,7 +385,7 @@ class Relay:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Says nothing of clients that are killed, or hang up."""
+    """Logs nothing about clients that are killed or hang up."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -404,7 +406,7 @@ def _error(code: str, message: str) -> bytes:
 
 
 def _not_deleted(asked: bytes, code: str, message: str) -> bytes:
-    """Return what S3 says to those who delete a list of keys and may not: that all went well, but for each of these."""
+    """Return the answer of S3 to a client that deletes a list of keys without the right: success, but with an error for each key."""
     keys = re.findall("<Key>(.*?)</Key>", asked.decode())
     errors = "".join(f"<Error><Key>{key}</Key><Code>{code}</Code><Message>{message}</Message></Error>" for key in keys)
     return f"<DeleteResult>{errors}</DeleteResult>".encode()

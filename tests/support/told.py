@@ -1,4 +1,4 @@
-"""A function for `onPublish`, in a module that workers import: it writes what it is told beside the output."""
+"""A function for `onPublish`, in a module that workers can import: it writes the events that it receives beside the output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def note(events: list[dict[str, Any]]) -> None:
-    """Append a line an event to `told.jsonl` in front of the output; fail once, where there is a file `fail` there."""
+    """Append a line per event to `told.jsonl` beside the output; fail once if there is a file `fail`."""
     place = Path(events[0]["path"]).parents[1]
     if (place / "fail").exists():
         (place / "fail").unlink()

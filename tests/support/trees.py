@@ -1,4 +1,4 @@
-"""Syntax trees of Python files, parsed while nobody looks for garbage: a million objects that stay, in which that takes twice as long."""
+"""Syntax trees of Python files, parsed without garbage collection: a million objects stay, and collecting would double the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Look for no garbage within the block."""
+    """Switch garbage collection off within the block."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -32,7 +32,7 @@ def parsed(text: str, name: str = "<unknown>") -> ast.Module:
 
 @cache
 def walked(text: str) -> tuple[ast.Module, list[ast.AST]]:
-    """Return the syntax tree of a file and all its nodes, from the outside in: made once for all tests of a process that look at it."""
+    """Return the syntax tree of a file and all its nodes, outermost first; made once per process for all tests that look at it."""
     with no_collection():
         tree = ast.parse(text)
         return tree, list(ast.walk(tree))

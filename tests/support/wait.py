@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Waiting for other processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# For one thing that others do, and below the time-out of a test. Only a fault waits for so long, or a machine that has much else to do.
+# For one event in another process, and less than the time-out of a test. Only a fault takes this long, or a machine with much
+# else to do.
 PATIENCE_SECONDS = 270
 
 

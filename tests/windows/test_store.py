@@ -1,4 +1,4 @@
-"""The window store: what is saved comes back, for every owner, until it is forgotten; on every storage."""
+"""The window store: saved windows come back, for every owner, until they are forgotten; on every storage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 
 def test_what_is_saved_comes_back(storage: Storage) -> None:
-    """W1, W2, W3: nothing in a new store; then what each owner saved of each window, also in another process."""
+    """W1, W2, W3: a new store has nothing; later it has what each owner saved of each window, also in another process."""
     artifacts = {(window, owner): os.urandom(window * owner * 99) for window in range(7) for owner in range(3)}
     with WindowStore(ROOT, storage=storage) as store:
         assert store.largest_completed() == store.largest_completed([0]) == NO_WINDOW
@@ -45,26 +45,26 @@ def test_what_is_saved_comes_back(storage: Storage) -> None:
 
 
 def test_a_window_that_one_owner_lacks_is_not_completed(storage: Storage) -> None:
-    """W4, F-W17: the smallest of the last windows counts, also after the number of owners changed, in either direction."""
+    """W4, F-W17: the smallest of the owners' last windows counts, also after the number of owners grew or shrank."""
     with WindowStore(ROOT, storage=storage) as store:
         store.save(0, b"a", owner=1)
         store.save(0, b"b", owner=2)
         store.save(1, b"c", owner=1)
-        store.save(4, b"d", owner=2)  # windows may be left out
+        store.save(4, b"d", owner=2)  # windows may be skipped
     with WindowStore(ROOT, storage=storage) as store:
         assert [store.largest_completed([owner]) for owner in (1, 2, 3)] == [1, 4, NO_WINDOW]
         assert store.largest_completed() == store.largest_completed({1, 2}) == 1
-        assert store.largest_completed([1, 2, 3]) == NO_WINDOW  # 3 was to save, and has not
-        store.save(5, b"e", owner=3)  # more owners: who is new does not count for the past
+        assert store.largest_completed([1, 2, 3]) == NO_WINDOW  # owner 3 should have saved, and has not
+        store.save(5, b"e", owner=3)  # more owners: a new owner does not count for the past
         assert store.largest_completed() == 1
-        store.committed(4)  # fewer owners: 1 is gone, and counts until its windows are forgotten
+        store.committed(4)  # fewer owners: owner 1 is gone, and counts until its windows are forgotten
         assert store.largest_completed() == 4
         store.committed(5)
         assert store.largest_completed() == 5
 
 
 def test_a_window_is_saved_once(storage: Storage) -> None:
-    """F-W17: the same again is nothing; another artifact, an older window or a forgotten one is refused, and changes nothing."""
+    """F-W17: saving the same again does nothing; another artifact, an older or a forgotten window is refused, and changes nothing."""
     with WindowStore(ROOT, storage=storage) as store:
         store.save(3, b"three")
         store.save(3, b"three")
@@ -75,11 +75,11 @@ def test_a_window_is_saved_once(storage: Storage) -> None:
         with pytest.raises(UsageError, match="after 7"):
             store.save(7, b"seven", owner=1)
         store.save(8, b"eight", owner=1)
-    assert Log(ROOT, storage=storage).verify().next == 3  # with what was forgotten
+    assert Log(ROOT, storage=storage).verify().next == 3  # including the note of what was forgotten
 
 
 def test_what_is_committed_is_forgotten(storage: Storage) -> None:
-    """M9, F-W9: windows before a committed one go, by whole segments; they do not come back, and the others stay."""
+    """M9, F-W9: windows before a committed one are removed by whole segments; they do not come back, and the others stay."""
     with WindowStore(ROOT, segment_size=300, storage=storage) as store:
         for window in range(30):
             store.save(window, b"%d" % window * 20)
@@ -98,7 +98,7 @@ def test_what_is_committed_is_forgotten(storage: Storage) -> None:
 
 
 def test_a_part_of_a_segment_is_forgotten(storage: Storage) -> None:
-    """Failure 5: windows whose segment stays, because of others in it, do not come back either."""
+    """Failure 5: windows whose segment stays, because it has other windows too, do not come back either."""
     with WindowStore(ROOT, storage=storage) as store:
         for window in range(6):
             store.save(window, b"%d" % window, owner=window % 2)
@@ -113,7 +113,7 @@ def test_a_part_of_a_segment_is_forgotten(storage: Storage) -> None:
 
 @pytest.mark.parametrize("segment_size", [300, "64m"])
 def test_what_was_forgotten_stays_so(storage: Storage, segment_size: int | str) -> None:
-    """Failure 6: nothing is saved behind `committed`; whoever opens the store finds no window that was forgotten, nor may save one."""
+    """Failure 6: no window before `committed` can be saved; after reopening, forgotten windows are not there and cannot be saved."""
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
         for window in range(6):
             store.save(window, b"%d" % window * 60, owner=window % 2)
@@ -126,7 +126,7 @@ def test_what_was_forgotten_stays_so(storage: Storage, segment_size: int | str) 
                 store.save(3, b"", owner=2)
             assert store.committed(2) == []
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
-        store.committed(50)  # all of them: no frame of a window is left that knows
+        store.committed(50)  # all of them: no remaining window shows what was forgotten
     with WindowStore(ROOT, segment_size=segment_size, storage=storage) as store:
         assert store.largest_completed() == NO_WINDOW
         with pytest.raises(UsageError, match="after 49"):
@@ -141,7 +141,7 @@ def test_what_was_forgotten_stays_so(storage: Storage, segment_size: int | str) 
 
 
 def test_what_is_forgotten_lazily_is_so_behind_the_next_save(storage: Storage) -> None:
-    """It takes no flush of its own, and so no segment where each is one; the next window that is saved knows."""
+    """A lazy commit needs no flush, and so no segment where each flush makes one; the next saved window makes it permanent."""
     with WindowStore(ROOT, storage=storage) as store:
         for window in range(3):
             store.save(window, b"%d" % window)
@@ -157,7 +157,7 @@ def test_what_is_forgotten_lazily_is_so_behind_the_next_save(storage: Storage) -
 
 
 def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
-    """Records that are no windows are not taken for some, nor is what is too short; the log is let go."""
+    """Records that are no windows, or too short, are refused; the log is closed afterwards."""
     for record in (b"", b"a line", b"\0" + bytes(30)):
         with Writer(ROOT, storage=storage) as writer:
             writer.append(record)
@@ -166,7 +166,7 @@ def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
 
 
 def test_an_artifact_that_is_too_long_is_refused(storage: Storage) -> None:
-    """What does not fit a record is refused, and the store goes on."""
+    """An artifact too large for a record is refused, and the store continues."""
     with WindowStore(ROOT, storage=storage) as store:
         with pytest.raises(OptionError, match="too long"):
             store.save(0, bytes(RECORD_BYTES_MAX))
@@ -185,7 +185,7 @@ def test_numbers_a_frame_has_no_room_for(storage: Storage, window: int, owner: i
 
 
 def test_one_process_has_it_open(tmp_path: Path) -> None:
-    """F-W14: a second store on the directory is `Locked`, until the first one is closed, also where it could not be opened."""
+    """F-W14: a second store on the directory is `Locked` until the first one is closed; an open that fails leaves no lock."""
     directory = str(tmp_path / "windows")
     with WindowStore(directory) as store:
         store.save(0, b"a")
@@ -200,7 +200,7 @@ def test_one_process_has_it_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
 def test_a_stalled_store_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) -> None:
-    """F-W14: where there are no locks, a store that stood still while another was opened saves nothing any more."""
+    """F-W14: without locks, a store that stood still while another one was opened can save nothing any more."""
     storage = make().storage()
     stalled = WindowStore(ROOT, storage=storage)
     stalled.save(0, b"first")
@@ -217,7 +217,7 @@ def test_a_stalled_store_is_fenced(make: Callable[[], CrashHdfs | ObjectStore]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
-    """Whatever call fails, it is a typed error, nothing stays open, and the next start goes on with all that was seen."""
+    """Whichever call fails, the error is typed, nothing stays open, and the next start continues with everything that was acknowledged."""
     from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
 
     failed = set()
