@@ -337,6 +337,7 @@ def test_any_block_of_json_is_sifted_as_its_records_are_refused(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @settings(max_examples=5000, deadline=None)
 @given(RULES, BLOCKS)
 def test_many_blocks_of_json_are_sifted(given: dict[str, str], records: list[dict[str, str]]) -> None:
