@@ -112,7 +112,7 @@ def test_counts_of_later_blocks_say_that_they_are_partial() -> None:
 
 
 def test_damaged_keys_are_counted_in_each_block() -> None:
-    """A damaged letter in a key, block after block, was taken for a schema that leaves columns out, and some were missed."""
+    """A damaged letter in a key, block after block, was mistaken for a schema that omits columns, and some keys were not counted."""
     account = Account()
     reading = decoder(ReadFormat("json", pa.schema([("id", pa.int64()), ("name", pa.string())])), account)
     for block in range(8):

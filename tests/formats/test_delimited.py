@@ -180,7 +180,7 @@ def test_files_of_pythons_csv(
     ],
 )
 def test_blocks_are_cut_into_fields(block: bytes, expected: list[tuple[str | None, str | None]]) -> None:
-    """An empty field is null, one in quotes an empty string; white space, NUL and backslashes are data; blank lines none."""
+    """An empty field is null, a quoted one an empty string; white space, NUL and backslashes are data; blank lines are skipped."""
     assert rows(block) == expected
 
 
