@@ -147,9 +147,7 @@ def test_ranges_have_each_row_once(name: str) -> None:
     """Whatever the cuts, adjacent ranges give all rows, in order."""
     form = table_format(name)
     chance = random.Random(name)  # noqa: S311 - a case
-    values = [
-        chance.getrandbits(63) for _ in range(6000)
-    ]  # no encoding makes this shorter, so there are many groups
+    values = [chance.getrandbits(63) for _ in range(6000)]  # no encoding makes this shorter, so there are many groups
     batch = pa.RecordBatch.from_pydict({"a": values, "s": [str(value) for value in values]}, schema=NUMBERS)
     data = written(form, *(batch.slice(begin, 300) for begin in range(0, 6000, 300)), codec="none", group_bytes=4000)
     for count in (1, 2, 7, 50):
@@ -311,9 +309,7 @@ def test_damaged_bits_lose_no_row(name: str) -> None:
             outcomes["refused"] += 1
         else:
             outcomes["read"] += 1
-            assert (
-                found.num_rows == 400 or name == "avro"
-            )  # only its blocks record their number of rows
+            assert found.num_rows == 400 or name == "avro"  # only its blocks record their number of rows
     assert outcomes["refused"]
 
 
