@@ -171,7 +171,7 @@ class TestProcess:
         assert not place.lines()
 
     def test_the_jvm_is_killed(self, place: Place, python: Interpreter) -> None:
-        """If the JVM dies under way, the command reports it with status 1; the same command then completes the work, and repeats nothing."""
+        """A dead JVM is reported with status 1; the same command then completes the work; a third run reads only new files."""
         place.put("a.txt", "one\ntwo\n")
         status, facts, err = place.ingest("--master", "local[2]", failpoints="sink.write.staged=kill-jvm")
         assert status == 1
@@ -184,7 +184,7 @@ class TestProcess:
         assert (status, facts["rows"], facts["new"]["rows"], facts["new"]["input_files"]) == (0, 3, 1, 1)
         assert place.lines() == ["one", "three", "two"]
 
-    @pytest.mark.soak  # The first signal asks for an end, the second forces it: tested below without Spark, and for real in `tests/cli/test_run.py`
+    @pytest.mark.soak  # first signal: ask, second: force; tested below without Spark, and for real in `tests/cli/test_run.py`
     def test_stopped_under_way(self, place: Place, python: Interpreter) -> None:
         """SIGTERM ends a run early with status 143, with all committed files visible; the same command reads the rest, once."""
         for number in range(100):  # several batches, so that the signal comes before the last one

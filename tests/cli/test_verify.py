@@ -578,7 +578,7 @@ def test_directories_that_are_escaped_are_those_of_their_template(
 def test_files_of_another_format_before(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], first: str, later: str
 ) -> None:
-    """For a query that continued with another `format`, the report names the file that cannot be compared and why, not just a read error."""
+    """For a query that continued with another `format`, the report names the file that cannot be compared and why, not only an error."""
     line = pipeline(sink_options={"format": first})
     line.put("a.txt", "one")
     line.run()

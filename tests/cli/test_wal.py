@@ -68,7 +68,7 @@ def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("ended_by", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
 def test_a_reader_follows(log: Path, ended_by: signal.Signals, options: list[str]) -> None:
-    """`--follow` prints lines that are appended while it runs, until it is stopped: this is not a failure, and the last message is printed."""
+    """`--follow` prints lines appended while it runs, until it is stopped: this is not a failure, and the last message is printed."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "read", str(log), "--follow", "--from", "1:120", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
