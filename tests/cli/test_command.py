@@ -545,7 +545,7 @@ def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, mo
 @pytest.mark.parametrize("module", ["typer", "penstock.cli.flags", "penstock.options.formats"])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: bool) -> None:
-    """A signal while the command is still being imported gives the usual message, without a traceback; if SIGINT is ignored, it continues."""
+    """A signal while the command is still being imported gives the usual message, without a traceback; an ignored SIGINT has no effect."""
     hook = f"import os, sys; sys.addaudithook(lambda event, of: event == 'import' and of[0] == {module!r} and os.kill(os.getpid(), 2))"
     (tmp_path / "sitecustomize.py").write_text(hook)
     ignore = "signal.signal(2, signal.SIG_IGN) if sys.argv.pop(1) == 'True' else None"
