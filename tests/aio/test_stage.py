@@ -429,11 +429,7 @@ def lives(made: list[Living], *, digests: str, runs: str = "", function: str = "
         ("aaaa", "", ["o", "", "", ""]),  # made anew for each batch, and equal: the first one serves all
         ("aaaa", "rrss", ["o", "", "o", ""]),  # another run of the query may have another password
         ("abab", "", ["o", "o", "", ""]),  # two operators of one class alternate in a worker
-        (
-            "abcd",
-            "",
-            ["oc", "oc", "o", "o"],
-        ),  # a different one in each batch: the last one is kept, next to the active one
+        ("abcd", "", ["oc", "oc", "o", "o"]),  # a new one in each batch: the last is kept, next to the active one
     ],
 )
 def test_one_client_a_worker_and_function(digests: str, runs: str, expected: list[str]) -> None:
@@ -467,7 +463,7 @@ def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
 
 @pytest.mark.parametrize("usual", [700, 0, 1_000_000])
 def test_the_interpreter_is_left_as_it_was(usual: int) -> None:
-    """During tasks, threads take short turns and garbage collection runs less often, by the largest setting; never more often, nor if it is off."""
+    """Running tasks shorten thread turns and make garbage collection rarer, by the largest setting; never more frequent, nor if off."""
     found, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(usual, *found[1:])
     seen = []

@@ -488,9 +488,7 @@ def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
         made.run()
     assert rows(made.dst) == ["later", *(f"row {place}" for place in range(read_rows))]
     lines = aside(made.dst)
-    cut = (
-        20 if form == "text" else 6 * read_rows
-    )  # text lines are cut at any byte, and the record at the cut was read to its end
+    cut = 20 if form == "text" else 6 * read_rows  # text is cut at any byte, and the line there was read whole
     assert sum(line["size"] for line in lines) == size - cut
     assert {line["code"] for line in lines} == {"PST-203"}
 

@@ -467,6 +467,4 @@ def test_a_look_takes_no_spark_and_little_time(place: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seconds, spark = ended.stdout.split()
     assert spark == "False"
-    assert (
-        float(seconds) < 8
-    )  # measured: 1.5; quadratic growth would give 60, four times that for twice as many pipelines
+    assert float(seconds) < 8  # measured: 1.5; quadratic growth would give 60

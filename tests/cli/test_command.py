@@ -478,10 +478,7 @@ def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("follows", [[], ["--follow"]])
 def test_a_reader_that_goes_away(tmp_path: Path, follows: list[str]) -> None:
-    """`penstock files
-
-    head` ends without a traceback after head has exited, also if nothing more is published.
-    """
+    """`penstock files | head` ends without a traceback after head has exited, also if nothing more is published."""
     (tmp_path / "_penstock").mkdir()
     command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json", *follows]
     reading, writing = os.pipe()

@@ -386,9 +386,7 @@ def test_a_token_is_asked_for_once() -> None:
     assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
     assert TOKEN not in cookie
     assert Answered(page, HTTP_COOKIE=cookie.partition(";")[0]).status.startswith("200")
-    assert Answered(application(TOKEN), HTTP_COOKIE=cookie.partition(";")[0]).status.startswith(
-        "200"
-    )  # also after a restart
+    assert Answered(application(TOKEN), HTTP_COOKIE=cookie.partition(";")[0]).status.startswith("200")  # over a restart
     assert Answered(application(TOKEN + "2"), HTTP_COOKIE=cookie.partition(";")[0]).status.startswith("303")
     assert Answered(page, HTTP_AUTHORIZATION=f"Bearer {TOKEN}").status.startswith("200")
 

@@ -139,9 +139,7 @@ def test_a_writer_that_is_killed(root: str, point: str) -> None:
     acknowledged = len(killed.stdout.split())
     assert 0 < acknowledged < 40
     there = list(Reader(root))
-    assert (
-        there == RECORDS[: len(there)]
-    )  # without the last segment, which stays open until another writer takes its lease
+    assert there == RECORDS[: len(there)]  # without the last segment, open until another writer takes its lease
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert int(done.stdout.split()[0]) >= acknowledged
     assert list(Reader(root)) == RECORDS
