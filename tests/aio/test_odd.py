@@ -198,7 +198,7 @@ class Odd(AsyncFunction):
     ],
 )
 def test_what_cannot_be_called_is_refused_when_it_is_given(fn: Any, says: str) -> None:
-    """It would fail every row, on the executors."""
+    """Such an object would fail every row, on the executors, so it is refused at once."""
     with pytest.raises(OptionError, match=says):
         Adapted(fn)
 

@@ -145,7 +145,7 @@ def test_in_is_out_and_aside(
 
 @pytest.mark.slow
 def test_a_hundred_thousand_bad_records(pipeline: Callable[..., Pipeline]) -> None:
-    """A file of only bad lines takes about the time and memory of good lines, not a hundred thousand times that of an error."""
+    """A file of only bad lines takes the time and memory of good lines, not of a hundred thousand exceptions."""
     made = pipeline(**JSON)
     count = 100_000
     raw(made, "a.json", b'{"id": 12345, "name": "abc\n' * count)

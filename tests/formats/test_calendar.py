@@ -46,7 +46,7 @@ def test_days_are_moved() -> None:
 def test_days_inside_are_moved(kind: pa.DataType, around: object) -> None:
     """Nested days are moved wherever they are in a column; null rows, null members and empty lists are unchanged."""
     assert callable(around)
-    first, second = dt.date(1582, 10, 14), dt.date(1582, 10, 4)  # the same date, in today's calendar and in the Julian one
+    first, second = dt.date(1582, 10, 14), dt.date(1582, 10, 4)  # one date, in both calendars
     empty = [] if not pa.types.is_struct(kind) else {"a": None, "d": None}
     batch = pa.record_batch({"x": pa.array([None, around(first), empty, around(dt.date(2000, 1, 1))], kind)})
     for rows in (batch, batch.slice(1)):

@@ -209,7 +209,7 @@ def in_berlin_alone(form: str, text: str) -> list[Any]:
     )
 )
 def test_neighbours_do_not_matter_in_a_zone(form: str, texts: list[str]) -> None:
-    """Times of any form, with and without a zone, next to each other: each has the value it has alone."""
+    """Times of any form, with and without a zone, next to each other: each has the value that it has alone."""
     kind = TYPES["timestamp"]
     expected = [meaning for text in texts for meaning in in_berlin_alone(form, text)]
     assert values(form, kind, texts, "Europe/Berlin") == expected
