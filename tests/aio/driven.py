@@ -1,4 +1,4 @@
-"""An operator driven by a test: on virtual time, with a consumer that takes what is emitted at once, or when it is told to."""
+"""An operator driven by a test: on virtual time, with a consumer that takes outputs at once, or when the test says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("out",)
 
 @dataclass
 class Told:
-    """What an operator did: outcomes in order of emission, the times of that, its counts; `failure` ended it."""
+    """What an operator did: outcomes in order of emission, their times, and its counts; `failure` is the error that ended it."""
 
     outcomes: list[RowOutcome] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ def drive(
     share: Any = None,
     **settings: Any,
 ) -> Told:
-    """Run the rows through an operator; one comes every `arrive` seconds. `meanwhile` runs beside it."""
+    """Run the rows through an operator; one row arrives every `arrive` seconds. `meanwhile` runs concurrently."""
 
     async def main() -> Told:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Calls that are made again, or not at all: waits that a function says, budgets of retries, results that are kept."""
+"""Calls that are repeated, or not made at all: waits that a function decides, retry budgets, cached results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def wrapped(error: Exception) -> Exception:
 
 
 def test_a_function_says_how_long_to_wait() -> None:
-    """It is given the number of the attempt and its error, and what it says is waited as it is."""
+    """The function gets the number of the attempt and its error, and the wait is exactly what it returns."""
     asked: list[tuple[int, str]] = []
     times: list[float] = []
 
@@ -79,7 +79,7 @@ def test_a_function_says_how_long_to_wait() -> None:
 
 
 def test_an_unwanted_result_has_no_error() -> None:
-    """Where `on_result` asks for another attempt the function is told None."""
+    """If `on_result` asks for another attempt, the function gets None as the error."""
     asked: list[BaseException | None] = []
 
     async def answers(_: int) -> Any:
@@ -95,7 +95,7 @@ def test_an_unwanted_result_has_no_error() -> None:
 
 
 def test_rows_of_a_batch_wait_for_the_longest_of_their_errors() -> None:
-    """A call for many rows is made again once, and no earlier than any of its rows asked for."""
+    """A call for many rows is repeated once, and not earlier than any of its rows asked for."""
     times: list[float] = []
 
     async def both(rows: list[int]) -> list[Any]:
@@ -109,7 +109,7 @@ def test_rows_of_a_batch_wait_for_the_longest_of_their_errors() -> None:
 
 @pytest.mark.parametrize("wrong", [-1.0, None, "1s", float("inf"), float("nan"), True])
 def test_a_wait_that_is_none_fails_the_row(wrong: Any) -> None:
-    """What a function returns in place of seconds is said; the stream is not stopped, nor does it spin."""
+    """If the function returns something other than seconds, the row fails with a message; the stream neither stops nor spins."""
 
     async def fails(_: int) -> Any:
         raise KeyError
@@ -121,7 +121,7 @@ def test_a_wait_that_is_none_fails_the_row(wrong: Any) -> None:
 
 
 def test_a_wait_that_raises_fails_the_row() -> None:
-    """With the error of the function that was to say how long, on the rows of a batch, too."""
+    """The row fails with the error of the function that should return the wait, also for the rows of a batch."""
 
     async def fails(rows: list[int]) -> Any:
         raise KeyError(rows)
@@ -134,7 +134,7 @@ def test_a_wait_that_raises_fails_the_row() -> None:
 
 
 class ExitsAsOutput:
-    """An iterable of outputs that leaves the process when it is asked for the first."""
+    """An iterable of outputs that exits the process when its first item is requested."""
 
     def __iter__(self) -> Any:
         raise SystemExit(3)
@@ -142,7 +142,7 @@ class ExitsAsOutput:
 
 @pytest.mark.parametrize("place", ["delay", "on", "on_result", "outputs"])
 def test_what_decides_on_another_attempt_exits(place: str) -> None:
-    """A function of the user's that leaves the process fails its row; the others have their outputs, and nothing waits for ever."""
+    """A user's function that exits the process fails its row; the others have their outputs, and nothing waits for ever."""
 
     def leave(*_: object) -> Any:
         raise SystemExit(3)
@@ -162,15 +162,15 @@ def test_what_decides_on_another_attempt_exits(place: str) -> None:
 @pytest.mark.parametrize("made", [HttpError, ClientError, Boto])
 @pytest.mark.parametrize("name", ["Retry-After", "retry-after"])
 def test_retry_after_is_found_in_errors_of_every_client(made: Any, name: str) -> None:
-    """Seconds, in any spelling of the header, also in what caused the error."""
+    """It is found as seconds, in any spelling of the header, also in the cause of the error."""
     says = retry_after(delay=1.0)
     assert says(1, made({name: " 17 "})) == 17.0
     assert says(1, wrapped(made({name: "17"}))) == 17.0
-    assert says(1, made({name: "1.5"})) == 1.5  # as some services write it, though the standard has whole seconds
+    assert says(1, made({name: "1.5"})) == 1.5  # some services write it so, although the standard has whole seconds
 
 
 def test_retry_after_is_found_in_errors_of_urllib() -> None:
-    """Python's own client has headers that are no mapping: they were not looked at."""
+    """Python's own client has headers that are not a mapping: they were not searched."""
     message = Message()
     message["retry-after"] = "17"
     assert retry_after(delay=1.0)(1, HTTPError("http://x", 429, "busy", message, None)) == 17.0
@@ -213,14 +213,14 @@ NO_ZONE = "Mon, 01 Jan 2020 00:00:00 +999999999999999"
 
 @pytest.mark.parametrize("value", ["soon", "", "-3", "1e9", "٣", "1.", ".5", "1.5.2", "nan", "inf", NO_YEAR, NO_ZONE])
 def test_what_no_retry_after_says_is_backed_off(value: str) -> None:
-    """A header that is none, an error without one, and a result: the wait is the one that was asked for."""
+    """For an invalid header, an error without one, and a result, the wait is the configured one."""
     says = retry_after(delay=1.0, backoff=3.0, max_delay=8.0)
     assert [says(attempt, HttpError({"Retry-After": value})) for attempt in (1, 2, 3)] == [1.0, 3.0, 8.0]
     assert says(2, None) == says(2, ValueError("x")) == 3.0
 
 
 def test_an_answer_that_cannot_be_looked_at_says_nothing() -> None:
-    """A client whose error has no answer to show, and raises when it is asked for it, is backed off; its own error stays the row's."""
+    """If a client's error has no response and raises on access, the normal back-off applies; the row keeps the client's own error."""
 
     class Closed(Exception):
         @property
@@ -231,7 +231,7 @@ def test_an_answer_that_cannot_be_looked_at_says_nothing() -> None:
 
 
 def test_retry_after_has_its_limit() -> None:
-    """A service that asks for a day does not hold a batch for a day."""
+    """A service that asks for a day does not delay a batch for a day."""
     assert retry_after(longest=60.0)(1, HttpError({"Retry-After": "86400"})) == 60.0
     with pytest.raises(OptionError, match="longest"):
         retry_after(longest=-1)
@@ -241,7 +241,7 @@ def test_retry_after_has_its_limit() -> None:
 
 
 def test_a_service_that_is_down_is_not_asked_again_by_every_row() -> None:
-    """With a budget the calls are the rows, a tenth of them, and ten; without one they are three times the rows."""
+    """With a budget there are as many calls as rows, plus a tenth, plus ten; without one, three times as many as rows."""
 
     async def down(_: int) -> Any:
         raise ConnectionError
@@ -254,7 +254,7 @@ def test_a_service_that_is_down_is_not_asked_again_by_every_row() -> None:
 
 
 def test_little_traffic_is_retried_as_without_a_budget() -> None:
-    """Ten further attempts are there at first."""
+    """At first, the budget holds ten further attempts."""
 
     async def down(_: int) -> Any:
         raise ConnectionError
@@ -263,7 +263,7 @@ def test_little_traffic_is_retried_as_without_a_budget() -> None:
 
 
 def test_a_batch_costs_one_token() -> None:
-    """What a call for many rows costs is one call."""
+    """A call for many rows costs as much as one call."""
 
     async def down(_: list[int]) -> Any:
         raise ConnectionError
@@ -273,7 +273,7 @@ def test_a_batch_costs_one_token() -> None:
 
 
 def test_a_budget_saves_up_to_a_hundred() -> None:
-    """A long time without errors pays for one bad moment, and no more."""
+    """A long time without errors pays for one bad moment, but for no more."""
     budget = Budget(1.0)
     budget.earn(10_000)
     spent = 0
@@ -287,7 +287,7 @@ def test_a_budget_saves_up_to_a_hundred() -> None:
 
 
 def test_equal_rows_take_a_result_that_is_kept() -> None:
-    """One call for each value, also when the first has long ended."""
+    """There is one call for each value, also if the first one ended long ago."""
     asked: list[int] = []
 
     async def answers(row: int) -> Any:
@@ -301,7 +301,7 @@ def test_equal_rows_take_a_result_that_is_kept() -> None:
 
 
 def test_a_result_that_is_too_old_is_asked_for_again() -> None:
-    """As old as `ttl`."""
+    """A result as old as `ttl` is requested again."""
     asked: list[int] = []
 
     async def answers(row: int) -> Any:
@@ -313,7 +313,7 @@ def test_a_result_that_is_too_old_is_asked_for_again() -> None:
 
 
 def test_failures_and_what_stands_for_them_are_not_kept() -> None:
-    """Neither a failure, nor what `on_error` made of it, nor a result that was given up on."""
+    """Failures, results made by `on_error`, and results whose retries ran out are not kept."""
     asked: list[int] = []
 
     async def fails(row: int) -> Any:
@@ -333,7 +333,7 @@ def test_failures_and_what_stands_for_them_are_not_kept() -> None:
 
 
 def test_no_outputs_are_a_result() -> None:
-    """What emitted nothing is kept, and emits nothing again."""
+    """An empty result is kept too, and emits nothing again."""
     asked: list[int] = []
 
     async def nothing(row: int) -> Any:
@@ -345,7 +345,7 @@ def test_no_outputs_are_a_result() -> None:
 
 
 def test_results_that_are_kept_are_so_many() -> None:
-    """The one that was not used for longest goes first."""
+    """The result that was not used for the longest time is dropped first."""
     kept = Kept(penstock.Cache(10.0, size=2))
     kept.put("a", [(1,)], 0.0)
     kept.put("b", [(2,)], 0.0)
@@ -368,31 +368,31 @@ def test_results_that_are_kept_are_so_many() -> None:
     ],
 )
 def test_caches_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    """With the name of the value, when they are given."""
+    """Invalid cache settings are refused with the name of the value, when they are given."""
     with pytest.raises(OptionError, match="cache: (ttl|size)="):
         penstock.Cache(**wrong)
 
 
-# -- what comes back ---------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class Place:
-    """A dataclass, to be inside another."""
+    """A dataclass, to be nested in another."""
 
     city: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What a client returns that has types."""
+    """A typed result of a client."""
 
     score: float
     place: Place
 
 
 class Model(pydantic.BaseModel):
-    """The same of pydantic; it is iterable, but no list of outputs."""
+    """The same with pydantic; it is iterable, but not a list of outputs."""
 
     score: float
     place: dict[str, str]
@@ -400,7 +400,7 @@ class Model(pydantic.BaseModel):
 
 @pytest.mark.parametrize("model", [Score(0.5, Place("Ulm")), Model(score=0.5, place={"city": "Ulm"})])
 def test_models_are_outputs(model: Any) -> None:
-    """By the names of their fields, alone and in a list; one with other fields is told."""
+    """Models match the output columns by the names of their fields, alone and in a list; one with other fields is an error."""
     assert outputs_of(model, ("place", "score")) == [({"city": "Ulm"}, 0.5)]
     assert outputs_of([model, model], ("score", "place")) == [(0.5, {"city": "Ulm"})] * 2
     with pytest.raises(ValueError, match="an output has the columns score, place; expected rate"):
@@ -408,7 +408,7 @@ def test_models_are_outputs(model: Any) -> None:
 
 
 class Callback(AsyncFunction):
-    """A function of which every row times out; `complete` is what it does then."""
+    """A function that times out for every row; `complete` is what it does then."""
 
     def __init__(self, complete: Any) -> None:
         self.complete = complete
@@ -436,14 +436,14 @@ def test_timed_out_may_complete_the_call(complete: Any) -> None:
 
 
 def test_timed_out_may_fail_the_call() -> None:
-    """With the reason that it gives."""
+    """The row fails with the reason that `timed_out` gives."""
     told = drive(Callback(lambda call, _: call.fail(KeyError("gone"))), [4], timeout=5.0, on_error="column")
     assert told.outcomes[0].failure is not None
     assert told.outcomes[0].failure.message == "timed_out: KeyError: 'gone'"
 
 
 def test_an_asynchronous_timed_out_may_complete_the_call() -> None:
-    """By the time it returns; one that returns None without that is told so at once, and not after as long again."""
+    """It may complete by the time it returns; if it returns None without that, the error comes at once, not after another time-out."""
 
     class Late(Callback):
         async def timed_out(self, row: int, call: Call) -> None:  # type: ignore[override]
@@ -482,7 +482,7 @@ def test_what_timed_out_says_first_counts(first: str, then: str) -> None:
 
 
 def test_public_names_are_there() -> None:
-    """What a user's function is annotated with, and what its query raises."""
+    """The names for annotations of a user's function, and for the errors that a query raises, are exported."""
     assert penstock.Call is Call
     assert issubclass(penstock.CallFailed, penstock.PenstockError)
     assert penstock.Context("q", 1).task == 1

@@ -1,4 +1,4 @@
-"""Operators that end before their rows, and the next ones that take those up: on virtual time, and through their Arrow form."""
+"""Operators that end before their rows, and later operators that continue those rows: on virtual time, and through their Arrow form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("ordered", [True, False])
 
 
 class Batches:
-    """Rows through one operator after another; each but the last is ended `drain` seconds behind its input."""
+    """Rows through one operator after another; each operator but the last is ended `drain` seconds after its input."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Batches:
     def run(
         self, rows: list[Any], *, last: bool = False, changed: Settings | None = None, pause: float = 0.0
     ) -> list[Any]:
-        """Run a batch, `pause` seconds behind the one before; return what it emitted."""
+        """Run a batch, `pause` seconds after the previous one; return what it emitted."""
 
         async def main() -> list[RowOutcome]:
             loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Batches:
             )
             operator.feed(rows)
             operator.end()
-            await asyncio.sleep(0.001)  # all that can be is admitted
+            await asyncio.sleep(0.001)  # until as many rows as possible are admitted
             taken: list[RowOutcome] = []
             over: float | None = None
             while not operator.done and (last or over is None or loop.time() < over):
@@ -95,7 +95,7 @@ class Batches:
 
 
 class Service:
-    """Answers row n with 2n after `seconds[n]`, counting from its first call whatever becomes of that; or at once."""
+    """Answers row n with 2n: its first call takes `seconds[n]`, and any later call is answered at once."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         self.seconds = seconds
@@ -103,7 +103,7 @@ class Service:
         self.attempts: list[tuple[str, int]] = []
 
     async def __call__(self, row: int, call: Call) -> Any:
-        """Be asked; the second time the answer is there at once."""
+        """Answer; a second call for the same row is answered at once."""
         self.asked[row] += 1
         self.attempts.append((call.id, call.attempt))
         await asyncio.sleep(self.seconds.get(row, 0.0) if self.asked[row] == 1 else 0.0)
@@ -112,7 +112,7 @@ class Service:
 
 @BOTH
 def test_what_is_left_is_taken_up_first(ordered: bool) -> None:
-    """A6: a batch ends with calls under way; they are called again, before its own rows, in the next one: each emitted once."""
+    """A6: a batch ends during calls; the next batch makes them again, before its own rows: each row is emitted once."""
     service = Service({1: 50.0, 2: 50.0})
     batches = Batches(service, ordered=ordered, capacity=4)
     assert batches.run([0, 1, 2, 3]) == ([0] if ordered else [0, 6])
@@ -123,7 +123,7 @@ def test_what_is_left_is_taken_up_first(ordered: bool) -> None:
 
 
 def test_a_finished_row_behind_a_slow_head_is_not_called_again() -> None:
-    """Its outcome is carried, also a failure, and emitted when the head has its own: in order (F-A6, F-A19)."""
+    """Its outcome, also a failure, is carried and emitted when the head has its own outcome: in order (F-A6, F-A19)."""
 
     async def call(row: int) -> Any:
         asked[row] += 1
@@ -144,7 +144,7 @@ def test_a_finished_row_behind_a_slow_head_is_not_called_again() -> None:
 
 
 def test_finished_rows_that_are_taken_up_leave_their_places() -> None:
-    """They hold one until they are emitted, and no longer: with a lower capacity the rows behind them still come."""
+    """A finished row holds a place until it is emitted, and no longer: with a lower capacity the rows after it are still called."""
     service = Service({0: 50.0})
     batches = Batches(service, capacity=4)
     assert batches.run([0, 1, 2, 3]) == []
@@ -155,7 +155,7 @@ def test_finished_rows_that_are_taken_up_leave_their_places() -> None:
 @BOTH
 @pytest.mark.parametrize("capacity", [1, 2])
 def test_more_is_taken_up_than_there_are_places(ordered: bool, capacity: int) -> None:
-    """F-A6: the capacity was lowered: all are admitted in order, without a deadlock, and never more at a time."""
+    """F-A6: the capacity was lowered: all rows are admitted in order, without a deadlock, and never more at a time."""
     service = Service(dict.fromkeys(range(6), 50.0))
     batches = Batches(service, ordered=ordered, capacity=6)
     assert batches.run(list(range(6))) == []
@@ -165,7 +165,7 @@ def test_more_is_taken_up_than_there_are_places(ordered: bool, capacity: int) ->
 
 
 def test_rows_of_a_key_stay_in_line_over_batches() -> None:
-    """F-A20: a row whose key has one under way waits for it, in the next batch too."""
+    """F-A20: a row waits for a running call of its key, also in the next batch."""
     began: list[int] = []
 
     async def call(row: int) -> Any:
@@ -180,7 +180,7 @@ def test_rows_of_a_key_stay_in_line_over_batches() -> None:
 
 
 def test_attempts_that_were_made_count_and_interrupted_ones_do_not() -> None:
-    """Two of three attempts failed, the third is interrupted twice: it is made again as the third, and is the last."""
+    """Two of three attempts failed and the third is interrupted twice: it is made again as the third, which is the last."""
     attempts: list[int] = []
 
     async def call(row: int, call: Call) -> Any:
@@ -198,7 +198,7 @@ def test_attempts_that_were_made_count_and_interrupted_ones_do_not() -> None:
 
 
 def test_a_pause_between_attempts_is_cut_short_by_the_end_of_a_batch() -> None:
-    """A row that waits for its next attempt has used those before; the next batch makes it at once."""
+    """A row that waits for its next attempt has used the earlier ones; the next batch makes the attempt at once."""
     attempts: list[int] = []
 
     async def call(row: int, call: Call) -> Any:
@@ -215,7 +215,7 @@ def test_a_pause_between_attempts_is_cut_short_by_the_end_of_a_batch() -> None:
 
 
 def test_a_row_ages_over_batches() -> None:
-    """F-A19: the time-out counts from the first admission, over batches and between them, and ends what is carried."""
+    """F-A19: the time-out counts from the first admission, over batches and the time between them, and ends a carried row."""
     service = Service({0: 1e9})
 
     async def never(row: int, call: Call) -> Any:
@@ -231,7 +231,7 @@ def test_a_row_ages_over_batches() -> None:
 
 
 def test_timed_out_is_waited_for() -> None:
-    """What decides a row that timed out is under way when the batch ends: it is no call, and it is not asked twice."""
+    """A timed-out row's `timed_out` is running when the batch ends: it is not a call, and it does not run twice."""
 
     class Fallback(AsyncFunction):
         asked = 0
@@ -252,7 +252,7 @@ def test_timed_out_is_waited_for() -> None:
 
 
 def test_batches_of_calls_are_carried() -> None:
-    """Rows of a call that is interrupted, and one that is finished behind them, are left and taken up: called in batches again."""
+    """Rows of an interrupted batch call, and a finished row after them, are carried, and called in a batch again."""
 
     async def call(rows: list[int], calls: list[Call]) -> Any:
         asked.append(rows)
@@ -267,7 +267,7 @@ def test_batches_of_calls_are_carried() -> None:
 
 
 def test_shared_rows_are_carried() -> None:
-    """Rows that wait for a call that they share with another are left with it, and share it again."""
+    """Rows that share a call are carried with it, and share it again."""
     service = Service({7: 50.0})
     batches = Batches(service, share=lambda row: row)
     assert batches.run([7, 7, 7]) == []
@@ -276,7 +276,7 @@ def test_shared_rows_are_carried() -> None:
 
 
 def test_an_answer_behind_the_end_is_late() -> None:
-    """A call that does not hear of its cancellation and answers is dropped: its row is carried, and so emitted once."""
+    """A call that ignores its cancellation and answers is dropped: its row is carried, and so emitted once."""
 
     async def deaf(row: int) -> Any:
         asked.append(row)
@@ -305,7 +305,7 @@ def test_an_answer_behind_the_end_is_late() -> None:
 def test_each_row_is_emitted_once_whatever_is_carried(
     rows: list[list[int]], capacity: int, ordered: bool, keyed: bool
 ) -> None:
-    """Any batches of rows, each interrupted so many times: every row comes out once, in order if asked, also in its key."""
+    """Any batches of rows, each interrupted any number of times: every row is emitted once, in order if required, also within its key."""
     numbered = [[(batch, place, times) for place, times in enumerate(some)] for batch, some in enumerate(rows)]
     asked: Counter[Any] = Counter()
 
@@ -330,7 +330,7 @@ def test_each_row_is_emitted_once_whatever_is_carried(
 
 
 def test_drain_asks_for_a_timeout() -> None:
-    """Nothing else would end the age of a row, and it has to leave something to carry; and a time has to be one."""
+    """Without a time-out nothing would end a carried row; the drain must be shorter than it, and must be a number."""
     with pytest.raises(OptionError, match="drain=1 needs a timeout"):
         Settings(drain=1.0)
     for bad in (-1, "1", True, float("nan")):
@@ -340,7 +340,7 @@ def test_drain_asks_for_a_timeout() -> None:
         Settings(drain=2.0, timeout=2.0)
 
 
-# -- the form ----------------------------------------------------------------------------------------------------
+# -- the Arrow form ----------------------------------------------------------------------------------------------
 
 INPUT = pa.schema(
     [
@@ -362,14 +362,14 @@ VALUES = (
 
 
 def fresh(rows: int, origin: str = "q-o-3-0-") -> pa.RecordBatch:
-    """Return rows of the input that have travelled."""
+    """Return rows of the input as they arrive after transport."""
     batch = pa.RecordBatch.from_pylist([dict(zip(INPUT.names, VALUES, strict=True)) for _ in range(rows)], schema=INPUT)
     (travelled,) = loaded(dumped([FORM.fresh(batch, origin, pa.array(range(5, 5 + rows)))]))
     return travelled
 
 
 def test_rows_travel_with_their_ids() -> None:
-    """What goes into a lane is the input, unchanged, and who its rows are."""
+    """A lane gets the input, unchanged, and the ids of its rows."""
     columns = FORM.opened(fresh(2))
     assert columns.batch.schema.equals(INPUT)
     assert [id_of(row) for row in columns.rows()] == ["q-o-3-0-5", "q-o-3-0-6"]
@@ -391,7 +391,7 @@ class Place:
 
 
 def test_all_that_a_row_has_survives_the_state() -> None:
-    """Rows of several batches, with outcomes of any type, failures, none: in order, by their ids, with their columns."""
+    """Rows of several batches, with outcomes of any type, failures, or none: in order, by their ids, with their columns."""
     first, second = FORM.opened(fresh(3)).rows(), FORM.opened(fresh(1, "q-o-4-1-")).rows()
     failure = Failure("error", "no", 2, 30)
     left = [
@@ -433,7 +433,7 @@ def test_outputs_that_arrow_does_not_know_survive_the_state() -> None:
 
 
 def test_ages_by_the_wall_clock() -> None:
-    """F-A27: time passes between batches; a clock that was set makes no row older, nor younger than new; a restart begins anew."""
+    """F-A27: time passes between batches; setting the clock does not change an age, which is never negative; a restart resets it."""
     (row,) = FORM.opened(fresh(1)).rows()
     fake = FakeClock()
     with clock.use(fake):
@@ -454,7 +454,7 @@ def test_ages_by_the_wall_clock() -> None:
 
 
 def test_rows_of_another_program_are_refused() -> None:
-    """The columns changed while rows were carried over, or output was held: a clear error, not a wrong row."""
+    """If the columns changed while rows were carried or output was held, there is a clear error, not a wrong row."""
     (row,) = FORM.opened(fresh(1)).rows()
     for kept in (FORM.kept([Carried(row)], 0, "run"), FORM.kept([], 3, "run")):
         with pytest.raises(DamagedState, match="found version 1, a -> b; expected version 1, a -> c"):
@@ -462,5 +462,5 @@ def test_rows_of_another_program_are_refused() -> None:
 
 
 def test_output_alone_is_held() -> None:
-    """Where every call ended, the state has no rows, and still says how many chunks wait to be emitted."""
+    """If every call has ended, the state has no rows, and still holds the number of chunks that wait to be emitted."""
     assert FORM.taken_up(FORM.kept([], 3, "run"), "run") == ([], 3)

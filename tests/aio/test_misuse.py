@@ -1,4 +1,4 @@
-"""What programs hand to asynchronous calls by mistake: refused when it is given, or the failure of its row, of the right kind."""
+"""Wrong arguments and results of asynchronous calls: refused when they are given, or a failure of the row, of the right kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUGE = 10**400
 
 
 class Slow(AsyncFunction):
-    """Never ends; what a row becomes is `said`, called or awaited."""
+    """A call that never ends; the outcome of the row is `said`, called and awaited."""
 
     def __init__(self, said: Any) -> None:
         self.said = said
@@ -34,7 +34,7 @@ class Slow(AsyncFunction):
 
 
 def failed(fn: Any, **settings: Any) -> Told:
-    """Return what becomes of one row, which fails, with the failure as a column."""
+    """Return the outcome of one row that fails, with the failure in a column."""
     told = drive(fn, [1], on_error="column", **settings)
     assert list(told.kinds) == [0]
     return told
@@ -68,7 +68,7 @@ async def hanging() -> None:
     ],
 )
 def test_what_timed_out_does_wrong_has_its_own_kind(said: Any, kind: str, says: str) -> None:
-    """What it returns and does not fit is a result, what it raises an error; only one that takes too long itself is a time-out."""
+    """An unfit return value is a result error and an exception is an error; only if `timed_out` itself takes too long, it is a time-out."""
     told = failed(Slow(said), timeout=2.0)
     (outcome,) = told.outcomes
     assert outcome.failure is not None
@@ -87,7 +87,7 @@ def test_what_timed_out_does_wrong_has_its_own_kind(said: Any, kind: str, says: 
     ],
 )
 def test_a_call_that_fails_without_an_error_fails(error: Any, says: str) -> None:
-    """`call.fail(None)` is a failure that gives no reason, not a result that is None; and so is anything that is no exception."""
+    """`call.fail(None)` is a failure without a reason, not a None result; the same holds for anything that is not an exception."""
 
     def invoke(row: Any, call: Call) -> None:
         call.fail(error)
@@ -99,7 +99,7 @@ def test_a_call_that_fails_without_an_error_fails(error: Any, says: str) -> None
 
 
 def test_a_result_that_was_not_awaited_is_a_result_of_the_wrong_kind() -> None:
-    """An `async def` that returns another coroutine, and an `on_error` that does: the row fails with what to do, and no warning."""
+    """If an `async def` or an `on_error` returns another coroutine, the row fails with what to do, and there is no warning."""
 
     async def forgot(row: Any) -> Any:
         return hanging()
@@ -114,7 +114,7 @@ def test_a_result_that_was_not_awaited_is_a_result_of_the_wrong_kind() -> None:
 
 @pytest.mark.parametrize("where", ["on", "on_result"])
 def test_a_predicate_that_would_have_to_be_awaited(where: str) -> None:
-    """What a predicate returns is no answer if it is a coroutine, which is true to Python: the row fails, and is not called for ever."""
+    """A predicate that returns a coroutine has given no answer, although Python calls it true: the row fails, without endless calls."""
 
     async def later(_: Any) -> bool:
         return False
@@ -150,13 +150,13 @@ def test_a_predicate_that_would_have_to_be_awaited(where: str) -> None:
     ],
 )
 def test_a_setting_that_is_no_such_number(settings: dict[str, Any], says: str) -> None:
-    """Text, flags, nothing, NaN, what is below zero or more than a float holds, and limits that contradict each other: each is named."""
+    """Text, booleans, None, NaN, negative numbers, too large numbers, and limits that contradict each other: the error has the name."""
     with pytest.raises(OptionError, match=says):
         Settings(**settings)
 
 
 def test_settings_at_their_limits() -> None:
-    """What makes sense is taken: equal limits, no limit, numbers of numpy, and more places than a garbage collector can count."""
+    """Reasonable settings are accepted: equal limits, no limit, NumPy numbers, and more places than a garbage collector can count."""
     Settings(attempt_timeout=5.0, timeout=5.0, batch_wait=9.0)
     Settings(timeout=float("inf"), attempt_timeout=1, capacity=np.int64(5), batch_size=np.int32(5))
     before = gc.get_threshold()
@@ -181,13 +181,13 @@ def test_settings_at_their_limits() -> None:
     ],
 )
 def test_what_retries_and_threads_are_made_of(made: Any, says: str) -> None:
-    """A parameter that is misspelt, and one that contradicts another, are told with the name that was meant."""
+    """For a misspelt parameter, or one that contradicts another, the error names the right one."""
     with pytest.raises(OptionError) as caught:
         made()
     assert says in caught.value.message
 
 
 def test_equal_delays_are_taken() -> None:
-    """A delay that is the longest one from the start makes sense; and so does a Retry of the defaults, also by place."""
+    """A delay equal to the longest delay is valid; so is a Retry with the defaults, also with positional arguments."""
     assert Retry(4, 2.0, 1.0, 2.0).pause(3) == 2.0
     assert Retry() == Retry(max_attempts=3, delay=0.1)

@@ -1,4 +1,4 @@
-"""What nobody should write and somebody will: each ends in one clear outcome, and nothing else is disturbed."""
+"""Code that nobody should write and somebody will: each case has one clear outcome, and nothing else is disturbed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.wait import PATIENCE_SECONDS
 
 
 class Silent(Exception):
-    """Has no message to give."""
+    """An error without a message."""
 
     def __str__(self) -> str:
         raise RuntimeError
@@ -72,7 +72,7 @@ def messages(told: Told) -> dict[int, str]:
 )
 @pytest.mark.parametrize("style", ["async", "callback", "thread"])
 def test_any_error_is_its_rows_own(error: BaseException, says: str, style: str) -> None:
-    """Raised, given to `call.fail`, or raised in a thread: the row fails with it, the others have their results; no hang."""
+    """Raised, passed to `call.fail`, or raised in a thread: the row fails with it, the others have their results, and nothing hangs."""
 
     async def call(row: int) -> Any:
         if row == 1:
@@ -97,7 +97,7 @@ def test_any_error_is_its_rows_own(error: BaseException, says: str, style: str) 
     assert sorted(told.outs) == [0, 2, 3]
     assert messages(told).keys() == {1}
     assert says in messages(told)[1]
-    pa.array([messages(told)[1]])  # it goes into a column
+    pa.array([messages(told)[1]])  # the message can be stored in a column
 
 
 def drive_threads(fn: Callable[[int], Any]) -> Told:
@@ -162,7 +162,7 @@ def test_a_cancellation_is_not_the_next_rows() -> None:
 
 @pytest.mark.parametrize("wrong", ["text", 7, ValueError])
 def test_call_fail_takes_anything(wrong: Any) -> None:
-    """What is given in place of an exception is the row's failure, too, and names what was given."""
+    """A value passed instead of an exception also fails the row, and the message shows it."""
 
     def failing(row: int, call: Call) -> None:
         call.fail(wrong)
@@ -173,7 +173,7 @@ def test_call_fail_takes_anything(wrong: Any) -> None:
 
 @pytest.mark.parametrize("returned", [{"out": 1}, (1,), [(1,)], "coroutine"])
 def test_a_plain_function_that_returns_its_result_is_told_so(returned: Any) -> None:
-    """`async` was forgotten, or lost in a decorator: nobody would ever complete the call, so the row fails at once."""
+    """`async` was forgotten, or lost in a decorator: nothing would ever complete the call, so the row fails at once."""
 
     async def forgotten() -> Any:
         return (1,)
@@ -200,7 +200,7 @@ class Yields(AsyncFunction):
 
 @pytest.mark.parametrize("fn", [agen, gen, Yields()])
 def test_generators_are_refused(fn: Any) -> None:
-    """To call one runs nothing: refused when it is given, with what to write instead."""
+    """Calling a generator function runs nothing: it is refused when it is given, with what to write instead."""
     with pytest.raises(OptionError, match="is a generator"):
         Adapted(fn)
 
@@ -228,7 +228,7 @@ async def any_number(*arguments: Any) -> Any:
     ],
 )
 def test_a_parameter_with_a_default_is_the_users_own(fn: Any, out: Any) -> None:
-    """A second parameter is given the call if it has to be given something, or is named so: else what it holds stays."""
+    """The second parameter gets the call if it has no default or has that name; otherwise its default stays."""
     assert drive(fn, [1]).outs == [out]
 
 
@@ -239,7 +239,7 @@ async def takes_three(row: Any, call: Any, client: Any) -> Any: ...
 
 
 class Odd(AsyncFunction):
-    """Has one part that cannot be called as it will be."""
+    """An object with one part that cannot be called as it will be."""
 
     def __init__(self, part: str, with_: Any) -> None:
         setattr(self, part, with_)
@@ -260,7 +260,7 @@ class Odd(AsyncFunction):
     ],
 )
 def test_what_cannot_be_called_is_refused_when_it_is_given(fn: Any, says: str) -> None:
-    """It would fail every row, on the executors."""
+    """Such an object would fail every row, on the executors, so it is refused at once."""
     with pytest.raises(OptionError, match=says):
         Adapted(fn)
 
@@ -269,13 +269,13 @@ def test_what_cannot_be_called_is_refused_when_it_is_given(fn: Any, says: str) -
     ("fn", "threads"), [(with_call, 1), (Odd("x", 1), 1), (None, 1), (len, 0), (len, True), (len, "3")]
 )
 def test_what_threads_cannot_run_is_refused(fn: Any, threads: Any) -> None:
-    """An asynchronous function, no function, no number: when it is given."""
+    """An asynchronous function, something that is not a function, or not a number: refused when it is given."""
     with pytest.raises(OptionError, match="in_threads: "):
         in_threads(fn, threads=threads)
 
 
 def test_functions_of_partials_and_threads_have_their_own_names() -> None:
-    """Ids are made of them: two functions wrapped alike do not share theirs."""
+    """Ids are made from the names: two functions wrapped in the same way must not share them."""
     assert Adapted(partial(with_default, client=1)).name == "tests.aio.test_odd.with_default"
     assert Adapted(in_threads(partial(takes, 1))).name == "tests.aio.test_odd.takes"
 
@@ -284,7 +284,7 @@ def takes(first: Any, row: Any) -> Any: ...
 
 
 def test_a_predicate_that_raises_fails_its_row() -> None:
-    """`on_result` or `on` raises: the row fails with that, and no other attempt hides it."""
+    """`on_result` or `on` raises: the row fails with that error, and no further attempt hides it."""
 
     async def call(row: int) -> Any:
         return (row,)
@@ -303,7 +303,7 @@ def test_a_predicate_that_raises_fails_its_row() -> None:
 
 
 def test_on_error_that_exits_is_a_failure() -> None:
-    """`on_error` raises SystemExit: the operator fails with it; the loop, which is not its own, goes on."""
+    """`on_error` raises SystemExit: the operator fails with it; the loop, which others use too, continues."""
 
     async def call(row: int) -> Any:
         raise OSError
@@ -322,7 +322,7 @@ BEHAVIOURS = ["quick", "slow", "never", "deaf", "fails", "fails once", "exits", 
 
 
 class Anything:
-    """Behaves as the row says; watches what runs at a time."""
+    """Behaves as the row says; records how many calls run at once."""
 
     def __init__(self) -> None:
         self.asked: Counter[Any] = Counter()
@@ -332,7 +332,7 @@ class Anything:
         self.overlap = False
 
     async def __call__(self, row: Any, call: Call) -> Any:
-        """Be called for one row."""
+        """The call for one row."""
         index, behaviour, key = row
         self.asked[index] += 1
         self.running += 1
@@ -384,7 +384,7 @@ def test_any_mixture_has_one_outcome_a_row(
     arrive: float,
     **more: Any,
 ) -> None:
-    """Rows of every kind under any settings: one outcome each, never more calls than places, keys in order, nothing left."""
+    """Rows of every kind under any settings: one outcome each, never more calls than places, keys in order, nothing left over."""
     numbered = [(index, behaviour, key) for index, (behaviour, key) in enumerate(rows)]
     service = Anything()
     told = drive(
@@ -415,7 +415,7 @@ def test_any_mixture_has_one_outcome_a_row(
 
 
 def test_a_row_that_waits_for_its_key_times_out() -> None:
-    """It does not pass on a turn that it never had: the next one waits for the call that is under way (and its end is no error)."""
+    """A row that times out while it waits never had a turn to pass on: the next waits for the running call, whose end is no error."""
 
     async def call(row: int) -> Any:
         began.append(row)
@@ -426,14 +426,14 @@ def test_a_row_that_waits_for_its_key_times_out() -> None:
     told = drive(call, range(4), capacity=2, timeout=4.0, arrive=1.0, on_error="column", key=lambda _: 0)
     assert (sorted(told.kinds), told.outs, began) == ([0], [1, 2, 3], [0, 1, 2, 3])
     told = drive(call, [0] * 9, capacity=3, timeout=4.0, on_error="column", key=lambda _: 0)
-    assert (len(told.kinds), told.ended) == (9, 12.0)  # each leaves its place
+    assert (len(told.kinds), told.ended) == (9, 12.0)  # each row frees its place
     began.clear()
     told = drive(call, range(3), capacity=2, timeout=4.0, on_error="column", key=lambda _: 0)
     assert (sorted(told.kinds), told.outs) == ([0, 1], [2])
 
 
 def test_what_timed_out_says_is_not_shared() -> None:
-    """It is for its own row: one that shared the call has a call of its own, or `timed_out` of its own."""
+    """The result of `timed_out` is for its own row: a row that shared the call gets its own call, or its own `timed_out`."""
 
     class Slow(AsyncFunction):
         async def invoke(self, row: int, call: Call) -> Any:
@@ -533,7 +533,7 @@ KEPT = [
 
 
 def of_one(kind: pa.DataType, value: Any) -> tuple[Any, Failure | None]:
-    """Return what a row has whose output is this value, and its failure."""
+    """Return the output and the failure of a row whose output is this value."""
     shape = Shape(pa.schema([pa.field("out", kind)]), keep_input=False, with_error=True)
     (row,) = Columns(pa.record_batch({"n": [1]})).rows()
     (batch,) = shape.batches([RowOutcome(0, row, [(value,)], None, 1)], "column")
@@ -543,7 +543,7 @@ def of_one(kind: pa.DataType, value: Any) -> tuple[Any, Failure | None]:
 
 @pytest.mark.parametrize(("kind", "value", "says"), LOST)
 def test_nothing_is_cut_off_a_value(kind: pa.DataType, value: Any, says: str) -> None:
-    """Arrow would take it and drop a part, deep inside too: it is the row's failure and says what would be lost."""
+    """Arrow would accept the value and drop a part of it, also when nested: instead the row fails, with what would be lost."""
     out, error = of_one(kind, value)
     assert out is None
     assert error is not None
@@ -552,20 +552,20 @@ def test_nothing_is_cut_off_a_value(kind: pa.DataType, value: Any, says: str) ->
 
 @pytest.mark.parametrize(("kind", "value", "same"), KEPT)
 def test_values_of_other_types_that_lose_nothing_fit(kind: pa.DataType, value: Any, same: Any) -> None:
-    """NumPy's numbers, whole decimals, mappings: what is kept is what was given."""
+    """NumPy numbers, whole decimals, mappings: the value is kept as it was given."""
     assert of_one(kind, value) == (same, None)
 
 
 @pytest.mark.parametrize("kind", [SparkRow, Pair])
 def test_named_outputs_are_taken_by_their_names(kind: Any) -> None:
-    """Spark's rows and named tuples with the columns of the schema in another order are no tuples in its order."""
+    """Spark rows and named tuples are matched by column name if they have the schema's columns in another order."""
     assert outputs_of(kind(b=1, a=2), ("a", "b")) == [(2, 1)]
     assert outputs_of([kind(b=1, a=2)], ("x", "y")) == [(1, 2)]
     assert outputs_of(SparkRow("x", "y"), ("a", "b")) == [("x", "y")]
 
 
 def test_rows_travel_to_other_processes() -> None:
-    """Pickled or copied a row is itself, without the rest of its batch."""
+    """A pickled or copied row is equal, and does not contain the rest of its batch."""
     batch = pa.record_batch({"n": list(range(10_000)), "items": [[n] for n in range(10_000)]})
     row = Columns(batch, [f"id-{n}" for n in range(10_000)]).rows()[7]
     pickled = pickle.dumps(row)
@@ -595,7 +595,7 @@ def test_keys_are_equal_where_sql_says_so() -> None:
 
 @pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 2, 1, 3], [3, 1], [1, 1, 3], [2, 0, 2], []])
 def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
-    """In whichever order rows ended, and however often each has an output."""
+    """In whichever order rows ended, and however many outputs each has."""
     rows = Columns(pa.record_batch({"n": list(range(10))}).slice(3)).rows()
     shape = Shape(pa.schema([pa.field("out", LONG)]), keep_input=True, with_error=False)
     made = shape.batches([RowOutcome(place, rows[place], [(place + 3,)]) for place in places], "fail")
@@ -603,7 +603,7 @@ def test_outputs_have_the_columns_of_their_own_row(places: list[int]) -> None:
 
 
 def test_a_schema_without_columns() -> None:
-    """A function that is called for its effect alone: the input comes out, and the error if it is asked for."""
+    """A function that is called only for its effect: the input is emitted, and the error if it is requested."""
     batch = pa.record_batch({"n": [1, 2]})
     first, second = Columns(batch).rows()
     shape = Shape(pa.schema([]), keep_input=True, with_error=True)
@@ -634,7 +634,7 @@ def test_a_schema_without_columns() -> None:
 def test_any_mixture_in_batches_has_one_outcome_a_row(
     rows: list[tuple[str, int]], keyed: bool, ordered: bool, batch_size: int, arrive: float, **more: Any
 ) -> None:
-    """F-A8, F-A10: rows gathered by number and by time, also in one instant: one outcome each, in order, keys one by one."""
+    """F-A8, F-A10: rows collected by number and by time, also at the same instant: one outcome each, in order, one at a time for a key."""
     asked: Counter[int] = Counter()
     running: Counter[int] = Counter()
     sizes, together = {1}, {1}
@@ -679,7 +679,7 @@ def test_any_mixture_in_batches_has_one_outcome_a_row(
 
 
 def test_batches_completed_by_threads() -> None:
-    """B2: each call of a batch is completed from a thread of its own, in any order; results go to their rows."""
+    """B2: each call of a batch is completed from its own thread, in any order; each result goes to its row."""
 
     def call(rows: list[int], calls: list[Call]) -> None:
         def complete() -> None:
@@ -698,7 +698,7 @@ def test_batches_completed_by_threads() -> None:
 
 
 def test_calls_that_complete_while_the_operator_ends() -> None:
-    """A15, F-A12: a failure ends it; others complete in reverse behind that: no output, no second failure, nothing on the log."""
+    """A15, F-A12: a failure ends the operator; other calls complete later, in reverse: no output, no second failure, no log message."""
     completed: list[int] = []
 
     async def call(row: int) -> Any:
@@ -746,7 +746,7 @@ print(rows(), flush=True)
 
 @pytest.mark.slow
 def test_a_fork_has_a_loop_of_its_own() -> None:
-    """F-A22: the loop of a process is dead in its fork, which makes its own when it needs one; the parent's goes on."""
+    """F-A22: a process's loop does not run in its fork; the fork makes its own when it needs one, and the parent's continues."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORK],
         capture_output=True,
@@ -758,7 +758,7 @@ def test_a_fork_has_a_loop_of_its_own() -> None:
 
 
 def test_a_row_cannot_be_changed() -> None:
-    """A7, F-A7: what a function does to what it was given does not reach the output."""
+    """A7, F-A7: changes that a function makes to its argument do not reach the output."""
     batch = pa.record_batch({"n": [1], "tags": [["a"]]})
     (row,) = Columns(batch).rows()
     with pytest.raises(AttributeError):
@@ -772,7 +772,7 @@ def test_a_row_cannot_be_changed() -> None:
 
 
 class Record:
-    """As asyncpg's: not a mapping by its class, iterated by its values."""
+    """As asyncpg's: not a mapping by its class, and iteration gives its values."""
 
     def __init__(self, **values: Any) -> None:
         self._values = values
@@ -791,14 +791,14 @@ class Record:
 
 
 class Model:
-    """As pydantic's: iterated by its fields with their names."""
+    """As pydantic's: iteration gives its fields with their names."""
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         yield "a", "b"
 
 
 def test_records_of_a_driver_are_mappings() -> None:
-    """One alone, in a list, and with columns that are not those of the schema."""
+    """A record alone, in a list, and with columns that are not those of the schema."""
     assert outputs_of(Record(b=2, a=1), ("a", "b")) == [(1, 2)]
     assert outputs_of([Record(a=1, b=2), {"b": 4, "a": 3}], ("a", "b")) == [(1, 2), (3, 4)]
     with pytest.raises(ValueError, match="an output has the columns a, c; expected a, b"):
@@ -816,7 +816,7 @@ def test_what_stands_for_no_row_is_called_by_its_name() -> None:
 
 
 def test_a_model_is_no_list_of_its_fields() -> None:
-    """Two columns of text would take two rows of (name, value) for outputs."""
+    """With two text columns, a model's (name, value) pairs would be taken for output rows."""
     with pytest.raises(TypeError, match="returned a Model; expected a mapping"):
         outputs_of(Model(), ("a", "b"))
 
@@ -843,7 +843,7 @@ DEEP = pa.list_(pa.struct([pa.field("m", MAP), pa.field("n", pa.int64())]))
     ids=str,
 )
 def test_a_map_is_a_dict(kind: pa.DataType, given: list[Any], expected: list[Any]) -> None:
-    """A column of maps, at any depth, reaches the function as Spark gives it: dicts; and comes back out of one that returns it."""
+    """A column of maps, at any depth, reaches the function as dicts, as in Spark; and a returned dict becomes a map again."""
     column = pa.array(given, kind)
     rows = Columns(pa.record_batch([column], names=["m"])).rows()
     assert [row.m for row in rows] == [row["m"] for row in rows] == [dict(row)["m"] for row in rows] == expected

@@ -28,7 +28,7 @@ async def double(row: int) -> dict[str, int]:
 
 
 class Slow:
-    """A service that answers row `n` after `seconds[n]` with 2n, and remembers how many it was asked at once."""
+    """A service that answers row `n` with 2n after `seconds[n]`, and records how many calls ran at once."""
 
     def __init__(self, seconds: dict[int, float] | float) -> None:
         self.seconds = seconds
@@ -37,7 +37,7 @@ class Slow:
         self.asked: list[int] = []
 
     async def __call__(self, row: int) -> tuple[int]:
-        """Be asked."""
+        """Answer one call."""
         self.asked.append(row)
         self.running += 1
         self.most = max(self.most, self.running)
@@ -62,7 +62,7 @@ def test_every_row_has_its_outputs(capacity: int, ordered: bool) -> None:
 
 
 def test_ordered_rows_come_in_order_whatever_their_calls_take() -> None:
-    """The head is slow: what is behind it waits, and all comes out in order when it is done (Q1)."""
+    """The head is slow: the rows after it wait, and all are emitted in order when it is done (Q1)."""
     told = drive(Slow({0: 5.0, 1: 1.0, 2: 3.0}), range(4), capacity=4)
     assert (told.outs, told.times) == ([0, 2, 4, 6], [5.0] * 4)
 
@@ -75,14 +75,14 @@ def test_unordered_rows_come_as_they_finish() -> None:
 
 @BOTH
 def test_never_more_calls_than_capacity(ordered: bool) -> None:
-    """As many calls run as there are places, and not one more; the rest waits to be admitted."""
+    """As many calls run as there are places, and not one more; the other rows wait for admission."""
     service = Slow(1.0)
     told = drive(service, range(10), capacity=3, ordered=ordered)
     assert (service.most, told.ended, len(told.outs)) == (3, 4.0, 10)
 
 
 def test_finished_rows_behind_a_slow_head_hold_their_places() -> None:
-    """Ordered, capacity 3: while the head runs, no more than two others have been called (Q3, Q5)."""
+    """Ordered, capacity 3: while the head runs, only two other rows are called (Q3, Q5)."""
     service = Slow({0: 10.0})
 
     async def look(_: Operator) -> None:
@@ -95,7 +95,7 @@ def test_finished_rows_behind_a_slow_head_hold_their_places() -> None:
 
 
 def test_rows_of_one_key_run_one_after_another_in_order() -> None:
-    """Equal keys queue; others go on beside them; the answers of one key are in its order even unordered (F-A20)."""
+    """Rows with equal keys queue; other rows run meanwhile; the answers of one key are in order even in unordered mode (F-A20)."""
     running: Counter[str] = Counter()
 
     async def call(row: tuple[str, int]) -> tuple[Any]:
@@ -113,7 +113,7 @@ def test_rows_of_one_key_run_one_after_another_in_order() -> None:
 
 
 def test_a_key_whose_call_failed_goes_on() -> None:
-    """A failure, and a time-out, of one row frees its key for the next one."""
+    """A failure or a time-out of one row frees its key for the next one."""
 
     async def call(row: int) -> tuple[int]:
         if row == 0:
@@ -141,7 +141,7 @@ def test_a_key_whose_call_failed_goes_on() -> None:
     ],
 )
 def test_a_result_is_one_output_or_many(result: Any, outs: list[Any]) -> None:
-    """A mapping, a row and a tuple are one output; any other iterable is as many as it has; none is no row (F-A30)."""
+    """A mapping, a row and a tuple are one output; any other iterable is as many as it has items; an empty one gives no row (F-A30)."""
 
     async def call(_: int) -> Any:
         return result
@@ -165,7 +165,7 @@ def test_a_result_is_one_output_or_many(result: Any, outs: list[Any]) -> None:
     ],
 )
 def test_a_result_that_does_not_fit_says_so(result: Any, says: str) -> None:
-    """What is wrong is said, with what was expected; it is the row's outcome and no other row's."""
+    """The message says what is wrong and what was expected; only this row has that outcome."""
 
     async def call(row: int) -> Any:
         return (row,) if row else result
@@ -179,7 +179,7 @@ def test_a_result_that_does_not_fit_says_so(result: Any, says: str) -> None:
 
 
 async def deafly(seconds: int) -> None:
-    """Take that long, in steps of a second, and not hear of cancellations."""
+    """Sleep that long, in steps of a second, and ignore cancellations."""
     for _ in range(seconds):
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(1)
@@ -189,7 +189,7 @@ async def deafly(seconds: int) -> None:
 
 
 async def never(_: int) -> tuple[int]:
-    """Answer never."""
+    """Never answer."""
     await asyncio.Event().wait()
     return (0,)
 
@@ -197,7 +197,7 @@ async def never(_: int) -> tuple[int]:
 @BOTH
 @pytest.mark.parametrize("retry", [None, Retry(5, delay=3)])
 def test_a_call_that_never_ends_fails_at_its_time(ordered: bool, retry: Retry | None) -> None:
-    """At 10 s the operator fails, with the time-out as the cause, and closing it does not hang (A8, A13)."""
+    """After 10 s the operator fails, with the time-out as the cause, and closing it does not hang (A8, A13)."""
     told = drive(never, [1], timeout=10.0, ordered=ordered, retry=retry)
     assert told.failure is not None
     assert (told.failure.kind, told.ended, told.stuck) == ("timeout", 10.0, 0)
@@ -205,7 +205,7 @@ def test_a_call_that_never_ends_fails_at_its_time(ordered: bool, retry: Retry | 
 
 
 class Fallback(AsyncFunction):
-    """Calls that take a second for each row's number; three times the row for one that timed out."""
+    """Each call takes as many seconds as the row's number; for a row that timed out, the result is three times the row."""
 
     def __init__(self) -> None:
         self.fallbacks = 0
@@ -216,19 +216,19 @@ class Fallback(AsyncFunction):
         return (2 * row,)
 
     async def timed_out(self, row: int, call: Call) -> Any:
-        """Give something else."""
+        """Return something else."""
         self.fallbacks += 1
         return (3 * row,)
 
 
 def test_timed_out_gives_the_output() -> None:
-    """The row that took too long has what `timed_out` says, the other its answer (A9)."""
+    """The row that took too long has the result of `timed_out`, the other its answer (A9)."""
     told = drive(Fallback(), [20, 5], timeout=10.0, capacity=2)
     assert (told.outs, told.counts.timeouts, told.failure) == ([60, 10], 1, None)
 
 
 def test_an_answer_in_time_that_is_emitted_late_is_no_time_out() -> None:
-    """Ordered, and the head takes longer than the limit of those behind it: they were in time (A11)."""
+    """Ordered, and the head takes longer than the limit of the rows after it: those were in time (A11)."""
     function = Fallback()
     told = drive(function, [9, 1, 2], timeout=9.5, arrive=0.2, capacity=3)
     assert (told.outs, function.fallbacks) == ([18, 2, 4], 0)
@@ -249,7 +249,7 @@ async def cancelled(row: int) -> Any:
     ],
 )
 def test_a_broken_timed_out_is_the_rows_failure(broken: Any) -> None:
-    """It returns nothing, raises, or never ends: the row fails, is not called again, and the slot is free (A19, F-A3)."""
+    """`timed_out` returns nothing, raises, or never ends: the row fails, is not called again, and the slot is free (A19, F-A3)."""
 
     class Broken(Fallback):
         timed_out = staticmethod(broken)
@@ -260,7 +260,7 @@ def test_a_broken_timed_out_is_the_rows_failure(broken: Any) -> None:
 
 
 def test_time_outs_count_from_admission_over_all_attempts() -> None:
-    """Two attempts of 501 ms and their pause are longer than a second: no third one is made (A18)."""
+    """Two attempts of 501 ms and the pause between them exceed a second: there is no third one (A18)."""
 
     class Failing(Fallback):
         async def invoke(self, row: int, call: Call) -> Any:
@@ -290,7 +290,7 @@ def test_a_time_out_ends_a_pause() -> None:
 
 @pytest.mark.parametrize("delay", [1.0, 0.999, 1.001])
 def test_a_time_out_and_a_retry_at_one_instant_are_one_outcome(delay: float) -> None:
-    """The pause ends when the time does: one outcome, whichever comes first (A20, F-A1)."""
+    """The pause and the time-out end together: there is one outcome, whichever comes first (A20, F-A1)."""
 
     async def failing(_: int) -> Any:
         msg = "no"
@@ -301,7 +301,7 @@ def test_a_time_out_and_a_retry_at_one_instant_are_one_outcome(delay: float) -> 
 
 
 def test_an_attempt_that_takes_too_long_is_made_again() -> None:
-    """The first attempt is cancelled at its limit, the second one answers."""
+    """The first attempt is cancelled at its limit, and the second one answers."""
     attempts = []
 
     async def call(row: int, call: Call) -> Any:
@@ -314,7 +314,7 @@ def test_an_attempt_that_takes_too_long_is_made_again() -> None:
 
 
 def test_each_attempt_is_told_how_long_its_row_still_has() -> None:
-    """The deadline is the row's, and the same for each attempt; what remains gets less; without a time-out there is neither."""
+    """The deadline belongs to the row and is the same for each attempt; the remaining time shrinks; without a time-out both are None."""
     told: list[tuple[int, float | None, float | None]] = []
 
     async def call(row: int, call: Call) -> Any:
@@ -345,7 +345,7 @@ def test_each_attempt_is_told_how_long_its_row_still_has() -> None:
 
 
 def test_an_attempt_that_does_not_end_is_given_up() -> None:
-    """It ignores its cancellation: its row fails after a grace, its slot stays taken until it really ends (F-A4)."""
+    """The attempt ignores its cancellation: its row fails after a grace period, and its slot stays taken until it really ends (F-A4)."""
     running = []
 
     async def deaf(row: int) -> Any:
@@ -367,7 +367,7 @@ def test_an_attempt_that_does_not_end_is_given_up() -> None:
 
 @pytest.mark.parametrize("limit", ["timeout", "attempt_timeout"])
 def test_a_call_that_took_too_long_leaves_nothing_to_the_next_row(limit: str) -> None:
-    """Its cancellation is over, also if the function swallowed it: the next row's is its own."""
+    """The cancellation ends with the call, even if the function swallowed it: a cancellation of the next row is its own."""
 
     async def call(row: int) -> Any:
         if row == 0:
@@ -397,7 +397,7 @@ def test_a_call_that_was_given_up_holds_its_place() -> None:
 
 @pytest.mark.slow
 def test_no_timer_is_left() -> None:
-    """100,000 limits armed and never met leave nothing in the loop (A10)."""
+    """100,000 limits that were armed and not reached leave nothing in the loop (A10)."""
     left = []
 
     async def look(_: Operator) -> None:
@@ -416,7 +416,7 @@ def test_no_timer_is_left() -> None:
 @BOTH
 @pytest.mark.parametrize("retry", [None, Retry(3, on=KeyError)])
 def test_the_first_failure_is_told_at_once(ordered: bool, retry: Retry | None) -> None:
-    """It does not wait for a slow row before it (A12)."""
+    """The failure does not wait for a slow row before it (A12)."""
 
     async def call(row: int) -> Any:
         await asyncio.sleep(1 if row else 100)
@@ -429,7 +429,7 @@ def test_the_first_failure_is_told_at_once(ordered: bool, retry: Retry | None) -
 
 
 def test_attempts_are_counted_in_all() -> None:
-    """`max_attempts=3` is three calls, with growing pauses between them (B6, B7, F-A28)."""
+    """`max_attempts=3` means three calls in total, with growing pauses between them (B6, B7, F-A28)."""
     times = []
 
     async def failing(_: int) -> Any:
@@ -446,7 +446,7 @@ def test_attempts_are_counted_in_all() -> None:
 
 @pytest.mark.parametrize("on", [KeyError, (KeyError, IndexError), lambda error: "again" in str(error)])
 def test_errors_that_are_not_worth_it_are_not_tried_again(on: Any) -> None:
-    """`on` names the errors for another attempt, by type or by a function (B8)."""
+    """`on` selects the errors that are retried, by type or by a function (B8)."""
 
     async def failing(_: int) -> Any:
         msg = "no"
@@ -456,7 +456,7 @@ def test_errors_that_are_not_worth_it_are_not_tried_again(on: Any) -> None:
 
 
 def test_results_can_be_tried_again() -> None:
-    """Odd rows never have a result: their empty one stands after two attempts; even ones have theirs (A16)."""
+    """Odd rows always get an empty result, which counts after two attempts; even rows get a full one (A16)."""
 
     async def call(row: int) -> Any:
         return [] if row % 2 else [(2 * row,)]
@@ -466,7 +466,7 @@ def test_results_can_be_tried_again() -> None:
 
 
 def test_a_result_behind_the_time_out_is_not_tried_again() -> None:
-    """A19: whatever `on_result` says of it."""
+    """A19: regardless of what `on_result` says about it."""
 
     async def deaf(row: int) -> Any:
         with suppress(asyncio.CancelledError):
@@ -478,7 +478,7 @@ def test_a_result_behind_the_time_out_is_not_tried_again() -> None:
 
 
 def test_on_error_makes_outputs() -> None:
-    """A function of the row and its error gives the outputs; one that fails itself ends the operator."""
+    """A function of the row and its error gives the outputs; if it fails itself, the operator ends."""
 
     async def failing(row: int) -> Any:
         msg = f"no {row}"
@@ -493,7 +493,7 @@ def test_on_error_makes_outputs() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
 def test_whatever_is_raised_is_the_rows_failure(error: BaseException) -> None:
-    """Not only exceptions: none of them ends the loop or loses the row."""
+    """Not only exceptions: nothing that is raised ends the loop or loses the row."""
 
     async def call(row: int) -> Any:
         if row == 0:
@@ -524,7 +524,7 @@ def test_calls_are_completed_by_callbacks() -> None:
 @pytest.mark.parametrize("ending", ["returns", "returns None", "raises"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_an_async_function_may_complete_its_call(ending: str, batch_size: int) -> None:
-    """What it said to its call counts, as it came first: `fail` was passed over, and the row emitted what was returned behind it."""
+    """The completion counts because it came first: `fail` used to be ignored, and the row emitted what was returned later."""
 
     def say(row: int, call: Call) -> None:
         if row == 1:
@@ -556,7 +556,7 @@ def test_an_async_function_may_complete_its_call(ending: str, batch_size: int) -
 @pytest.mark.parametrize("limit", [{"timeout": 5.0}, {"attempt_timeout": 5.0, "retry": Retry(3)}])
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_a_call_that_was_completed_in_time_does_not_time_out(limit: dict[str, Any], batch_size: int) -> None:
-    """Its function goes on, and is stopped at the end of the time: the row was a time-out, or was called again (FLINK-22573)."""
+    """Its function continues and is stopped at the time-out: the row used to time out, or was called again (FLINK-22573)."""
 
     async def one(row: int, call: Call) -> None:
         if row:
@@ -579,7 +579,7 @@ def test_a_call_that_was_completed_in_time_does_not_time_out(limit: dict[str, An
 
 
 def test_rows_that_share_a_call_that_was_completed_in_time_have_its_result() -> None:
-    """Their time is over in the same moment, and each has one outcome."""
+    """The time-out of all of them is the same moment, and each has one outcome."""
 
     async def call(row: int, call: Call) -> None:
         call.collect([(row,)])
@@ -591,7 +591,7 @@ def test_rows_that_share_a_call_that_was_completed_in_time_have_its_result() -> 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_task_that_fails_fails_the_calls_that_it_has_not_completed(batch_size: int) -> None:
-    """A plain function returns the task that shall complete its call: the row waited for ever, and nobody was told of the error."""
+    """A plain function returns the task that will complete its call: the row used to wait for ever, and the error was lost."""
 
     async def complete(row: Any, call: Any) -> None:
         await asyncio.sleep(0.1)
@@ -616,7 +616,7 @@ def test_a_task_that_fails_fails_the_calls_that_it_has_not_completed(batch_size:
 def test_what_is_raised_behind_a_completion_is_late(
     error: type[BaseException], is_async: bool, batch_size: int
 ) -> None:
-    """Whatever it is, and whichever kind of function raises it: what the call was completed with came first."""
+    """Whatever is raised, and by whichever kind of function: the completion came first and counts."""
 
     def begun(row: Any, call: Any) -> None:
         if batch_size == 1:
@@ -634,7 +634,7 @@ def test_what_is_raised_behind_a_completion_is_late(
 
 
 def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:
-    """It has returned, or raised, and not completed its call: what a callback of its says later is counted, and nothing else."""
+    """The function returned, or raised, without completing its call: a later callback of it is only counted."""
 
     async def call(row: int, call: Call) -> Any:
         asyncio.get_running_loop().call_later(0.5, call.collect, [(-1,)])
@@ -654,7 +654,7 @@ def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:
 
 
 def test_a_row_of_an_async_batch_may_complete_its_call_alone() -> None:
-    """The others have what was returned for them."""
+    """The other rows have the results that were returned for them."""
 
     async def call(rows: list[int], calls: list[Call]) -> Any:
         calls[1].fail(LookupError("said"))
@@ -666,7 +666,7 @@ def test_a_row_of_an_async_batch_may_complete_its_call_alone() -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_an_async_batch_that_raises_fails_only_rows_that_it_has_not_completed(attempts: int) -> None:
-    """What was completed first counts; the others are called again where `retry` says so, and alone."""
+    """What was completed first counts; the other rows are called again if `retry` allows it, one at a time."""
     asked: list[list[int]] = []
 
     async def call(rows: list[int], calls: list[Call]) -> Any:
@@ -687,7 +687,7 @@ def test_an_async_batch_that_raises_fails_only_rows_that_it_has_not_completed(at
 
 
 def test_a_completion_of_an_older_attempt_is_late() -> None:
-    """The first attempt timed out; what it says later is not the second one's result."""
+    """The first attempt timed out; its later answer is not the result of the second."""
 
     def call(row: int, call: Call) -> None:
         asyncio.get_running_loop().call_later(3.0 if call.attempt == 1 else 4.0, call.collect, (call.attempt,))
@@ -697,7 +697,7 @@ def test_a_completion_of_an_older_attempt_is_late() -> None:
 
 
 class Opened(AsyncFunction):
-    """A blocking function in threads, made at its first call."""
+    """A blocking function in threads, which are created at its first call."""
 
     def __init__(self, fn: Any, threads: int) -> None:
         self._inner = in_threads(fn, threads=threads)
@@ -711,7 +711,7 @@ class Opened(AsyncFunction):
 
 
 def test_in_threads() -> None:
-    """A blocking function runs in threads; what it raises is the row's failure."""
+    """A blocking function runs in threads; an exception that it raises is the row's failure."""
 
     def blocking(row: int) -> Any:
         if row == 2:
@@ -724,12 +724,12 @@ def test_in_threads() -> None:
 
 
 def test_a_call_that_no_thread_was_free_for_is_not_made_after_its_time() -> None:
-    """Its row has timed out, so the service is not asked in vain; one that a thread has begun is waited for."""
+    """Its row has timed out, so the service is not called in vain; a call that a thread has started is waited for."""
     asked: list[int] = []
 
     def blocking(row: int) -> Any:
         asked.append(row)
-        threading.Event().wait(0.05)  # nobody's virtual time
+        threading.Event().wait(0.05)  # real time, not virtual time
         return (row,)
 
     told = drive(Opened(blocking, threads=1), range(3), capacity=3, timeout=1.0, on_error="column")
@@ -737,7 +737,7 @@ def test_a_call_that_no_thread_was_free_for_is_not_made_after_its_time() -> None
 
 
 def test_a_generator_in_threads_works_there() -> None:
-    """What it blocks in is no business of the loop's."""
+    """A generator that blocks runs in the thread, not in the loop."""
     threads = []
 
     def blocking(row: int) -> Any:
@@ -765,7 +765,7 @@ def test_calls_are_spread_by_the_rate() -> None:
 
 
 def test_rows_that_time_out_in_the_line_use_no_turns() -> None:
-    """More rows than the rate lets through: those that wait too long fail, and as many calls are made as may be."""
+    """More rows than the rate allows: those that wait too long fail, and the calls still use the full rate."""
     times = []
 
     async def call(row: int) -> Any:
@@ -779,7 +779,7 @@ def test_rows_that_time_out_in_the_line_use_no_turns() -> None:
 
 
 def test_equal_rows_share_a_call_while_it_is_in_flight() -> None:
-    """Three rows, one call; when it has ended, the next equal row calls again."""
+    """Three rows, one call; after it has ended, the next equal row makes a new call."""
     service = Slow(1.0)
     told = drive(service, [1, 1, 2, 1], capacity=4, share=lambda row: row)
     assert (told.outs, sorted(service.asked), told.counts.shared) == ([2, 2, 4, 2], [1, 2], 2)
@@ -787,12 +787,12 @@ def test_equal_rows_share_a_call_while_it_is_in_flight() -> None:
     told = drive(service, [1, 1, 1], capacity=1, share=lambda row: row)
     assert len(service.asked) == 3
     service = Slow(1.0)
-    told = drive(service, [1] * 20, capacity=4, share=lambda row: row)  # those that shared leave their places
+    told = drive(service, [1] * 20, capacity=4, share=lambda row: row)  # rows that shared the call free their places
     assert (len(told.outs), len(service.asked)) == (20, 5)
 
 
 def test_a_failed_call_does_not_poison_those_that_share_it() -> None:
-    """The row whose call fails fails alone; the next of the waiting rows calls itself (F-A25)."""
+    """Only the row whose call fails fails; the next of the waiting rows makes a call of its own (F-A25)."""
     calls = []
 
     async def call(row: int) -> Any:
@@ -808,7 +808,7 @@ def test_a_failed_call_does_not_poison_those_that_share_it() -> None:
 
 
 def test_a_row_whose_shared_call_failed_keeps_its_place_in_its_key() -> None:
-    """It is called itself then: before the rows of its key that came behind it."""
+    """It then makes its own call, before the later rows of its key."""
     calls = []
 
     async def call(row: tuple[int, str]) -> Any:
@@ -826,7 +826,7 @@ def test_a_row_whose_shared_call_failed_keeps_its_place_in_its_key() -> None:
 
 @pytest.mark.parametrize(("rows", "sizes"), [(5, [3, 2]), (0, []), (3, [3]), (1, [1])])
 def test_rows_are_called_in_batches(rows: int, sizes: list[int]) -> None:
-    """Batches are full, but the last one (B1, B3)."""
+    """All batches are full, except the last one (B1, B3)."""
     found = []
 
     async def call(rows: list[int], calls: list[Call]) -> Any:
@@ -839,7 +839,7 @@ def test_rows_are_called_in_batches(rows: int, sizes: list[int]) -> None:
 
 
 def test_what_was_gathered_is_called_when_the_input_ends() -> None:
-    """It waits for nobody then, however long it might (B1)."""
+    """A batch does not wait for more rows then, however long its wait would be (B1)."""
     service = Slow(0.0)
 
     async def call(rows: list[int], calls: list[Call]) -> Any:
@@ -850,7 +850,7 @@ def test_what_was_gathered_is_called_when_the_input_ends() -> None:
 
 
 def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
-    """One row, and nothing follows for long: it is called after `batch_wait`; each batch waits anew (B5)."""
+    """One row, and nothing follows for long: it is called after `batch_wait`; the wait starts anew for each batch (B5)."""
     calls: list[tuple[float, int]] = []
 
     async def call(rows: list[int], _: list[Call]) -> Any:
@@ -867,11 +867,11 @@ def test_a_batch_that_does_not_fill_is_called_after_its_wait() -> None:
     assert calls == [(4.0, 3), (8.5, 3), (13.0, 3)]
     calls.clear()
     told = drive(call, range(2), arrive=3.0, batch_size=2, batch_wait=4.0, timeout=2.0, on_error="column")
-    assert (calls, told.kinds) == ([(3.0, 1)], {0: "timeout"})  # whose time was over while it waited is not called
+    assert (calls, told.kinds) == ([(3.0, 1)], {0: "timeout"})  # a row that timed out while it waited is not called
 
 
 def test_a_row_of_a_batch_that_times_out_leaves_the_others_their_call() -> None:
-    """It was admitted before them; their call goes on."""
+    """The row was admitted before the others; their call continues."""
 
     async def call(rows: list[int], _: list[Call]) -> Any:
         await asyncio.sleep(1.5)
@@ -883,7 +883,7 @@ def test_a_row_of_a_batch_that_times_out_leaves_the_others_their_call() -> None:
 
 @pytest.mark.parametrize("results", [[], [(1,)], [(1,), (2,), (3,)], None, 7, {0: (1,), 1: (2,)}, {(1,), (2,)}, "ab"])
 def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> None:
-    """Nothing is guessed about which result is whose (F-A9)."""
+    """No result is assigned by a guess (F-A9)."""
 
     async def call(_: list[int], __: list[Call]) -> Any:
         return results
@@ -894,7 +894,7 @@ def test_a_batch_with_another_number_of_results_fails_whole(results: Any) -> Non
 
 
 def test_a_row_of_a_batch_can_fail_alone() -> None:
-    """An exception in the place of a result is that row's; it alone is called again."""
+    """An exception in the place of a result fails only that row; only that row is called again."""
     asked = []
 
     async def call(rows: list[int], _: list[Call]) -> Any:
@@ -910,7 +910,7 @@ def test_a_row_of_a_batch_can_fail_alone() -> None:
 
 @BOTH
 def test_nothing_goes_on_before_somebody_takes(ordered: bool) -> None:
-    """Outcomes that nobody takes hold up the rows behind them; when they are taken, all goes on."""
+    """Outcomes that nobody takes stop the rows after them; once they are taken, everything continues."""
 
     async def main() -> tuple[int, list[Any]]:
         woken = asyncio.Event()
@@ -932,11 +932,11 @@ def test_nothing_goes_on_before_somebody_takes(ordered: bool) -> None:
 
 
 def test_large_outputs_are_admitted_by_their_bytes() -> None:
-    """Once outputs are seen to be 10 MB each, no more calls run than fit the limit, and one (F-A32)."""
+    """Once outputs prove to be 10 MB each, only as many calls run as fit the limit, plus one (F-A32)."""
     service = Slow(1.0)
 
     async def look(_: Operator) -> None:
-        await asyncio.sleep(1.5)  # behind the first wave, of which nothing was known
+        await asyncio.sleep(1.5)  # after the first wave, whose size was unknown
         assert service.most == 20
         service.most = service.running
 
@@ -950,13 +950,13 @@ def test_large_outputs_are_admitted_by_their_bytes() -> None:
 
 
 async def kilobyte(row: int) -> Any:
-    """Answer at once, but row 1, with a kilobyte."""
+    """Answer at once with a kilobyte, except for row 1."""
     await asyncio.sleep(10.0 if row == 1 else 0.0)
     return (bytes(1000),)
 
 
 def test_large_outputs_that_nobody_takes_hold_up_the_rows_behind_them() -> None:
-    """The limit is one of what lies there, also where no call takes any time (F-A32)."""
+    """The limit covers the outputs that wait, even if calls take no time (F-A32)."""
 
     async def at_once(row: int) -> Any:
         return (bytes(1000),)
@@ -981,7 +981,7 @@ def test_large_outputs_that_nobody_takes_hold_up_the_rows_behind_them() -> None:
 
 
 def test_whoever_takes_is_told_when_nothing_goes_on_before() -> None:
-    """Fewer outcomes than are worth it, but no place for what comes behind them."""
+    """There are fewer outcomes than `enough`, but no room for the rows after them."""
 
     async def main() -> tuple[float, list[int]]:
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
@@ -1003,7 +1003,7 @@ def test_whoever_takes_is_told_when_nothing_goes_on_before() -> None:
 
 
 def test_whoever_takes_is_told_of_the_last_ones() -> None:
-    """However few they are: no more come."""
+    """It is notified of the last outcomes, however few, because no more will come."""
 
     async def main() -> int:
         woken = asyncio.Event()
@@ -1017,7 +1017,7 @@ def test_whoever_takes_is_told_of_the_last_ones() -> None:
 
 
 def test_the_end_of_the_operator_is_no_failure_to_try_again() -> None:
-    """Closed while it calls, it makes no more of them."""
+    """An operator that is closed during a call makes no more calls."""
 
     async def main() -> tuple[int, int]:
         made = Settings(retry=Retry(5, delay=0.0))
@@ -1030,7 +1030,7 @@ def test_the_end_of_the_operator_is_no_failure_to_try_again() -> None:
 
 
 def test_ids_stay_the_same_over_attempts() -> None:
-    """A call's id is the row's: the same in every attempt, unlike any other's (F-A14)."""
+    """A call's id is that of the row: the same in every attempt, and different from all others (F-A14)."""
     ids: Counter[str] = Counter()
 
     async def call(row: int, call: Call) -> Any:
@@ -1058,7 +1058,7 @@ def test_ids_stay_the_same_over_attempts() -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], says: str) -> None:
-    """Each with what was found and what is expected."""
+    """Each error has what was found and what is expected."""
     with pytest.raises(OptionError, match=says.replace("(", r"\(")):
         Settings(**settings)
 
@@ -1081,13 +1081,13 @@ async def _asks(_: Any) -> bool:
     ],
 )
 def test_retries_that_make_no_sense_are_refused(name: str, value: Any) -> None:
-    """Each with the name of the value, when it is given."""
+    """Each is refused with the name of the value, when it is given."""
     with pytest.raises(OptionError, match=f"retry: {name}="):
         Retry(**{name: value})
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
-    """By the factor, from `delay` on; jitter makes each shorter, never longer."""
+    """Pauses start at `delay` and grow by the factor; jitter makes a pause shorter, never longer."""
     steady = Retry(9, delay=1.0, backoff=2.0, max_delay=5.0)
     assert [steady.pause(attempts) for attempts in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
     pauses = [Retry(9, delay=1.0, jitter=0.25).pause(1) for _ in range(100)]
@@ -1096,5 +1096,5 @@ def test_pauses_grow_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize(("delay", "pause"), [(0.1, 30.0), (0.0, 0.0)])
 def test_any_number_of_attempts_has_its_pause(delay: float, pause: float) -> None:
-    """After a thousand attempts the factor is more than a float can hold; the pause is not."""
+    """After a thousand attempts the power of the factor exceeds a float; the pause is still finite."""
     assert Retry(10_000, delay=delay).pause(5000) == pause

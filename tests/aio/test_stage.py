@@ -52,7 +52,7 @@ def plan(fn: Any, *, name: str = "f", keep_input: bool = True, on_error: Any = "
 
 
 def outputs(made: Plan, rows: int = 10, **how: Any) -> list[dict[str, Any]]:
-    """Return the output of so many rows."""
+    """Return the outputs for this many rows."""
     return [row for batch in run(made, Place("q", 0, "q-"), batches(rows), **how) for row in batch.to_pylist()]
 
 
@@ -65,14 +65,14 @@ async def double(row: Any) -> dict[str, int]:
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize(("rows", "capacity"), [(0, 1), (1, 1), (1000, 7), (1000, 1000), (20_000, 100)])
 def test_every_row_is_there_once_with_its_columns(rows: int, capacity: int, ordered: bool) -> None:
-    """Any number of rows through any capacity: each with its own columns, in order if asked."""
+    """Any number of rows with any capacity: each with its own columns, in order if required."""
     found = outputs(plan(double, capacity=capacity, ordered=ordered), rows)
     expected = [{"n": n, "text": f"row {n}", "out": 2 * n} for n in range(rows)]
     assert (found if ordered else sorted(found, key=lambda row: row["n"])) == expected
 
 
 def test_a_column_that_nobody_asks_for_is_never_made_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what the function looks at becomes Python objects."""
+    """Only columns that the function accesses become Python objects."""
     asked: set[str] = set()
     real = Columns.__getitem__
 
@@ -100,7 +100,7 @@ def test_no_thread_is_made_for_a_row() -> None:
 
 
 class Living(AsyncFunction):
-    """Tells of its life."""
+    """Records its life cycle."""
 
     def __init__(self) -> None:
         self.life: list[str] = []
@@ -117,7 +117,7 @@ class Living(AsyncFunction):
 
 
 def test_one_instance_for_many_tasks_of_a_query() -> None:
-    """Opened by the first task, used by the next one, closed once at the end; another query has its own."""
+    """The first task opens it, the next one uses it, and it is closed once at the end; another query has its own."""
     first, copy, other = Living(), Living(), Living()
     outputs(plan(first), 2)
     outputs(plan(copy), 1)
@@ -129,7 +129,7 @@ def test_one_instance_for_many_tasks_of_a_query() -> None:
 
 
 def test_a_runtime_that_nobody_uses_closes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark kills an idle worker without a word, so the function is closed before; the next task opens again."""
+    """Spark kills an idle worker without a warning, so the function is closed before that; the next task opens it again."""
     monkeypatch.setattr(runtime, "IDLE_SECONDS", 0.05)
     fn = Living()
     outputs(plan(fn), 1)
@@ -139,7 +139,7 @@ def test_a_runtime_that_nobody_uses_closes_itself(monkeypatch: pytest.MonkeyPatc
 
 
 def wait_for(holds: Any) -> None:
-    """Wait until something holds; fail if it never does."""
+    """Wait until the condition holds; fail if it never does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline
@@ -147,7 +147,7 @@ def wait_for(holds: Any) -> None:
 
 
 class Broken(AsyncFunction):
-    """Raises where it is told to."""
+    """Raises in the given method."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -180,7 +180,7 @@ class Broken(AsyncFunction):
     ],
 )
 def test_a_function_that_cannot_run_fails_the_task(where: str, says: str) -> None:
-    """A clear failure, no hang; the next task begins anew."""
+    """A clear failure, not a hang; the next task starts anew."""
     for _ in range(2):
         with pytest.raises(CallFailed, match=says):
             outputs(plan(Broken(where), capacity=2))
@@ -191,7 +191,7 @@ def test_a_function_that_cannot_run_fails_the_task(where: str, says: str) -> Non
     ("where", "says"), [("close", "close() of the function failed"), ("leave", "left 10 tasks behind")]
 )
 def test_what_goes_wrong_at_the_end_is_logged(where: str, says: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Every row has its output by then; nobody waits for the end, so it is logged."""
+    """Every row has its output by then, and nobody waits for the end, so the error is logged."""
     assert len(outputs(plan(Broken(where)))) == 10
     runtime.close_all()
     assert says in caplog.text
@@ -239,7 +239,7 @@ def test_a_blocked_loop_is_reported_with_its_stack(
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["open", "invoke"])
 def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Never a hang: a loop that does not answer for long fails the task, and the next one has another loop."""
+    """Never a hang: a loop that is blocked for long fails the task, and the next task gets a new loop."""
     monkeypatch.setattr(runtime, "_REPORT_SECONDS", 0.05)
     monkeypatch.setattr(runtime, "BLOCKED_SECONDS", 0.1)
     wait = threading.Event()
@@ -259,7 +259,7 @@ def test_a_loop_that_stays_blocked_fails_the_task(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_open_that_never_returns_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never a hang: `open` has its time, and the task fails when it is over."""
+    """Never a hang: `open` has a time limit, and the task fails after it."""
     monkeypatch.setattr(runtime, "OPEN_SECONDS", 0.1)
 
     class Waiting(Living):
@@ -272,7 +272,7 @@ def test_an_open_that_never_returns_fails_the_task(monkeypatch: pytest.MonkeyPat
 
 
 def test_calls_that_do_not_end_are_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Without a time-out nothing ends a call that never completes; the log says that nothing goes on."""
+    """Without a time-out nothing ends a call that never completes; the log reports that nothing progresses."""
     monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.05)
 
     async def wait(row: Any) -> Any:
@@ -286,7 +286,7 @@ def test_calls_that_do_not_end_are_reported(monkeypatch: pytest.MonkeyPatch, cap
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", ["timeout", "attempt_timeout"])
 def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """F-A4: they hold their places, and with all of them held the rows behind would wait for ever."""
+    """F-A4: they hold their places, and if they hold all of them the later rows would wait for ever."""
     monkeypatch.setattr(stage, "_SILENT_SECONDS", 0.2)
     monkeypatch.setattr(stage, "GRACE_SECONDS", 0.05)
     monkeypatch.setattr(slots, "GRACE_SECONDS", 0.05)
@@ -301,7 +301,7 @@ def test_calls_that_never_end_fail_the_task_when_nothing_goes_on(monkeypatch: py
 
 
 def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-A23: what is finished is given away after a while, though other calls are far from their end."""
+    """F-A23: finished outputs are passed on after a while, even if other calls take much longer."""
     monkeypatch.setattr(stage, "EMIT_SECONDS", 0.05)
     given = threading.Event()
 
@@ -318,7 +318,7 @@ def test_output_leaves_while_calls_still_run(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
-    """All end at once: what is made of them at a time is a few megabytes, and no column is more than Arrow's can hold."""
+    """All calls end at once: output batches are a few megabytes each, and no column is larger than Arrow allows."""
 
     async def large(row: Any) -> Any:
         await asyncio.sleep(0.2)
@@ -334,7 +334,7 @@ def test_large_outputs_leave_in_batches_of_a_fair_size() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("bytes_", [stage._AHEAD_BYTES, 1])
 def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, bytes_: int) -> None:
-    """F-A24: no more input is read than the slots have taken and will soon take; of large rows only those of one batch wait."""
+    """F-A24: input is read only for rows that have a slot or will soon have one; of large rows, only one batch waits."""
     monkeypatch.setattr(stage, "_AHEAD_BYTES", bytes_)
     ahead = 2 * 30 if bytes_ > 1 else 30
     read: list[int] = []
@@ -357,7 +357,7 @@ def test_input_is_read_only_a_little_ahead(monkeypatch: pytest.MonkeyPatch, byte
 
 @pytest.mark.slow
 def test_a_consumer_that_stops_cancels_what_runs() -> None:
-    """F-A11: closed in the middle (a limit, a killed task), calls are cancelled, and the runtime serves the next task."""
+    """F-A11: if it is closed in the middle (a limit, a killed task), calls are cancelled, and the runtime serves the next task."""
     cancelled = []
 
     async def slow(row: Any) -> Any:
@@ -377,7 +377,7 @@ def test_a_consumer_that_stops_cancels_what_runs() -> None:
 
 
 def test_input_that_fails_ends_the_task() -> None:
-    """What reading the input raises comes through, and nothing stays under way."""
+    """Errors from reading the input come through, and no call stays running."""
 
     def failing() -> Iterator[pa.RecordBatch]:
         yield from batches(10)
@@ -403,7 +403,7 @@ def test_values_that_do_not_fit_are_their_rows_failure(bad: Any) -> None:
 
 
 def test_a_null_where_none_may_be_is_a_failure() -> None:
-    """NOT NULL is kept, but for the rows that failed."""
+    """NOT NULL is enforced, except for rows that failed."""
 
     async def none(row: Any) -> Any:
         return (None,)
@@ -415,7 +415,7 @@ def test_a_null_where_none_may_be_is_a_failure() -> None:
 
 
 def test_counts_are_told_also_after_a_failure() -> None:
-    """Whoever asks is given the operator at the end, with what was called and how long it took."""
+    """The `ended` callback gets the operator at the end, with the number of calls and their durations."""
 
     async def fail(row: Any) -> Any:
         raise OSError
@@ -428,7 +428,7 @@ def test_counts_are_told_also_after_a_failure() -> None:
 
 
 def lives(made: list[Living], *, digests: str, runs: str = "", function: str = "f") -> list[str]:
-    """Run tasks one after another, of functions with these digests in runs of these names; return which are opened and closed."""
+    """Run tasks in turn, of functions with these digests, in runs with these names; return which functions were opened and closed."""
     for digest, run_ in zip(digests, runs or "r" * len(digests), strict=True):
         living = Living()
         made.append(living)
@@ -445,12 +445,12 @@ def lives(made: list[Living], *, digests: str, runs: str = "", function: str = "
     [
         ("aaaa", "", ["o", "", "", ""]),  # made anew for each batch, and equal: the first one serves all
         ("aaaa", "rrss", ["o", "", "o", ""]),  # another run of the query may have another password
-        ("abab", "", ["o", "o", "", ""]),  # two operators of one class take turns in a worker
-        ("abcd", "", ["oc", "oc", "o", "o"]),  # another one in each batch: the last is kept, beside the one at work
+        ("abab", "", ["o", "o", "", ""]),  # two operators of one class alternate in a worker
+        ("abcd", "", ["oc", "oc", "o", "o"]),  # a new one in each batch: the last is kept, next to the active one
     ],
 )
 def test_one_client_a_worker_and_function(digests: str, runs: str, expected: list[str]) -> None:
-    """A function is its digest, in a run of a query: opened once, and what is not used any more does not stay open for a minute."""
+    """A function is identified by its digest within a run: opened once, and if unused it is closed sooner than after a minute."""
     made: list[Living] = []
     try:
         found = lives(made, digests=digests, runs=runs)
@@ -464,7 +464,7 @@ def test_one_client_a_worker_and_function(digests: str, runs: str, expected: lis
 
 
 def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
-    """Two tasks one after another: the second does not begin with a burst of its own."""
+    """Two tasks in turn: the second does not start with a burst of its own."""
     times: list[float] = []
 
     async def now(row: Any) -> Any:
@@ -480,7 +480,7 @@ def test_a_rate_is_shared_by_the_tasks_of_a_process() -> None:
 
 @pytest.mark.parametrize("usual", [700, 0, 1_000_000])
 def test_the_interpreter_is_left_as_it_was(usual: int) -> None:
-    """Tasks at work have short turns, and the collector looks less often, by the largest; never more often, and not if it is off."""
+    """Running tasks shorten thread turns and make garbage collection rarer, by the largest setting; never more frequent, nor if off."""
     found, turn = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(usual, *found[1:])
     seen = []
@@ -501,7 +501,7 @@ def test_the_interpreter_is_left_as_it_was(usual: int) -> None:
 
 
 def test_a_loop_beyond_the_descriptors_of_select() -> None:
-    """A process with a thousand open files still has timers, and calls from threads still wake its loop."""
+    """In a process with a thousand open files timers still work, and calls from threads still wake its loop."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     held = [os.open(os.devnull, os.O_RDONLY)]

@@ -1,4 +1,4 @@
-"""The command in this process, and an ingest that is driven without Spark, checkpoint and all."""
+"""The command run in this process, and an ingest that runs without Spark but with a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXT_SCHEMA = '{"fields":[{"metadata":{},"name":"value","nullable":true,"type":"
 
 @dataclass
 class Said:
-    """What a command said and how it ended."""
+    """What a command printed, and its exit status."""
 
     status: int
     out: str
@@ -58,7 +58,7 @@ def penstock() -> Callable[..., Said]:
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Output]:
-    """Yield an output whose clock stands still at first, at the time of now: files get times of the disk."""
+    """Yield an output whose clock starts at the current time and stands still: files get their times from the disk."""
     time = FakeClock(clock.now_ns() / clock.SECOND_NS)
     with clock.use(time):
         yield Output(tmp_path / "out", time)
@@ -68,7 +68,7 @@ def output(tmp_path: Path) -> Iterator[Output]:
 class Pipeline:
     """An ingest of text as Spark would run it: its sink, its stage, and the checkpoint that Spark would write.
 
-    `corrupt` changes the lines on their way, as no correct ingest does.
+    `corrupt` changes the lines on their way, which no correct ingest does.
     """
 
     root: Path
@@ -88,7 +88,7 @@ class Pipeline:
         self.offset: dict[str, Any] | None = None
         options = self.source | {"path": str(self.src)}
         self.stage = stages.Stage.describe(options, self.schema, self.transform)
-        self.noted: str | None = self.stage.text  # as the sink is given it
+        self.noted: str | None = self.stage.text  # as the sink gets it
         self.options = parse(SOURCE, options, what="source")
 
     def put(self, name: str, *lines: str) -> Path:
@@ -111,9 +111,9 @@ class Pipeline:
         return Sink(LocalStorage(), str(self.dst), parse(stages.LIVE_SINK, given | noted, what="sink"), self.query)
 
     def run(self, *, finish: bool = True) -> None:
-        """Run one batch with what is there, as a new driver; and with `finish` the end of the query.
+        """Run one batch of the present input as a new driver; with `finish`, also end the query.
 
-        The batch that the checkpoint has planned and not committed is run first, as Spark does.
+        A batch that the checkpoint has planned and not committed runs first, as in Spark.
         """
         how = configured.reading(self.options, self.schema)
         planner = configured.planner(self.options, how)
@@ -134,7 +134,7 @@ class Pipeline:
             self.sink().finish()
 
     def run_twice(self) -> None:
-        """Run one batch, and again if it read anything: its driver has died behind the ledger, and in front of Spark's commit."""
+        """Run one batch, and run it again if it read anything: the driver died after the ledger put and before Spark's commit."""
         before = self.batch, self.offset
         self.run(finish=False)
         if self.batch > before[0]:

@@ -1,6 +1,6 @@
-"""`penstock adopt`: an output of Spark's file sink is taken over, whole, once, and so that it can be taken back. Without Spark.
+"""`penstock adopt`: an output of Spark's file sink is taken over completely, once, and reversibly. Without Spark.
 
-The log is written here as Spark 4.3 writes it; `tests/spark/test_adopt.py` has Spark itself write it.
+The log is written here as Spark 4.3 writes it; in `tests/spark/test_adopt.py` Spark itself writes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Theirs:
         self.log.mkdir(parents=True)
 
     def put(self, path: str, rows: int = 10) -> dict[str, object]:
-        """Write a file under its final name, as a task does; return what the log is to say of it."""
+        """Write a file under its final name, as a task does; return its entry for the log."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         table = pa.table({"id": list(range(rows))})
@@ -71,7 +71,7 @@ class Theirs:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Theirs:
-    """Return an output of four batches, the first three of which were compacted, with what a killed batch has left."""
+    """Return an output of four batches, with the first three compacted in the log and with the leftovers of a killed batch."""
     made = Theirs(tmp_path / "out")
     first, second = made.put("k=1/part-0.snappy.parquet"), made.put("k=2/part-1.snappy.parquet", 20)
     gone = made.put("k=1/old.snappy.parquet")
@@ -88,12 +88,12 @@ LEFT = "k=2/left.snappy.parquet"
 
 
 def files(said: Said) -> dict[str, int | None]:
-    """Return the finished files with their rows, as `penstock files` says."""
+    """Return the finished files with their row counts, as `penstock files` prints them."""
     return {file["path"]: file["rows"] for file in said.facts["files"]}
 
 
 def test_unlisted_files_are_decided_by_the_user(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """Without a word about what no log lists, which all readers would see from then on, nothing is changed; a dry run names it."""
+    """Unlisted files would become visible to all readers: without the user's decision nothing changes; a dry run names the files."""
     before = tree(theirs.root)
     said = penstock("adopt", theirs.root)
     assert (said.status, f"does not list: '{LEFT}'" in said.err, "--unlisted aside" in said.err) == (2, True, True)
@@ -106,14 +106,14 @@ def test_unlisted_files_are_decided_by_the_user(penstock: Callable[..., Said], t
 
 @pytest.mark.parametrize(("path", "why"), [("nowhere", "nothing of that name"), ("file", "it is a file")])
 def test_what_is_no_directory_is_refused(penstock: Callable[..., Said], tmp_path: Path, path: str, why: str) -> None:
-    """A name that was misspelt is a wrong call, as for the other commands, not a failure of the storage."""
+    """A misspelt name is a usage error, as for the other commands, not a storage failure."""
     (tmp_path / "file").write_text("x")
     said = penstock("adopt", tmp_path / path)
     assert (said.status, why in said.err) == (2, True)
 
 
 def test_output_is_adopted(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """What the log lists is finished, with size and rows; the log and what nothing lists are aside; all commands work, this one again."""
+    """Listed files are finished, with size and rows; the log and unlisted files are set aside; all commands work, also a second adopt."""
     facts = penstock("adopt", theirs.root, "--unlisted", "aside", "--json").facts
     assert (facts["ok"], facts["files"], facts["rows"], facts["rows_unknown"]) == (True, 3, 35, 0)
     assert (facts["aside"], facts["unlisted"], facts["missing"]) == ([LEFT], [], [])
@@ -136,7 +136,7 @@ def test_output_is_adopted(penstock: Callable[..., Said], theirs: Theirs) -> Non
 
 
 def test_damage_behind_an_adoption_is_noticed(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """verify tells of adopted files that are gone or of another length, of what stayed unlisted, and of a log that came back."""
+    """verify reports adopted files that are missing or have another length, files that stayed unlisted, and a log that came back."""
     penstock("adopt", theirs.root, "--unlisted", "keep")
     os.unlink(theirs.root / LISTED[0])
     (theirs.root / LISTED[1]).write_bytes(b"short")
@@ -156,7 +156,7 @@ def test_damage_behind_an_adoption_is_noticed(penstock: Callable[..., Said], the
 
 
 def test_query_goes_on_in_the_directory(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Beside a log our sink refuses to write, and says what to do; that followed, its rows are verified, beside what was adopted."""
+    """Our sink refuses to write next to a log, and says what to do. After that its rows are verified, together with the adopted ones."""
     line = pipeline()
     theirs = Theirs(line.dst)
     theirs.commit("0", theirs.put("part-0.txt"))
@@ -179,7 +179,7 @@ def test_query_goes_on_in_the_directory(penstock: Callable[..., Said], pipeline:
 
 @pytest.mark.slow
 def test_killed_at_each_step(penstock: Callable[..., Said], theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before or behind each change and run again, the output is what one run makes of it; the log is whole until it goes."""
+    """Killed before or after each change and run again, the result equals that of one run; the log is complete until it is removed."""
     steps = 0
     while True:
         verbs = ("put_if_absent", "make_directory", "publish", "move_directory", "delete")
@@ -199,7 +199,7 @@ def test_killed_at_each_step(penstock: Callable[..., Said], theirs: Theirs, monk
 
 
 def test_log_that_grew_is_adopted_again(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """A query of Spark's that was started again all the same begins a new log; adopted again, its files are in the ledger, too."""
+    """If a Spark query is started again all the same, it begins a new log; after a second adoption its files are in the ledger too."""
     penstock("adopt", theirs.root, "--unlisted", "aside")
     theirs.log.mkdir()
     theirs.commit("4", theirs.put("k=1/new.snappy.parquet", 7))
@@ -210,7 +210,7 @@ def test_log_that_grew_is_adopted_again(penstock: Callable[..., Said], theirs: T
 
 
 def test_adoption_can_be_taken_back(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """As the documents say: the log and the files set aside are moved back, the ledger is removed, and the output is as it was."""
+    """The documented way back: with the log and unlisted files moved back and the ledger removed, the output is as before."""
     before = sorted(str(path.relative_to(theirs.root)) for path in theirs.root.rglob("*"))
     facts = penstock("adopt", theirs.root, "--unlisted", "aside", "--json").facts
     os.rename(facts["kept_log"], theirs.log)
@@ -220,14 +220,14 @@ def test_adoption_can_be_taken_back(penstock: Callable[..., Said], theirs: Their
 
 
 def test_output_that_was_moved(penstock: Callable[..., Said], theirs: Theirs, tmp_path: Path) -> None:
-    """The log has the paths from before; the files are found all the same."""
+    """The log has the paths from before the move; the files are found all the same."""
     theirs.root.rename(tmp_path / "moved")
     facts = penstock("adopt", tmp_path / "moved", "--unlisted", "keep", "--json").facts
     assert (facts["ok"], facts["files"], facts["missing"]) == (True, 3, [])
 
 
 def test_listed_files_that_are_gone(penstock: Callable[..., Said], theirs: Theirs) -> None:
-    """What is listed and gone, or has another size, is told, and not taken for finished."""
+    """A listed file that is missing or has another size is reported, and not taken for finished."""
     os.unlink(theirs.root / LISTED[0])
     (theirs.root / LISTED[1]).write_bytes(b"short")
     facts = penstock("adopt", theirs.root, "--unlisted", "keep", "--json").facts
@@ -236,7 +236,7 @@ def test_listed_files_that_are_gone(penstock: Callable[..., Said], theirs: Their
 
 @pytest.mark.parametrize("damage", ["version", "json", "entry", "gap", "none"])
 def test_damaged_logs(theirs: Theirs, damage: str) -> None:
-    """A log that is cut, altered or lacks a batch is an error that names the file, and nothing is changed."""
+    """A log that is truncated, altered or lacks a batch is an error that names the file, and nothing changes."""
     if damage == "gap":
         theirs.commit("5", theirs.put("k=1/five.snappy.parquet"))
     elif damage == "none":
@@ -255,7 +255,7 @@ def test_damaged_logs(theirs: Theirs, damage: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a b.txt", "ü%20.txt", "new\nline.txt", "\udcff.txt", "x#y?z.txt", "part.orc"])
 def test_hostile_names(penstock: Callable[..., Said], tmp_path: Path, name: str) -> None:
-    """Names that a URI must escape are the names of files again."""
+    """File names that a URI has to escape are recovered as they were."""
     theirs = Theirs(tmp_path / "out dir")
     theirs.commit("0", theirs.put(name))
     facts = penstock("adopt", theirs.root, "--json").facts
@@ -265,7 +265,7 @@ def test_hostile_names(penstock: Callable[..., Said], tmp_path: Path, name: str)
 
 
 def test_bad_calls(theirs: Theirs) -> None:
-    """Words that are none are refused with those that are."""
+    """Invalid values of flags are refused with the valid ones."""
     with pytest.raises(OptionError, match="expected 'aside' or 'keep'"):
         public.adopt(theirs.root, unlisted="delete")
     with pytest.raises(OptionError, match="did you mean 'unlisted'"):

@@ -1,4 +1,4 @@
-"""What cannot be read is set aside: beside the rows, by the same record, and told by every command."""
+"""Records and files that cannot be read are set aside next to the rows, by the same ledger record, and every command reports them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CSV = {"schema": SCHEMA, "source": {"format": "csv", "badRecords": "quarantine"}
 
 
 def aside(dst: Path) -> list[dict[str, Any]]:
-    """Return the lines about what was set aside, as a stranger reads them."""
+    """Return the lines about what was set aside, as an outside reader sees them."""
     files = sorted(dst.glob("_penstock/*/quarantine/*.json"))
     return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
 
 
 def held(line: dict[str, Any]) -> bytes:
-    """Return the bytes of the record that a line is about."""
+    """Return the bytes of the record that a line describes."""
     return base64.b64decode(line["base64"]) if "base64" in line else str(line["bytes"]).encode()
 
 
@@ -53,7 +53,7 @@ def rows(dst: Path) -> list[str]:
 
 
 def raw(pipeline: Pipeline, name: str, data: bytes) -> Path:
-    """Put a file of these bytes, which has settled."""
+    """Write an input file of these bytes that has settled."""
     path = pipeline.put(name)
     path.write_bytes(data)
     before = path.stat().st_mtime - 60
@@ -62,7 +62,7 @@ def raw(pipeline: Pipeline, name: str, data: bytes) -> Path:
 
 
 def test_a_bad_line_of_json_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
-    """Each bad line is set aside with where it is, what it is and why; all others are rows."""
+    """Each bad line is set aside with its place, its bytes and the reason; all other lines become rows."""
     made = pipeline(**JSON)
     lines = [b'{"id": 1, "name": "a"}', b"no json", b'{"id": "x"}', b'{"id": 2}\r', b'{"id": 3', b'\xff\xfe{"id": 4}']
     path = raw(made, "a.json", b"\n".join(lines) + b"\n")
@@ -78,7 +78,7 @@ def test_a_bad_line_of_json_stops_nothing(pipeline: Callable[..., Pipeline]) -> 
 
 
 def test_a_bad_record_of_csv_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
-    """A record of too many or too few fields, of a value that does not fit, with a stray quote, or that is no text."""
+    """Records with too many or too few fields, an unfit value, a stray quote, or invalid text are set aside."""
     made = pipeline(**CSV)
     records = [b"1,a", b"2", b"x,b", b'3,"c\nd"', b'4,"e"f', b"5,g,h", b"6,\xff", b"7,i", b'8,"open']
     path = raw(made, "a.csv", b"\n".join(records))
@@ -92,7 +92,7 @@ def test_a_bad_record_of_csv_stops_nothing(pipeline: Callable[..., Pipeline]) ->
 
 
 def test_a_line_that_is_no_text_stops_nothing(pipeline: Callable[..., Pipeline]) -> None:
-    """Where lines pass as they are, one that is not UTF-8 is set aside with its bytes, and the others pass."""
+    """If lines are passed on unparsed, one that is not UTF-8 is set aside with its bytes, and the others pass."""
     made = pipeline(source={"encodingErrors": "quarantine"})
     path = raw(made, "a.txt", b"one\n\xff\xfe two\r\nthree\n\n\xc3")
     made.run()
@@ -103,7 +103,7 @@ def test_a_line_that_is_no_text_stops_nothing(pipeline: Callable[..., Pipeline])
 
 
 def test_text_of_another_encoding_is_set_aside_by_record(pipeline: Callable[..., Pipeline]) -> None:
-    """What a file's encoding has no character for is set aside as the bytes of its line, where it is in the file."""
+    """A line with bytes that the file's encoding cannot decode is set aside, with its offset in the file."""
     made = pipeline(source={"encoding": "UTF-16LE", "encodingErrors": "quarantine"})
     lines = ["ä\n".encode("utf-16-le"), b"\x00\xd8x\x00\n\x00", "b\n".encode("utf-16-le")]
     raw(made, "a.txt", b"".join(lines))
@@ -117,7 +117,7 @@ def test_text_of_another_encoding_is_set_aside_by_record(pipeline: Callable[...,
 def test_in_is_out_and_aside(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], form: dict[str, Any]
 ) -> None:
-    """`verify --source` proves that each record is a row or set aside, once; without one line, or with one twice, it does not."""
+    """`verify --source` proves that each record is a row or set aside, exactly once; with a line missing or doubled it does not."""
     made = pipeline(**form)
     random.seed(17)
     for name in "abc":
@@ -145,7 +145,7 @@ def test_in_is_out_and_aside(
 
 @pytest.mark.slow
 def test_a_hundred_thousand_bad_records(pipeline: Callable[..., Pipeline]) -> None:
-    """A file of bad lines alone takes time and memory like one of good lines, not like so many errors."""
+    """A file of only bad lines takes the time and memory of good lines, not of a hundred thousand exceptions."""
     made = pipeline(**JSON)
     count = 100_000
     raw(made, "a.json", b'{"id": 12345, "name": "abc\n' * count)
@@ -155,7 +155,7 @@ def test_a_hundred_thousand_bad_records(pipeline: Callable[..., Pipeline]) -> No
 
 
 def packed(lines: int) -> bytes:
-    """Return gzip of so many lines that do not compress well."""
+    """Return gzip data of this many lines, which hardly compress."""
     random.seed(lines)
     text = "".join(f"{random.getrandbits(256):064x}\n" for _ in range(lines))
     return gzip.compress(text.encode())
@@ -166,7 +166,7 @@ def packed(lines: int) -> bytes:
 def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, held_bytes: int
 ) -> None:
-    """Damage at the end of a .gz takes back what was read before it, also where that was staged; the others' rows are all there."""
+    """Damage at the end of a .gz takes back the rows read before it, also staged ones; the rows of other files are all there."""
     monkeypatch.setattr(guarded, "_HELD_BYTES", held_bytes)
     made = pipeline(source={"badFiles": "quarantine"})
     whole = packed(60_000)
@@ -186,7 +186,7 @@ def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
     ]  # fmt: skip
     assert bad[0]["size"] == len(whole) - 9
     assert penstock("verify", made.dst, "--source", made.src).status == 0
-    raw(made, "b.gz", whole)  # mended: another version, which the next batch takes
+    raw(made, "b.gz", whole)  # the mended file is another version, which the next batch reads
     made.run()
     assert len(rows(made.dst)) == 60_301
     said = penstock("verify", made.dst, "--source", made.src)
@@ -194,7 +194,7 @@ def test_a_file_that_is_bad_at_its_end_gives_one_line_and_no_row(
 
 
 def test_a_damaged_table_gives_one_line(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
-    """A Parquet file that is damaged, or is none, gives one line; a file of its name that cannot be read at all does, too."""
+    """A Parquet file that is damaged, or is not Parquet, gives one line; so does a file with a .parquet name that cannot be read at all."""
     made = pipeline(
         schema=SCHEMA, source={"format": "parquet", "badFiles": "quarantine"}, sink_options={"format": "json"}
     )
@@ -213,7 +213,7 @@ def test_a_damaged_table_gives_one_line(pipeline: Callable[..., Pipeline], penst
 
 
 def test_an_archive_and_a_header_that_lacks_a_column(pipeline: Callable[..., Pipeline]) -> None:
-    """What is a bad file by its name, or by its header in each of its ranges, gives one line however it was cut."""
+    """A file that is bad by its name, or by its header in each of its ranges, gives one line however it was cut."""
     made = pipeline(
         schema=SCHEMA,
         source={
@@ -237,7 +237,7 @@ def test_an_archive_and_a_header_that_lacks_a_column(pipeline: Callable[..., Pip
 def test_a_file_that_vanished_or_changed_is_set_aside(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A planned file that is gone, or another one by now, stops nothing: a line says what was planned; what is there comes next."""
+    """A planned file that is gone or has changed stops nothing: a line says what was planned; the file as it is now is read next."""
     made = pipeline(source={"changedFiles": "quarantine"})
     for name in "abc":
         made.put(f"{name}.txt", name)
@@ -263,7 +263,7 @@ def test_a_file_that_vanished_or_changed_is_set_aside(
 
 
 def test_hostile_names_and_records(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
-    """A path that is no UTF-8, and one with escape sequences, are told exactly and harmlessly."""
+    """A path that is not UTF-8, and one with escape sequences, are reported exactly and harmlessly."""
     made = pipeline(**JSON)
     for name in (b"\xff\n.json", b"\x1b[31m.json"):
         path = os.fsencode(made.src) + b"/" + name
@@ -280,7 +280,7 @@ def test_hostile_names_and_records(pipeline: Callable[..., Pipeline], penstock: 
 
 @pytest.mark.parametrize(("option", "value"), [("maxBadRecords", "1"), ("maxBadFraction", "0.4")])
 def test_too_much_ends_the_run(pipeline: Callable[..., Pipeline], option: str, value: str) -> None:
-    """When more is set aside than is allowed the batch is not committed; with another limit the same batch is."""
+    """If more is set aside than allowed, the batch is not committed; with a higher limit the same batch is."""
     made = pipeline(**JSON)
     raw(made, "a.json", b'{"id": 1}\nbad\nbad\n')
     sink = made.sink()
@@ -302,7 +302,7 @@ def mend(dst: Path, change: Callable[[str], str]) -> Path:
 def test_what_was_mended_passes_the_sql_of_its_ingest(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """A record that was set aside and mended goes through the select that the sink noted; no transform is named for that."""
+    """A record that was set aside and mended passes the SELECT that the sink noted; the user names no transform for that."""
     made = pipeline(**JSON, transform=Sql("select id * 10 as id from input where id <> 1"))
     raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": 4}\n')
     made.run()
@@ -314,7 +314,7 @@ def test_what_was_mended_passes_the_sql_of_its_ingest(
 
 
 def test_what_has_no_ingest_is_not_retried(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
-    """An output that queries of the user's own have written, a sink that is no ingest, and two ingests: each is told its own way."""
+    """An output of a user's own query, a sink that is not an ingest, and two ingests: each gets its own error message."""
     plain = pipeline(query="plain")
     plain.noted = None
     plain.put("a.txt", "one")
@@ -335,7 +335,7 @@ def test_what_has_no_ingest_is_not_retried(pipeline: Callable[..., Pipeline], pe
 
 @pytest.mark.slow
 def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
-    """`retry` takes in the records of a mended copy, each once however often it is run; the others wait; all is accounted for."""
+    """`retry` takes in the records of a mended copy, each once however often it runs; the others wait; every record is accounted for."""
     made = pipeline(**JSON)
     raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": "x"}\n{"id": 4}\n')
     made.run()
@@ -363,7 +363,7 @@ def test_what_was_mended_is_taken_in_once(pipeline: Callable[..., Pipeline], pen
 def test_what_is_read_again_is_set_aside_and_taken_in_again(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """Behind `reset` a record is set aside anew: it was held for taken in, by its old receipt; set aside twice before, it is one."""
+    """After `reset` a record is set aside anew: its old receipt made it count as taken in. A record set aside twice before is one."""
     made = pipeline(**JSON, owner=f"{socket.gethostname()}:999999999:1:q")
     raw(made, "a.json", b'{"id": 1}\n{"id": 2\n{"id": 3\n')
     made.run()
@@ -389,7 +389,7 @@ def test_what_is_read_again_is_set_aside_and_taken_in_again(
 def test_what_was_set_aside_is_taken_in_from_whole_files_alone(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], change: Callable[[Path], object], kind: str
 ) -> None:
-    """Mended where it lies, or damaged: `retry` names the file and what to do, and takes nothing in; it took what it found."""
+    """If a quarantine file was edited or damaged, `retry` names it, says what to do, and takes nothing in; it took what it could read."""
     made = pipeline(**JSON)
     raw(made, "a.json", b'{"id": 1}\n{"id": 2"\n')
     made.run()
@@ -417,7 +417,7 @@ def test_what_was_set_aside_is_taken_in_from_whole_files_alone(
 def test_a_copy_that_is_none(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], text: str, expected: str
 ) -> None:
-    """A mended copy that is not made of lines of the quarantine is refused, by its line, and nothing is written."""
+    """A mended copy with lines that are not from the quarantine is refused with the number of the line, and nothing is written."""
     made = pipeline(**JSON)
     raw(made, "a.json", b"bad\n")
     made.run()
@@ -433,7 +433,7 @@ def test_a_copy_that_is_none(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["error", "nospace"])
 def test_a_retry_that_fails_between_any_two_steps(pipeline: Callable[..., Pipeline], fault: str) -> None:
-    """Stopped in front of its put, behind it or while it publishes, the next retry completes it: each record is a row once."""
+    """Stopped before its put, after it or while it publishes, a retry is completed by the next one: each record is a row once."""
     points = ("sink.write.staged", "sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget")
     made = pipeline(**JSON)
     raw(made, "a.json", b"".join(b'{"id": %d\n' % place for place in range(len(points))))
@@ -454,7 +454,7 @@ def test_a_retry_that_fails_between_any_two_steps(pipeline: Callable[..., Pipeli
 def test_a_full_disk_while_setting_aside(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], point: str
 ) -> None:
-    """A disk that fills while lines are staged, or a quarantine that cannot be written, fails the batch; the next try has it once."""
+    """If the disk fills while lines are staged, or the quarantine cannot be written, the batch fails; the next attempt has each once."""
     made = pipeline(**JSON)
     raw(made, "a.json", b'{"id": 1}\nbad\n')
     failpoints.arm(f"{point}=nospace")
@@ -475,7 +475,7 @@ def test_a_full_disk_while_setting_aside(
 def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
     pipeline: Callable[..., Pipeline], form: str
 ) -> None:
-    """A file of which an earlier batch has read the beginning, and that is gone by now, costs a line, and stops neither plan nor task."""
+    """If the rest of a file that an earlier batch began to read is gone, it costs a line, and stops neither the plan nor a task."""
     limits = {"changedFiles": "quarantine", "maxBytesPerTrigger": "20", "splitSize": "8"}
     made = pipeline(source={"format": form} | limits, sink_options={"format": form})
     path = made.put("a.csv", *(f"row {place}" for place in range(10)))
@@ -488,7 +488,7 @@ def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
         made.run()
     assert rows(made.dst) == ["later", *(f"row {place}" for place in range(read_rows))]
     lines = aside(made.dst)
-    cut = 20 if form == "text" else 6 * read_rows  # lines are cut at any byte, and the record there was read
+    cut = 20 if form == "text" else 6 * read_rows  # text is cut at any byte, and the line there was read whole
     assert sum(line["size"] for line in lines) == size - cut
     assert {line["code"] for line in lines} == {"PST-203"}
 
@@ -498,7 +498,7 @@ def test_the_rest_of_a_file_that_was_cut_and_vanished_is_set_aside(
 def test_what_was_mended_of_files_with_headers_is_taken_in(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], encoding: str
 ) -> None:
-    """Records of CSV files whose headers differ are read by the header of each, which is on their lines, though the files are gone."""
+    """CSV records of files with different headers are read with the header in their line, although the files are gone."""
     source = {"format": "csv", "badRecords": "quarantine", "header": "true", "encoding": encoding}
     made = pipeline(**CSV | {"source": source})
     raw(made, "a.csv", "id,name\n1,a\nx2,b\n".encode(encoding))
@@ -522,7 +522,7 @@ def test_what_was_mended_of_files_with_headers_is_taken_in(
 def test_a_line_that_says_nothing_of_its_header_stays_pending(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines that an earlier version wrote of a file with a header have no columns: they are left, and what to do is said."""
+    """Lines that an earlier version wrote about a file with a header have no columns: they stay pending, and retry says what to do."""
     made = pipeline(**CSV | {"source": {"format": "csv", "badRecords": "quarantine", "header": "true"}})
     raw(made, "a.csv", b"id,name\nx2,b\n")
     monkeypatch.setattr(

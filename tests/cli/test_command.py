@@ -1,4 +1,4 @@
-"""What every command has in common, and what is refused before Spark is started."""
+"""What all commands have in common, and what is refused before Spark is started."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def src(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing here start Spark."""
+    """Fail if anything here starts Spark."""
 
     def started(master: str | None) -> None:
         pytest.fail(f"Spark would have been started (master {master})")
@@ -69,7 +69,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
-    """The help lists the commands of the product, and each has a help of its own."""
+    """The help lists the commands of the product, and each command has a help text."""
     said = penstock("--help")
     assert said.status == 0
     assert all(command in said.out for command in COMMANDS)
@@ -79,13 +79,13 @@ def test_help_names_every_command(penstock: Callable[..., Said]) -> None:
 def test_help_breaks_lines_where_the_terminal_ends(
     penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A paragraph of the help fills the lines that there are: where its source breaks a line is not seen."""
+    """A paragraph of the help fills the width of the terminal: line breaks of the source are not visible."""
     monkeypatch.setenv("COLUMNS", "400")
     assert "goes on from there. It ends with 0 when" in penstock("ingest", "--help").out
 
 
 def test_importing_the_command_is_light() -> None:
-    """Neither `import penstock.cli` nor the commands' flags load Spark, Arrow or polars, so help comes at once."""
+    """Neither `import penstock.cli` nor the definitions of flags load Spark, Arrow or polars, so the help appears at once."""
     code = f"import sys, penstock.cli.app; print([name for name in {HEAVY} if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
@@ -94,14 +94,14 @@ def test_importing_the_command_is_light() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["penstock", "penstock.cli"])
 def test_it_runs_as_a_module(module: str) -> None:
-    """`python -m penstock` is the command, also where its script is not installed."""
+    """`python -m penstock` is the command, also if its script is not installed."""
     ended = subprocess.run([sys.executable, "-m", module, "files"], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "Missing argument" in ended.stderr
 
 
 def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    """--version names what is installed of what a start needs, and for what is missing the command or the reason."""
+    """--version lists the versions of what a start needs, and for a missing part the install command or the reason."""
     said = penstock("--version")
     assert said.status == 0
     names = [
@@ -138,7 +138,7 @@ def test_version_says_what_there_is(penstock: Callable[..., Said], monkeypatch: 
 
 
 def test_the_doctor_says_the_same_of_extras(penstock: Callable[..., Said]) -> None:
-    """What --version says of each extra stands in the doctor's line, too: there is one list."""
+    """--version and the doctor say the same about each extra: there is only one list."""
     (line,) = [check["text"] for check in penstock("doctor", "--json").facts["checks"] if check["name"] == "extras"]
     for extra in extras.extras():
         assert str(extra) in line
@@ -147,7 +147,7 @@ def test_the_doctor_says_the_same_of_extras(penstock: Callable[..., Said]) -> No
 def test_a_java_that_does_not_run(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--version says what a Java says that does not tell its version."""
+    """If Java does not report its version, --version shows what Java said."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
     (tmp_path / "bin" / "java").chmod(0o755)
@@ -157,7 +157,7 @@ def test_a_java_that_does_not_run(
 
 @pytest.mark.slow
 def test_a_shell_completes_commands_and_flags() -> None:
-    """The completion that typer installs in a shell names our commands and flags, and loads nothing heavy for it."""
+    """The shell completion that typer installs lists our commands and flags, and loads nothing heavy."""
     code = f"import sys\nfrom penstock.cli import main\ntry:\n main()\nfinally:\n print([n for n in {HEAVY} if n in sys.modules])"
     for words, expected in (("penstock ing", "ingest\n"), ("penstock ingest --roll-s", "--roll-size\n")):
         asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -167,7 +167,7 @@ def test_a_shell_completes_commands_and_flags() -> None:
 
 
 def test_an_unknown_flag_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
-    """A mistyped flag ends with 2, the flag that was meant on stderr and nothing on stdout."""
+    """A mistyped flag ends with status 2, the suggested flag on stderr and nothing on stdout."""
     said = penstock("ingest", src, src.parent / "out", "--rol-size", "1m")
     assert said.status == 2
     assert "--roll-size" in said.err
@@ -187,7 +187,7 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(penstock: Callable[..., Sa
 def test_a_call_that_no_command_takes_is_an_object_with_json(
     penstock: Callable[..., Said], call: list[str], told: str
 ) -> None:
-    """A program that reads stdout is told there, too, as of every other error."""
+    """For a program that reads stdout, a usage error is a JSON object too, as every other error is."""
     said = penstock(*call, "--json")
     assert said.status == 2
     assert said.facts["ok"] is False
@@ -197,7 +197,7 @@ def test_a_call_that_no_command_takes_is_an_object_with_json(
 
 
 def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., Said], src: Path) -> None:
-    """A mistyped option of source or sink ends with 2 and names the one that was meant."""
+    """A mistyped option of source or sink ends with status 2 and a suggestion of the right name."""
     for flag, option, meant in (("--sink-option", "rolSize=1m", "rollSize"), ("--source-option", "setle=1s", "settle")):
         said = penstock("ingest", src, src.parent / "out", flag, option)
         assert said.status == 2
@@ -209,7 +209,7 @@ def test_an_unknown_option_is_refused_with_a_suggestion(penstock: Callable[..., 
     "command", [name for name in get_group(app).commands if name not in {"demo", "doctor", "warmup"}]
 )
 def test_a_command_without_arguments_says_how_it_is_used(penstock: Callable[..., Said], command: str) -> None:
-    """What is missing is told, with 2, not a stack."""
+    """Missing arguments are reported with status 2, without a traceback."""
     said = penstock(command)
     assert said.status == 2
     assert "Usage: " in said.out + said.err
@@ -279,7 +279,7 @@ REFUSED = {
 def test_an_ingest_that_cannot_work_is_refused(
     penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """What is wrong with a call is said before Spark is started, with 2, on stderr alone, and nothing is made."""
+    """A call that cannot work is refused before Spark is started, with status 2, on stderr only, and nothing is created."""
     monkeypatch.chdir(src.parent)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
@@ -318,7 +318,7 @@ def test_a_module_that_exits_is_no_success(
 
 @pytest.mark.parametrize("written", sorted({*WRITTEN} - {"csv"}))
 def test_what_only_can_be_read_is_written_as_something_else(src: Path, written: str) -> None:
-    """The message that binary files need `--to` can be followed: any format will do that has a place for bytes."""
+    """The message that binary files need `--to` can be followed: any format that can hold bytes works."""
     request = ingest.Request.of(
         [str(src)], str(src.parent / "o"), ({"format": "binary"}, []), ({"format": written}, []), None, None
     )
@@ -328,7 +328,7 @@ def test_what_only_can_be_read_is_written_as_something_else(src: Path, written: 
 def test_an_ingest_that_takes_no_file_says_how_to_see_why(
     penstock: Callable[..., Said], src: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A pattern that is none of the files': the end of such a run names the way to the reason, and the way leads there."""
+    """With a pattern that matches no file, the summary names a way to see the reason, and that way works."""
     source: dict[str, str | None] = {"pattern": "b*.txt"}
     request = ingest.Request.of([str(src)], str(src.parent / "out"), (source, []), ({}, []), None, None)
     none = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -348,7 +348,7 @@ def test_an_ingest_that_takes_no_file_says_how_to_see_why(
 def test_an_output_that_cannot_be_written_is_told_before_spark(
     penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], schema: str
 ) -> None:
-    """An output or a checkpoint that cannot be made is one message, with 1, before Spark is started."""
+    """An output or a checkpoint that cannot be created is one message, with status 1, before Spark is started."""
     monkeypatch.chdir(src.parent)
     (src.parent / "file").write_text("x")
     said = penstock("ingest", "in", *arguments, "--format", "json", "--schema", schema)
@@ -359,7 +359,7 @@ def test_an_output_that_cannot_be_written_is_told_before_spark(
 
 
 def test_what_an_ingest_will_need_is_made_before_spark(src: Path) -> None:
-    """The check leaves the directories that the ingest writes to, and nothing in them."""
+    """The check leaves the directories that the ingest writes to, empty."""
     ingest.Request.of([str(src)], str(src.parent / "out"), ({}, []), ({}, []), None, str(src.parent / "ck"))
     made = sorted(path.relative_to(src.parent).as_posix() for path in src.parent.rglob("*"))
     assert made == ["ck", "in", "in/a.txt", "out", "out/_penstock"]
@@ -367,7 +367,7 @@ def test_what_an_ingest_will_need_is_made_before_spark(src: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="to root every directory can be listed")
 def test_an_input_that_cannot_be_listed_is_told_before_spark(penstock: Callable[..., Said], src: Path) -> None:
-    """A source that may not be read is refused, and nothing is made."""
+    """A source that may not be read is refused, and nothing is created."""
     src.chmod(0o300)
     try:
         said = penstock("ingest", src, src.parent / "out")
@@ -377,7 +377,7 @@ def test_an_input_that_cannot_be_listed_is_told_before_spark(penstock: Callable[
 
 
 def test_an_error_is_an_object_with_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """With --json also an error is exactly one object on stdout, with its code; the message is on stderr too."""
+    """With --json an error is also exactly one object on stdout, with its code; the message is on stderr too."""
     said = penstock("status", tmp_path, "--json")
     assert said.status == 2
     assert said.facts["ok"] is False
@@ -388,7 +388,7 @@ def test_an_error_is_an_object_with_json(penstock: Callable[..., Said], tmp_path
 def test_an_unforeseen_error_is_one_message(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong ends with 1 and one message; the traceback is shown for PENSTOCK_DEBUG=1."""
+    """Any unexpected error ends with status 1 and one message; PENSTOCK_DEBUG=1 shows the traceback."""
 
     def broken(dst: str) -> None:
         raise ValueError("\n".join(f"line {number} of {dst}" for number in range(10)))
@@ -403,7 +403,7 @@ def test_an_unforeseen_error_is_one_message(
 
 
 def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a command that has nothing to finish ends it with a word and 130, without a traceback."""
+    """Ctrl-C in a command with nothing to finish ends it with one message and status 130, without a traceback."""
 
     def interrupted(dst: str) -> None:
         raise KeyboardInterrupt(dst)
@@ -417,7 +417,7 @@ def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("arguments", [["--help"], ["status", "nowhere", "--json"], ["schema", "."]])
 def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: list[str]) -> None:
-    """What cannot be printed is a message and 1; it was a stack, or the 120 of a Python that tries again at its end."""
+    """Output that cannot be printed gives a message and status 1; it was a traceback, or the 120 of a Python that retries at exit."""
     (tmp_path / "a.txt").write_text("a\n")
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "penstock", *arguments]
@@ -431,7 +431,7 @@ def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: l
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_a_disk_that_is_full_where_a_command_says_why(tmp_path: Path, as_json: list[str]) -> None:
-    """A status that means something (2, a wrong call) stays it where the message cannot be written; it was Python's own 120."""
+    """A meaningful status (2, a usage error) is kept if the message cannot be written; it used to be Python's own 120."""
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "penstock", "status", "nowhere", *as_json]
         ended = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, check=False)
@@ -441,7 +441,7 @@ def test_a_disk_that_is_full_where_a_command_says_why(tmp_path: Path, as_json: l
 def test_relative_paths_where_the_directory_was_removed(
     penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shell may stand in a directory that is gone: whole paths work there, and of others it is said which, and what to do."""
+    """The current directory of a shell may be removed: absolute paths work there, and a relative one gives an error with advice."""
     gone = src.parent / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -455,7 +455,7 @@ def test_relative_paths_where_the_directory_was_removed(
 
 
 def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may run a command in a thread of its own, where Python lets nobody answer signals: it is run, and answers none."""
+    """A program may run a command in a thread, where Python allows no signal handlers: it runs, and handles no signals."""
     monkeypatch.setattr(sys, "argv", ["penstock", "--version"])
     with ThreadPoolExecutor(1) as thread:
         assert isinstance(error := thread.submit(main).exception(), SystemExit)
@@ -466,7 +466,7 @@ def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signal_is_told_by_the_exit_status(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """A command that cleans up behind a signal ends as a shell says that it was ended: with 128 and the signal's number."""
+    """A command that cleans up after a signal exits with the shell's convention: 128 plus the signal's number."""
 
     def interrupted(dst: str) -> None:
         with process.interrupted_by_signals():
@@ -478,7 +478,7 @@ def test_a_signal_is_told_by_the_exit_status(
 
 @pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])
 def test_a_directory_that_is_no_output(penstock: Callable[..., Said], tmp_path: Path, command: str) -> None:
-    """The commands on an output say that a directory is none, and that it is a usage error; they make nothing in it."""
+    """Commands on an output report a directory that is not one as a usage error, and create nothing in it."""
     for place in (tmp_path, tmp_path / "nowhere"):
         said = penstock(command, place)
         assert said.status == 2
@@ -494,7 +494,7 @@ def test_a_directory_that_is_no_output(penstock: Callable[..., Said], tmp_path: 
 
 @pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])
 def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path, command: str) -> None:
-    """An output in which no query has written yet is in order: there is nothing to show, to finish or to remove."""
+    """An output in which no query has written yet is valid: there is nothing to show, to finish or to remove."""
     (tmp_path / "_penstock" / "checkpoint").mkdir(parents=True)
     assert penstock(command, tmp_path).status == 0
     assert penstock(command, tmp_path, "--json").facts["ok"] is True
@@ -503,7 +503,7 @@ def test_an_output_without_a_batch(penstock: Callable[..., Said], tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("follows", [[], ["--follow"]])
 def test_a_reader_that_goes_away(tmp_path: Path, follows: list[str]) -> None:
-    """`penstock files | head` ends without a traceback when head has gone, also where nothing is published any more."""
+    """`penstock files | head` ends without a traceback after head has exited, also if nothing more is published."""
     (tmp_path / "_penstock").mkdir()
     command = [sys.executable, "-m", "penstock.cli", "files", str(tmp_path), "--json", *follows]
     reading, writing = os.pipe()
@@ -516,7 +516,7 @@ def test_a_reader_that_goes_away(tmp_path: Path, follows: list[str]) -> None:
 
 
 def test_the_formats_follow_the_source(src: Path) -> None:
-    """The output has the source's format unless another is asked for."""
+    """The output has the source's format unless the user names another."""
     flags: dict[str, str | None] = {"format": "json", "schema": "a bigint"}
     made = ingest.Request.of([str(src)], str(src.parent / "out"), (flags, []), ({"format": None}, []), None, None)
     assert made.sink["format"] == "json"
@@ -534,7 +534,7 @@ def commands(command: Any, words: tuple[str, ...] = ("penstock",)) -> Iterator[t
 
 
 def test_every_command_is_on_a_page_and_answers_as_json() -> None:
-    """A command that no page shows is found by nobody, and one without --json is of no use to a program."""
+    """A command that no page shows will not be found, and one without --json is of no use to a program."""
     pages = "\n".join(path.read_text(encoding="utf-8") for path in [*DOCS.rglob("*.md"), REPOSITORY / "README.md"])
     found = dict(commands(get_group(app)))
     assert [words for words in found if not re.search(rf"\b{words}\b", pages)] == []
@@ -544,7 +544,7 @@ def test_every_command_is_on_a_page_and_answers_as_json() -> None:
 
 
 def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """warmup makes the archive and says where it is and how large; that it takes a while is said on stderr only."""
+    """warmup makes the archive and prints its path and size; the note that it takes a while is on stderr only."""
     pytest.importorskip("pyspark")
     (tmp_path / "classes.jsa").write_bytes(b"x" * 2048)
     monkeypatch.setattr(archive, "make", lambda: str(tmp_path / "classes.jsa"))
@@ -556,7 +556,7 @@ def test_warmup(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java is started from where PySpark is, by whatever name it was found: one archive is made, and it is found."""
+    """Java is started from PySpark's real directory, by whatever path it was found: one archive is made, and it is found."""
     pyspark = pytest.importorskip("pyspark")
     made = archive.location()
     (tmp_path / "linked").symlink_to(Path(pyspark.__file__).parent)
@@ -567,7 +567,7 @@ def test_a_linked_environment_has_the_archive_of_the_real_one(tmp_path: Path, mo
 @pytest.mark.parametrize("module", ["typer", "penstock.cli.flags", "penstock.options.formats"])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: bool) -> None:
-    """A signal while the command is still imported is told as any other, without a stack; whoever ignores it goes on."""
+    """A signal while the command is still being imported gives the usual message, without a traceback; an ignored SIGINT has no effect."""
     hook = f"import os, sys; sys.addaudithook(lambda event, of: event == 'import' and of[0] == {module!r} and os.kill(os.getpid(), 2))"
     (tmp_path / "sitecustomize.py").write_text(hook)
     ignore = "signal.signal(2, signal.SIG_IGN) if sys.argv.pop(1) == 'True' else None"
@@ -590,13 +590,13 @@ main()
 
 
 def test_ctrl_c_before_a_command_begins() -> None:
-    """So it is while typer looks at flags and arguments."""
+    """The same holds while typer parses flags and arguments."""
     done = subprocess.run([sys.executable, "-c", PARSED, "files", "x"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: [PST-000] interrupted\n")
 
 
 def test_json_is_json(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """A path whose bytes are not UTF-8 does not break the object."""
+    """A path whose bytes are not UTF-8 does not break the JSON object."""
     (tmp_path / "_penstock").mkdir()
     odd = tmp_path / os.fsdecode(b"caf\xe9")
     (odd / "_penstock").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`penstock demo`: that it shows what it says, and that its reader would see what must not be seen."""
+"""`penstock demo`: it shows what it claims, and its reader would notice what must never be seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = "one\ntwo\ntwo\n"
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Onlooker:
-    """Return a reader of an output whose source has `LINES`; it is not started, its looks are made by the test."""
+    """Return a reader of an output whose source has `LINES`; it is not started, because the tests call its scans."""
     (tmp_path / "in" / "below").mkdir(parents=True)
     (tmp_path / "in" / "below" / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rtwo")
     (tmp_path / "out").mkdir()
@@ -35,7 +35,7 @@ def reader(tmp_path: Path) -> Onlooker:
 
 
 def test_a_reader_that_sees_all_is_content(reader: Onlooker, tmp_path: Path) -> None:
-    """All lines, each as often as the source has it, in files that come one by one, are what should be seen."""
+    """All lines, each as often as in the source, in files that appear one by one, are the expected state."""
     reader._look()
     (tmp_path / "out" / "a.txt").write_text("two\none\n")
     reader._look()
@@ -55,7 +55,7 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_reader_sees_what_is_wrong(reader: Onlooker, tmp_path: Path, case: str) -> None:
-    """Half a line, a line too often and a foreign one are counted when the file is first seen."""
+    """Half a line, a line too many and a foreign line are counted when the file is first seen."""
     text, partial, duplicate = WRONG[case]
     (tmp_path / "out" / "a.txt").write_text(text)
     reader.stop()
@@ -64,7 +64,7 @@ def test_a_reader_sees_what_is_wrong(reader: Onlooker, tmp_path: Path, case: str
 
 
 def test_a_reader_sees_a_doubled_file(reader: Onlooker, tmp_path: Path) -> None:
-    """The same lines in a second file were visible before, and are duplicates."""
+    """The same lines in a second file have been visible before, so they count as duplicates."""
     for name in ("a.txt", "b.txt"):
         (tmp_path / "out" / name).write_text(LINES)
     reader.stop()
@@ -73,7 +73,7 @@ def test_a_reader_sees_a_doubled_file(reader: Onlooker, tmp_path: Path) -> None:
 
 
 def test_a_reader_sees_changes(reader: Onlooker, tmp_path: Path) -> None:
-    """A file that grows after it was visible, and one that goes, are wrong."""
+    """A file that grows after it became visible, and one that disappears, are faults."""
     path = tmp_path / "out" / "a.txt"
     path.write_text("one\n")
     reader._look()
@@ -85,7 +85,7 @@ def test_a_reader_sees_changes(reader: Onlooker, tmp_path: Path) -> None:
 
 
 def test_what_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python files are copied with their directories; what is hidden, not UTF-8 or too much is counted and left out; the latter unread."""
+    """Python files are copied with their directories. Hidden, non-UTF-8 and surplus files are counted and left out, surplus ones unread."""
     library = tmp_path / "lib"
     for folder in ("package", "above"):
         (library / folder).mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_what_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_directory_in_use_is_refused(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """The demo works in an empty directory only: nothing of a user's can be in its way, or be removed with it."""
+    """The demo works only in an empty directory, so no file of a user is in its way or removed with it."""
     pytest.importorskip("pyspark")
     (tmp_path / "mine.txt").write_text("mine")
     said = penstock("demo", "--dir", tmp_path)
@@ -123,7 +123,7 @@ def test_a_directory_in_use_is_refused(penstock: Callable[..., Said], tmp_path: 
 def test_a_run_that_is_not_killed_fails_the_demo(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a kill does not happen where it should, the demo does not pretend: 1, the reason, and its files are kept."""
+    """If a kill does not happen where it should, the demo says so: status 1, the reason, and its files are kept."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr(source, "_FILES_MAX", 1)
     monkeypatch.setattr(story, "_INGEST", ["--no-such-flag"])
@@ -134,7 +134,7 @@ def test_a_run_that_is_not_killed_fails_the_demo(
 
 
 def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that does not end is killed and reported, not waited for."""
+    """A run that hangs is killed and reported, so the demo does not wait for ever."""
     monkeypatch.setattr("penstock.cli.demo.run._SILENT_SECONDS_MAX", 0)
     with Run(["files", "/"]) as run, pytest.raises(PenstockError, match="has made no progress for"):
         run.wait(lambda _: None)
@@ -146,7 +146,7 @@ def test_a_run_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_demo(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
-    """Killed twice and resumed, with a reader watching, the output holds every line once; smaller here and killed once, otherwise as is."""
+    """Killed twice and resumed, with a reader watching, the output has every line once; this test is smaller and kills once."""
     monkeypatch.setattr(story, "_KILLS", story._KILLS[-kills:])
     monkeypatch.setattr(source, "_BYTES_MAX", 2 << 20)
     monkeypatch.setattr(
@@ -164,7 +164,7 @@ def test_the_demo(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_that_goes_on_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine, or a store that is asked twenty times a batch, may take long: what counts is that something new is heard."""
+    """A slow machine, or a store that gets twenty requests a batch, may take long: the time counts only from the last new report."""
     monkeypatch.setattr("penstock.cli.demo.run._SILENT_SECONDS_MAX", 0.2)
     begun = clock.monotonic()
     with Run(["files", "/"]) as run:

@@ -1,4 +1,4 @@
-"""`penstock doctor`: what is well and what is not, on one screen, with what to do; it starts no Spark."""
+"""`penstock doctor`: what is right and what is wrong, on one screen, with advice; it starts no Spark."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SCREEN_LINES = 40
 
 @pytest.fixture
 def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this machine be well."""
+    """Make the doctor find this machine healthy."""
     monkeypatch.setattr(machine, "everything", lambda: [Finding("python", "ok", "3.11"), Finding("java", "ok", "17")])
     monkeypatch.setattr(archive, "finding", lambda: Finding("archive", "ok", "there"))
 
 
 def test_this_machine(penstock: Callable[..., Said]) -> None:
-    """Here all is well but for what could be faster; it fits on a screen, and is the same as JSON."""
+    """Everything is fine here except what could be faster; the output fits on a screen, and JSON has the same facts."""
     pytest.importorskip("pyspark")
     said = penstock("doctor")
     assert said.status == 0, said.out
@@ -42,7 +42,7 @@ def test_this_machine(penstock: Callable[..., Said]) -> None:
 
 
 def test_problem_is_told_with_what_to_do(penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would stop a start makes the status 1, and its line is followed by what to do."""
+    """A problem that would prevent a start makes the status 1, and the line after it says what to do."""
     findings = [Finding("python", "ok", "3.11"), Finding("java", "problem", "there is none", "install one")]
     monkeypatch.setattr(machine, "everything", lambda: [*findings, Finding("cache", "note", "far away", "set X")])
     said = penstock("doctor")
@@ -55,7 +55,7 @@ def test_problem_is_told_with_what_to_do(penstock: Callable[..., Said], monkeypa
 
 
 def test_notes_are_no_failure(penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only costs time leaves the status 0."""
+    """Notes about what only costs time leave the status 0."""
     monkeypatch.setattr(machine, "everything", lambda: [Finding("cache", "note", "far away", "set X")])
     monkeypatch.setattr(archive, "finding", lambda: Finding("archive", "note", "none", "make it"))
     said = penstock("doctor")
@@ -64,7 +64,7 @@ def test_notes_are_no_failure(penstock: Callable[..., Said], monkeypatch: pytest
 
 @pytest.mark.usefixtures("healthy")
 def test_place_for_output(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """A directory, one that is still to be made, and a file: URL are tried, and nothing is left there."""
+    """A directory, one that does not exist yet, and a file: URL are tried, and nothing is left there."""
     for url in (str(tmp_path), f"{tmp_path}/new/deep", f"file://{tmp_path}"):
         said = penstock("doctor", url)
         assert said.status == 0, said.out
@@ -78,7 +78,7 @@ def test_place_for_output(penstock: Callable[..., Said], tmp_path: Path) -> None
     [("/sys/out", "a directory can be made"), ("ftp://host/x", "is not a file system this version knows")],
 )
 def test_place_where_no_output_can_be(penstock: Callable[..., Said], url: str, told: str) -> None:
-    """What cannot be written, and what is not known, is a problem with its reason."""
+    """A place that cannot be written to, or of an unknown kind, is a problem with its reason."""
     said = penstock("doctor", url)
     assert said.status == 1
     assert told in said.out
@@ -86,7 +86,7 @@ def test_place_where_no_output_can_be(penstock: Callable[..., Said], url: str, t
 
 @pytest.mark.usefixtures("healthy")
 def test_file_where_output_should_be(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """A file is no place for an output."""
+    """A file cannot be the place for an output."""
     (tmp_path / "file").touch()
     said = penstock("doctor", tmp_path / "file")
     assert (said.status, "is a file; expected a directory" in said.out) == (1, True)
@@ -94,7 +94,7 @@ def test_file_where_output_should_be(penstock: Callable[..., Said], tmp_path: Pa
 
 @pytest.mark.slow
 def test_place_without_room(tmp_path: Path) -> None:
-    """Where nothing fits, here as no file may have a byte, to free some space is the advice, and not to ask for rights."""
+    """If nothing fits (here, files may not have a single byte), the advice is to free space, not to ask for permissions."""
     command = f"ulimit -f 0; exec {quote(sys.executable)} -m penstock doctor {quote(str(tmp_path))}"
     said = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False).stdout
     assert "cannot write" in said
@@ -104,7 +104,7 @@ def test_place_without_room(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_doctor_without_pyspark(tmp_path: Path) -> None:
-    """It runs where PySpark is not, as on Python 3.10, and says so: a doctor must not have the illness."""
+    """The doctor runs without PySpark, as on Python 3.10, and reports that: it must not need what it checks."""
     (tmp_path / "pyspark.py").write_text("raise ImportError('not here', name='pyspark')\n")
     code = "import sys; sys.path.insert(0, sys.argv.pop()); from penstock.cli import main; sys.argv[1:] = ['doctor']; main()"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

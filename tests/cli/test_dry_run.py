@@ -1,4 +1,4 @@
-"""`penstock ingest --dry-run`: what would be read and what would come out, and not a byte or a time of the tree is another behind it."""
+"""`penstock ingest --dry-run`: what would be read and written; and afterwards not a byte or a time of the tree has changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DDL = "id bigint, day date, note string"
 
 
 def state(root: Path) -> dict[str, tuple[int, ...]]:
-    """Return of every path what a write would change, with the times that nobody can set back."""
+    """Return, for every path, all that a write would change, including the times that nobody can set back."""
     stats = {str(path): path.lstat() for path in [root, *root.rglob("*")]}
     return {
         path: (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode, s.st_nlink) for path, s in stats.items()
@@ -38,7 +38,7 @@ def state(root: Path) -> dict[str, tuple[int, ...]]:
 
 @pytest.fixture
 def dry(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Return the command, which may change nothing below the test's directory, nor ask the storage to."""
+    """Return the command; it may change nothing below the test's directory, nor ask the storage to."""
 
     def refused(*_: object, **__: object) -> None:
         msg = "a dry run writes"
@@ -57,7 +57,7 @@ def dry(penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def rows(path: Path, ids: range) -> Path:
-    """Write JSON lines that have settled."""
+    """Write JSON lines to a file that has settled."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps({"id": i, "day": f"2026-01-{1 + i % 3:02}", "note": "x" * 20}) + "\n" for i in ids)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
@@ -67,7 +67,7 @@ def rows(path: Path, ids: range) -> Path:
 
 
 def test_new_ingest_is_foretold(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """Batches under the limits, what is left out and why, columns, types, and the buckets of a sample; DST is not even made."""
+    """It shows batches under the limits, skipped files and why, columns, types, and the buckets of a sample; DST is not even created."""
     src, dst = tmp_path / "in", tmp_path / "out"
     for n in range(5):
         rows(src / f"f{n}.json", range(n * 30, n * 30 + 30))
@@ -129,7 +129,7 @@ def test_new_ingest_is_foretold(dry: Callable[..., Said], tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_big_files_are_cut_and_sampled_at_their_beginning(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """A byte limit cuts the plan as it would cut the batches; the sample is a beginning, not all."""
+    """A byte limit cuts the plan as it would cut the batches; the sample is only the beginning of the data."""
     src = tmp_path / "in"
     rows(src / "big.json", range(100_000))
     size = (src / "big.json").stat().st_size
@@ -140,7 +140,7 @@ def test_big_files_are_cut_and_sampled_at_their_beginning(dry: Callable[..., Sai
 
 
 def test_what_would_fail_is_told(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """A bad record in the sample is the end of the ingest: it is told with its place, and the status is 1."""
+    """A bad record in the sample would end the ingest: it is reported with its place, and the status is 1."""
     rows(tmp_path / "in/a.json", range(3)).write_text('{"id": 1}\nnot json\n')
     os.utime(tmp_path / "in/a.json", (1e9, 1e9))
     said = dry(tmp_path / "in", tmp_path / "out", "--format", "json", "--schema", DDL, "--json")
@@ -154,7 +154,7 @@ def test_what_would_fail_is_told(dry: Callable[..., Said], tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_files_of_others_are_sampled(dry: Callable[..., Said], tmp_path: Path, kind: str) -> None:
-    """Tables that Python's csv module and pyarrow wrote are planned and sampled like JSON lines."""
+    """Tables that Python's csv module and pyarrow wrote are planned and sampled as JSON lines are."""
     src = tmp_path / "in"
     src.mkdir()
     if kind == "csv":
@@ -170,7 +170,7 @@ def test_files_of_others_are_sampled(dry: Callable[..., Said], tmp_path: Path, k
 
 
 def test_what_would_be_set_aside_is_told(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """With `badRecords=quarantine` a bad record is no problem of the run: the sample says how many would be set aside."""
+    """With `badRecords=quarantine` a bad record does not stop the run: the sample says how many would be set aside."""
     src = tmp_path / "in"
     path = rows(src / "a.json", range(20))
     path.write_text(path.read_text() + '{"id": 1\n')
@@ -183,7 +183,7 @@ def test_what_would_be_set_aside_is_told(dry: Callable[..., Said], tmp_path: Pat
 
 
 def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Behind batches that are committed only what is new would be read; what is in flight comes first, and late files are told."""
+    """After committed batches only new files would be read; a batch in flight comes first, and late files are reported."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -210,7 +210,7 @@ def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., P
 def test_what_a_command_has_put_before_the_next_batch(
     dry: Callable[..., Said], penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], command: str
 ) -> None:
-    """Behind `reset --yes` or `late --accept` the batch in flight reads nothing, and what it leads to is foretold: it was an IndexError."""
+    """After `reset --yes` or `late --accept` the batch in flight reads nothing, and what follows it is shown; it was an IndexError."""
     query = pipeline(owner=f"{socket.gethostname()}:999999999:1:q")
     query.put("a", "one")
     query.run()
@@ -225,7 +225,7 @@ def test_what_a_command_has_put_before_the_next_batch(
 
 @pytest.mark.slow
 def test_python_without_spark(tmp_path: Path) -> None:
-    """`penstock.dry_run` has the same, with a function as transform, in a process that has started no Java."""
+    """`penstock.dry_run` returns the same, with a function as transform, in a process that has not started Java."""
     for n in range(3):
         rows(tmp_path / f"in/f{n}.json", range(n * 10, n * 10 + 10))
     code = f"""
@@ -245,14 +245,14 @@ print(done.files, done.sample.rows, dict(done.sample.columns), psutil.Process().
 
 
 def test_misspelt_parameter(tmp_path: Path) -> None:
-    """What no ingest takes is refused as by the ingest."""
+    """A parameter that no ingest has is refused as the ingest refuses it."""
     with pytest.raises(OptionError, match="did you mean 'rollSize'"):
         public.dry_run(tmp_path, tmp_path.parent / "out", sink={"rollsizes": "1"})
 
 
 @pytest.mark.slow
 def test_an_inferred_schema_is_told_and_not_noted(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """With schema=infer the columns are those of the first start, said in the notes; nothing is noted, so the next one infers anew."""
+    """With schema=infer the notes give the columns of the first start; nothing is recorded, so the next run infers again."""
     rows(tmp_path / "in/a.json", range(3))
     flags = ("--format", "json", "--schema", "infer", "--to", "parquet")
     facts = dry(tmp_path / "in", tmp_path / "out", *flags, "--json").facts
@@ -264,7 +264,7 @@ def test_an_inferred_schema_is_told_and_not_noted(dry: Callable[..., Said], tmp_
 
 
 def test_a_file_that_a_glob_in_the_path_leaves_out_is_told_as_a_file(dry: Callable[..., Said], tmp_path: Path) -> None:
-    """It is not called no file: it is not of the names that the path asks for."""
+    """The file is not reported as missing: its name does not match the path's pattern."""
     for name in ("a.txt", "b.txt"):
         rows(tmp_path / "in" / name, range(3))
     said = dry(tmp_path / "in" / "[a]*.txt", tmp_path / "out")
@@ -276,7 +276,7 @@ def test_a_file_that_a_glob_in_the_path_leaves_out_is_told_as_a_file(dry: Callab
 def test_a_glob_that_matches_nothing_is_told_and_no_failure(
     dry: Callable[..., Said], tmp_path: Path, names: str
 ) -> None:
-    """An ingest of it ends well, since what comes to match is read then; so does its dry run, which says what was meant by nothing."""
+    """An ingest with it succeeds and reads later matches; so does its dry run, which notes that SRC matches no file."""
     rows(tmp_path / "in/a.txt", range(3))
     said = dry(tmp_path / "in" / names, tmp_path / "out")
     assert "would read nothing" in said.out

@@ -1,4 +1,4 @@
-"""Encrypted input and output through the commands: what is proved with a key, and what is said without one."""
+"""Encrypted input and output through the commands: what can be proved with a key, and what is reported without one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ingested(request: pytest.FixtureRequest, pipeline: Callable[..., Pipeline]) 
 
 
 def put(ingest: Pipeline, name: str, data: bytes) -> None:
-    """Put a file of these bytes, which has settled."""
+    """Write an input file of these bytes that has settled."""
     path = ingest.put(name)
     time = path.stat().st_mtime
     path.write_bytes(data)
@@ -62,7 +62,7 @@ def put(ingest: Pipeline, name: str, data: bytes) -> None:
 
 
 def test_with_the_key_every_record_is_proved(ingested: Pipeline, penstock: Callable[..., Said]) -> None:
-    """Cipher text in and out, rows that are finished, that wait, and that were set aside: each is in the output once."""
+    """Encrypted input and output; rows that are finished, waiting, or set aside: each is in the output once."""
     said = penstock("verify", ingested.dst, "--source", ingested.src, "--key", f"env:{KEY}", "--json")
     facts = said.facts
     assert (said.status, facts["ok"]) == (0, True), facts
@@ -73,7 +73,7 @@ def test_with_the_key_every_record_is_proved(ingested: Pipeline, penstock: Calla
 
 
 def test_without_the_key_it_is_said_what_is_not_known(ingested: Pipeline, penstock: Callable[..., Said]) -> None:
-    """The bytes are compared all the same; that nobody has looked into them is said, and records are not taken for proved."""
+    """The bytes are still compared; the answer says that no content was examined, and does not count records as proved."""
     said = penstock("verify", ingested.dst)
     assert said.status == 0
     assert "encrypted: 2 files; what 2 of them hold is not known: --key" in said.out
@@ -84,7 +84,7 @@ def test_without_the_key_it_is_said_what_is_not_known(ingested: Pipeline, pensto
 
 
 def test_with_another_key_files_are_locked(ingested: Pipeline, penstock: Callable[..., Said]) -> None:
-    """A key that does not open what it was given for is a problem, and not silence; a key itself is refused, and not shown."""
+    """A key that does not open the files is reported as a problem; a literal key as a parameter is refused, and not shown."""
     facts = penstock("verify", ingested.dst, "--key", "env:OTHER", "--json").facts
     assert {problem["kind"] for problem in facts["output"]["problems"]} == {"locked"}
     assert facts["ok"] is False
@@ -94,10 +94,10 @@ def test_with_another_key_files_are_locked(ingested: Pipeline, penstock: Callabl
 
 
 def test_files_that_are_damaged_or_exchanged(ingested: Pipeline, penstock: Callable[..., Said]) -> None:
-    """The digest is of the cipher text, so who has no key sees both."""
+    """The digest covers the ciphertext, so damage and exchange are found without a key."""
     (path,) = ingested.dst.glob("*.age")
     good = path.read_bytes()
-    path.write_bytes(encrypted(opened(good)))  # the same rows, for the same reader, by somebody else
+    path.write_bytes(encrypted(opened(good)))  # the same rows, encrypted for the same reader, by somebody else
     assert {p.kind for p in verify(str(ingested.dst)).output.problems} <= {"altered", "cut"}
     assert not verify(str(ingested.dst)).ok
     path.write_bytes(good)
@@ -108,7 +108,7 @@ def test_files_that_are_damaged_or_exchanged(ingested: Pipeline, penstock: Calla
 def test_what_was_set_aside_is_retried_with_the_key(
     ingested: Pipeline, penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """The lines are opened and mended by who has the key, and become rows that are encrypted as the others."""
+    """The holder of the key opens and mends the lines, and their rows are encrypted like the others."""
     (lines,) = ingested.dst.glob("_penstock/*/quarantine/*.age")
     line = json.loads(opened(lines.read_bytes()))
     (tmp_path / "mended").write_text(json.dumps(line | {"bytes": '{"id": 9, "name": "mended"}'}) + "\n")
@@ -122,7 +122,7 @@ def test_what_was_set_aside_is_retried_with_the_key(
 
 
 def test_no_key_is_in_any_file(ingested: Pipeline) -> None:
-    """Not in the checkpoint, the plan, the ledger, the notes, nor what was staged."""
+    """No key is in the checkpoint, the plan, the ledger, the notes, or the staged files."""
     for path in ingested.dst.rglob("*"):
         data = path.read_bytes() if path.is_file() else b""
         assert not [key for key in (READER_KEY, STAGING_KEY, OTHER_KEY) if key.encode() in data], path
@@ -133,7 +133,7 @@ def test_no_key_is_in_any_file(ingested: Pipeline) -> None:
 def test_a_host_without_the_staging_key(
     ingested: Pipeline, penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can compare every byte, of rows that wait too; what waits can be proved and published where the key is, and is not lost."""
+    """It can compare every byte, also of waiting rows; those rows can be proved and published where the key is, and are not lost."""
     monkeypatch.delenv(STAGING_VARIABLE)
     assert penstock("verify", ingested.dst, "--key", f"env:{KEY}").status == 0
     assert penstock("status", ingested.dst).status == 0

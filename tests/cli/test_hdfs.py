@@ -1,4 +1,4 @@
-"""An ingest whose paths are on an HDFS that is not there, or is not what it seems: told before Spark is started."""
+"""An ingest whose paths are on an HDFS that does not answer, or is not what it seems: reported before Spark is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.storage_contract import put
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """Return paths that would do."""
+    """Return paths that would work."""
     (tmp_path / "in").mkdir()
     return {"SRC": str(tmp_path / "in"), "DST": str(tmp_path / "out"), "--checkpoint": str(tmp_path / "checkpoint")}
 
@@ -34,7 +34,7 @@ def spark_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_hdfs_native, "_clients", {})
 
 
-# (what is given, what it says, how it ends); PORT is one that nobody listens on
+# (the path, part of the message, the exit status); nothing listens on PORT
 WRONG = {
     "scheme": ("hdsf://127.0.0.1:PORT/a", "hdsf: is not a file system this version knows", 2),
     "port": ("hdfs://127.0.0.1:PORT/a", "no NameNode at hdfs://127.0.0.1:PORT: Connection refused", 1),
@@ -52,7 +52,7 @@ WRONG = {
 def test_a_wrong_address(
     penstock: Callable[..., Said], places: dict[str, str], spark_is_not_started: None, place: str, wrong: str
 ) -> None:
-    """A wrong scheme, host, port or name service of any of the three is one error that names it, and nothing is made."""
+    """A wrong scheme, host, port or name service in any of the three paths is one error that names it, and nothing is created."""
     location, said, status = WRONG[wrong]
     port = str(free_port())
     places[place] = location.replace("PORT", port)
@@ -65,7 +65,7 @@ def test_a_wrong_address(
 def test_tasks_are_tried_again(
     hdfs: MiniHdfs, penstock: Callable[..., Said], places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where servers can fail and no `--master` was given, Spark tries a task that failed again; on this machine alone it does not."""
+    """If servers can fail and no `--master` was given, Spark retries a failed task; on a local disk it does not."""
     asked = []
 
     def session(master: str) -> None:
@@ -86,7 +86,7 @@ def test_one_directory_by_two_addresses(
     spark_is_not_started: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An output that lies in its input is refused, also when the HDFS has another address there; a directory beside it is not."""
+    """An output inside its input is refused, also if the HDFS has another address there; a sibling directory is not."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(configuration(tmp_path / "conf", {"fs.defaultFS": hdfs.url})))
     at = f"/{unique.token()}"
     HdfsStorage(hdfs.authority).make_directory(f"{at}/in")
@@ -96,15 +96,15 @@ def test_one_directory_by_two_addresses(
     check_apart(f"{hdfs.url}{at}/in", f"hdfs://{at}/inside")
 
 
-# -- what only an ingest that runs can find ----------------------------------------------------------------------------
+# -- what only a running ingest can find -------------------------------------------------------------------------------
 
 
-@pytest.mark.soak  # each starts a Spark of its own: users are told apart by a variable of the process
+@pytest.mark.soak  # each starts a Spark of its own, because an environment variable of the process tells users apart
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", ["SRC", "DST", "--checkpoint"])
 def test_permission_denied(hdfs: MiniHdfs, tmp_path: Path, place: str) -> None:
-    """Where the user may not read or write, the ingest ends with one error that names path and user, and nothing visible."""
+    """If the user may not read or write, the ingest ends with one error that names path and user, and nothing becomes visible."""
     storage, root = HdfsStorage(hdfs.authority), f"{hdfs.url}/{unique.token()}"
     storage.make_directory(root)
     storage.make_directory(f"{root}/in", private=True)

@@ -1,4 +1,4 @@
-"""An ingest that has nothing to do: without Spark, and only where a run of Spark's would find the same."""
+"""An ingest that has nothing to do ends without Spark, but only if a Spark run would find the same."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def look(query: Pipeline, **source: str) -> Ingested | None:
-    """Return what an ingest that goes on where the pipeline is has to do."""
+    """Return the state of an ingest that continues this pipeline if it has nothing to do, and None if Spark has to run."""
     given, sink = query.source | source, {"sinkId": query.query} | query.sink_options
     return idle(IngestCall(str(query.src), str(query.dst), given, sink, checkpoint=str(query.checkpoint)))
 
 
 def dated(path: Path, seconds: float) -> None:
-    """Have a file be as old as that."""
+    """Make a file this many seconds old."""
     os.utime(path, (time.time() - seconds,) * 2)
 
 
@@ -72,7 +72,7 @@ def a_batch_is_open(query: Pipeline) -> None:
 
 
 def files_are_not_visible(query: Pipeline) -> None:
-    """As a power cut leaves it: the note that all is visible is gone, so that somebody has to look."""
+    """The state after a power cut: the note that everything is visible is gone, so the output has to be examined."""
     (note,) = sorted((query.dst / "_penstock/q").rglob("*.published"))[-1:]
     note.unlink()
 
@@ -111,11 +111,11 @@ def the_checkpoint_is_new(query: Pipeline) -> None:
     ids=lambda event: event.__name__,
 )
 def test_spark_is_asked_where(pipeline: Callable[..., Pipeline], event: Callable[[Pipeline], None]) -> None:
-    """Whatever has happened since, if somebody has to do or to say something about it, it is Spark's run."""
+    """Whatever has happened since the last run: if there is anything to do or to report, Spark runs."""
     query = pipeline(source={"settle": "10s"})
     query.put("a", "one")
     query.put("b", "two")
-    assert look(query) is None  # the first run
+    assert look(query) is None  # before the first run
     query.run()
     state = look(query)
     assert state is not None
@@ -130,7 +130,7 @@ def test_spark_is_asked_where(pipeline: Callable[..., Pipeline], event: Callable
     ids=["clean", "schema"],
 )
 def test_what_only_spark_can_do(pipeline: Callable[..., Pipeline], options: dict[str, str]) -> None:
-    """What was read is taken away by a run of Spark's, and DDL that only Spark reads is read by it."""
+    """Only a Spark run removes files that were read, and only Spark parses some DDL, so Spark runs in these cases."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -139,7 +139,7 @@ def test_what_only_spark_can_do(pipeline: Callable[..., Pipeline], options: dict
 
 
 def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipeline]) -> None:
-    """It may have failed when it was told, and a start is what tells it again."""
+    """The last call of the function may have failed, and only a start repeats it."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -152,7 +152,7 @@ def test_a_function_that_is_told_what_was_published(pipeline: Callable[..., Pipe
 def test_input_and_output_that_are_exchanged(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], dry: list[str]
 ) -> None:
-    """SRC and DST the wrong way round: each record would be put beside what it was read from. It is refused, and nothing is made there."""
+    """SRC and DST exchanged: each record would be written next to the file it was read from. It is refused, and nothing is created."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -160,12 +160,12 @@ def test_input_and_output_that_are_exchanged(
     said = penstock("ingest", query.dst, query.src, *dry)
     assert (said.status, os.listdir(query.src)) == (2, before)
     assert f"SRC={str(query.dst)!r} has what was ingested from DST={str(query.src)!r}" in said.err
-    elsewhere = penstock("ingest", query.dst, query.root / "next", "--dry-run")  # a chain is none
+    elsewhere = penstock("ingest", query.dst, query.root / "next", "--dry-run")  # a chain is allowed
     assert elsewhere.status == 0
 
 
 def test_a_batch_that_was_planned_since_is_seen(pipeline: Callable[..., Pipeline]) -> None:
-    """Whether it waits is asked of Spark once a second; a batch that begins meanwhile is under way all the same."""
+    """The waiting state is asked of Spark once a second; a batch that began in the meantime is still seen."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -178,7 +178,7 @@ def test_a_batch_that_was_planned_since_is_seen(pipeline: Callable[..., Pipeline
 
 
 def test_late_files_that_are_noted(pipeline: Callable[..., Pipeline]) -> None:
-    """A late file is told once, by a batch; behind that it is no work."""
+    """A batch reports a late file once; after that it is no work."""
     query = pipeline()
     query.put("a", "one")
     query.run()
@@ -192,7 +192,7 @@ def test_late_files_that_are_noted(pipeline: Callable[..., Pipeline]) -> None:
 
 @pytest.mark.spark
 def test_nothing_new_needs_no_java(spark: SparkSession, tmp_path: Path) -> None:
-    """The command says of an ingest that is done what Spark's run says, where there is no Java; a new file it takes without, too."""
+    """Without Java, the command reports the same about a finished ingest as Spark's run does; it also reads a new file without Java."""
     stage = Stage(tmp_path)
     stage.put("a.json", '{"id":1}', '{"id":2,"x":3}')
     source, sink = {"format": "json", "schema": "id bigint"}, {"format": "parquet"}
@@ -218,7 +218,7 @@ def test_nothing_new_needs_no_java(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def sees(query: Pipeline, **source: str) -> bool:
-    """Return what a first look says, before anything large is imported."""
+    """Return the answer of the first look, before anything large is imported."""
     given = query.source | source
     return has_newer([str(query.src)], str(query.dst), source=given, checkpoint=str(query.checkpoint))
 
@@ -241,7 +241,7 @@ def sees(query: Pipeline, **source: str) -> bool:
 def test_spark_is_begun_where_a_first_look_is_sure(
     pipeline: Callable[..., Pipeline], event: Callable[[Pipeline], None] | None, *, sure: bool
 ) -> None:
-    """What a first look says before all is checked is never more than what the whole one says: only a look that is sure starts a JVM."""
+    """If the first look says that there is work, the full look agrees, so a JVM is never started in vain."""
     query = pipeline(source={"settle": "10s"})
     dated(query.put("a", "one"), 60)
     dated(query.put("b", "two"), 40)
@@ -255,7 +255,7 @@ def test_spark_is_begun_where_a_first_look_is_sure(
 
 
 def test_a_first_look_needs_no_arrow() -> None:
-    """It comes before the imports that a JVM has the time to start in."""
+    """The first look comes before the imports that run while a JVM starts."""
     code = "import sys, penstock.cli.early, penstock.ingestion.newer; print({'pyarrow', 'numpy', 'pyspark'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -264,7 +264,7 @@ def test_a_first_look_needs_no_arrow() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&- 2>&-", "2>&-"])
 def test_closed_streams_are_nobody_elses(pipeline: Callable[..., Pipeline], closed: str) -> None:
-    """With standard streams closed, as schedulers have them, files and pipes would get their numbers: a first look goes on to the start."""
+    """With standard streams closed, as under schedulers, new files and pipes could get their numbers; the start is still reached."""
     query = pipeline(source={"settle": "10s"})
     dated(query.put("a", "one"), 60)
     query.run()
@@ -284,12 +284,12 @@ def test_closed_streams_are_nobody_elses(pipeline: Callable[..., Pipeline], clos
     ]
     without = os.environ | {"JAVA_HOME": "/nowhere"}
     ended = subprocess.run(["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command], env=without, check=False)
-    assert ended.returncode == 2  # there is no Java, which the start says
+    assert ended.returncode == 2  # there is no Java, as the start reports
 
 
 @pytest.mark.slow
 def test_a_first_look_asks_for_few_files(pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it finds nothing a whole look follows: so it asks for some of many files, and for none in a directory that rests."""
+    """If it finds nothing, a full look follows: so it checks only some of many files, and none in a directory that has not changed."""
     query = pipeline(source={"settle": "10s"})
     for number in range(900):
         dated(query.put(f"f{number:04}", "one"), 60)
@@ -304,7 +304,7 @@ def test_a_first_look_asks_for_few_files(pipeline: Callable[..., Pipeline], monk
     monkeypatch.setattr(LocalStorage, "stat", noted)
     assert not sees(query)
     assert len(asked) < 600
-    monkeypatch.setattr(newer, "_COARSE_NS", 0)  # nothing has come since it was listed, however short ago
+    monkeypatch.setattr(newer, "_COARSE_NS", 0)  # a directory then counts as unchanged however recent its listing is
     asked.clear()
     assert not sees(query)
     assert asked == [str(query.src)]

@@ -1,4 +1,4 @@
-"""`penstock ingest` as users run it: a process of its own, with its own Spark; or, where that is not the question, a warm one."""
+"""`penstock ingest` as users run it: in its own process with its own Spark, or in a warm one where that makes no difference."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ spark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900), pytest.m
 
 
 class Place:
-    """A directory in which the command is run, with an input and an output."""
+    """A directory in which the command runs, with an input and an output."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.src, self.dst = root, root / "in", root / "out"
@@ -67,7 +67,7 @@ class Place:
         )
 
     def run(self, *arguments: str, by: Interpreter | None = None, failpoints: str = "") -> tuple[int, str, str]:
-        """Run the command in a process of its own, or by an interpreter whose JVM is warm, which takes a tenth of the time."""
+        """Run the command in a process of its own, or in an interpreter with a warm JVM, which takes a tenth of the time."""
         if by is not None:
             done = by.penstock(*arguments, cwd=self.root)
             return done.returncode, done.stdout, done.stderr
@@ -78,7 +78,7 @@ class Place:
     def ingest(
         self, *arguments: str, by: Interpreter | None = None, failpoints: str = ""
     ) -> tuple[int, dict[str, Any], str]:
-        """Run an ingest; its stdout must be JSON, line by line, of which the last is returned."""
+        """Run an ingest; its stdout must be JSON lines, and the last object is returned."""
         status, out, err = self.run("ingest", "in", "out", *arguments, "--json", by=by, failpoints=failpoints)
         return status, [json.loads(line) for line in out.splitlines()][-1], err
 
@@ -118,7 +118,7 @@ class TestProcess:
 
     @pytest.mark.soak
     def test_asynchronous_calls(self, place: Place, python: Interpreter) -> None:
-        """A transform may be an `AsyncMap`. Its records cannot be compared with the source, and verify says that, with 1."""
+        """A transform may be an `AsyncMap`. Its records cannot be compared with the source; verify says so, with status 1."""
         (place.root / "calling.py").write_text(CALLS)
         place.put("a.txt", "one\ntwo\n")
         status, facts, err = place.ingest("--transform", "calling:calls")
@@ -131,7 +131,7 @@ class TestProcess:
     def test_tables_of_others_become_tables_of_others(
         self, place: Place, python: Interpreter, form: str, to: str
     ) -> None:
-        """ORC and Avro by others' writers pass the command into each other, and others' readers find the same rows there."""
+        """The command converts ORC and Avro that other writers made into each other, and other readers find the same rows."""
         records = Records(7, form, to)
         for file in range(2):
             place.put_bytes(records.name(file).rpartition("/")[2], records.contents(file))
@@ -141,9 +141,9 @@ class TestProcess:
         rows = [row for path in place.dst.glob(f"*.{to}") for row in records.read(path.name, path.read_bytes())]
         assert sorted(rows) == sorted(records.row(name) for file in range(2) for name in records.ids(file))
 
-    @pytest.mark.soak  # the summary is compared where a document shows it
+    @pytest.mark.soak  # a document that shows the summary has a test that compares it
     def test_summary(self, place: Place, python: Interpreter) -> None:
-        """Without --json the summary is on stdout and progress on stderr, without a word of Spark's; verify agrees."""
+        """Without --json the summary is on stdout and progress on stderr, without any output of Spark's; verify agrees."""
         place.put("a.json", "".join(f'{{"id": {n}, "city": "c{n % 3}"}}\n' for n in range(300)))
         flags = [
             "--format",
@@ -166,7 +166,7 @@ class TestProcess:
         assert "every record that was read is in the output exactly once" in out
 
     def test_a_record_that_cannot_be_read(self, place: Place, python: Interpreter) -> None:
-        """A failing query ends with 1 and the cause as one message, with code, file and byte; nothing is visible."""
+        """A failing query ends with status 1 and the cause as one message, with code, file and byte; nothing becomes visible."""
         place.put("a.txt", "good\n")
         (place.src / "b.txt").write_bytes(b"good\n\xff\xfe\n")
         status, facts, err = place.ingest(by=python)
@@ -176,7 +176,7 @@ class TestProcess:
         assert not place.lines()
 
     def test_the_jvm_is_killed(self, place: Place, python: Interpreter) -> None:
-        """A JVM that dies under way is reported as that, with 1; the same command then ends the work; again, it takes only what is new."""
+        """A dead JVM is reported with status 1; the same command then completes the work; a third run reads only new files."""
         place.put("a.txt", "one\ntwo\n")
         status, facts, err = place.ingest("--master", "local[2]", failpoints="sink.write.staged=kill-jvm")
         assert status == 1
@@ -189,10 +189,10 @@ class TestProcess:
         assert (status, facts["rows"], facts["new"]["rows"], facts["new"]["input_files"]) == (0, 3, 1, 1)
         assert place.lines() == ["one", "three", "two"]
 
-    @pytest.mark.soak  # a first signal asks, a second ends: below, without a Spark; `tests/cli/test_run.py` has a real one
+    @pytest.mark.soak  # first signal: ask, second: force; tested below without Spark, and for real in `tests/cli/test_run.py`
     def test_stopped_under_way(self, place: Place, python: Interpreter) -> None:
-        """SIGTERM ends a run early with 143, with all that is committed visible; the same command takes the rest, once."""
-        for number in range(100):  # batches, so that the signal comes before the last one
+        """SIGTERM ends a run early with status 143, with all committed files visible; the same command reads the rest, once."""
+        for number in range(100):  # several batches, so that the signal comes before the last one
             place.put(f"{number:02}.txt", "".join(f"{number} {line}\n" for line in range(12)))
         running = place.start("ingest", "in", "out", "--max-files", "1", "--json", "--master", "local[2]")
         assert running.stdout is not None
@@ -210,7 +210,7 @@ class TestProcess:
 
     @pytest.mark.soak
     def test_all_its_processes_are_stopped(self, place: Place, python: Interpreter) -> None:
-        """SIGTERM to the JVM and the workers, too, as `timeout` and systemd send it: a watch ends as if it alone had been told."""
+        """SIGTERM also to the JVM and the workers, as `timeout` and systemd send it: a watch ends as if only it had received it."""
         place.put("a.txt", "one\n")
         running = place.start("ingest", "in", "out", "--watch", "--json")
         assert running.stdout is not None
@@ -225,9 +225,9 @@ class TestProcess:
         assert place.lines() == ["one", "two"]
 
     def test_watching(self, place: Place) -> None:
-        """--watch takes files as they come, and ends with 0 at Ctrl-C, with everything visible.
+        """--watch reads files as they come, and ends with status 0 at Ctrl-C, with everything visible.
 
-        They go through a transform of the current directory, whose noise is not in the answer.
+        The files go through a transform in the current directory; what the transform prints is not in the answer.
         """
         (place.root / "noisy.py").write_text(TRANSFORM)
         place.put("a.txt", "one\n")
@@ -267,7 +267,7 @@ def state(batch: int, read: int, left: int, rows: int) -> Ingested:
 
 
 def test_progress_is_calm(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where there is no terminal, a line is printed at most once a second, and only when something has changed."""
+    """Without a terminal, a line is printed at most once a second, and only if something has changed."""
     course = Course()
     with reporter(as_json=False, write=print) as shown:
         for number in range(500):
@@ -279,7 +279,7 @@ def test_progress_is_calm(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_progress_as_json() -> None:
-    """With --json progress is an object a line, with pace and time left of this run alone, from its first batch on."""
+    """With --json each progress line is an object with the pace and remaining time of this run only, from its first batch on."""
     written: list[str] = []
     course, time = Course(), FakeClock()
     with clock.use(time):
@@ -299,7 +299,7 @@ def test_progress_as_json() -> None:
 
 
 def test_the_pace_is_that_of_the_last_minute() -> None:
-    """A watch that took much at first and little since says what it takes now, and nothing when it waits for a minute."""
+    """A watch that read much at first and little since reports its present pace, and none after it has waited for a minute."""
     course, time = Course(), FakeClock()
     with clock.use(time):
         course.update(state(0, 0, 0, 0))
@@ -315,7 +315,7 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
 
 
 def test_a_watch_that_waits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """An idle watch is told once, with its last batch and since when it waits; what comes then is a batch as ever."""
+    """An idle watch is reported once, with its last batch and since when it waits; later input makes a normal batch."""
     course, time = Course(), FakeClock(1_800_000_000)
     idle = replace(state(-1, 0, 0, 0), waiting=True)
     with clock.use(time), reporter(as_json=False, write=print) as shown:
@@ -335,7 +335,7 @@ def test_a_watch_that_waits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_terminal_of_forty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar on a narrow terminal, and one that has no colours, shows what it is about, in whole lines of that width."""
+    """On a narrow terminal without colours the progress bar shows its label, in whole lines of that width."""
     for name, value in {"COLUMNS": "40", "FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     out = io.StringIO()
@@ -352,7 +352,7 @@ def test_a_terminal_of_forty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_others_print_goes_to_stderr() -> None:
-    """With --json, what is written to stdout by others in this process or below it comes out on stderr."""
+    """With --json, what other code in this process or its children writes to stdout goes to stderr."""
     code = (
         "import os, sys\nfrom penstock.cli.process import jsonable_stdout\n"
         "with jsonable_stdout(True) as write:\n"
@@ -366,7 +366,7 @@ def test_what_others_print_goes_to_stderr() -> None:
 
 
 def test_spark_is_quiet_and_ours_is_not(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process started by us says is kept, not shown; but for the warnings that are Penstock's own."""
+    """The output of a process that we started is kept and not shown, except Penstock's own warnings."""
     monkeypatch.setattr(process, "_said", said := process._Said())
     with process._quiet():
         noise = "echo noise; echo WARN spark >&2; echo 'not read: x (1 file): too late' >&2"
@@ -397,7 +397,7 @@ def test_a_log_that_is_full_does_not_stop_the_jvm(monkeypatch: pytest.MonkeyPatc
 
 
 def test_last_words_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure of a busy machine: a JVM had said why it did not start, and nobody had read it yet."""
+    """The failure of a busy machine: the JVM had printed why it did not start, but nobody had read it yet."""
     monkeypatch.setattr(process, "_said", said := process._Said())
     drain = process._drain
 
@@ -412,7 +412,7 @@ def test_last_words_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_our_warnings_are_known(pipeline: Callable[..., Pipeline], caplog: pytest.LogCaptureFixture) -> None:
-    """The warnings of the source, which come from a process of Spark's, are those that the command lets pass."""
+    """The command passes on the source's warnings, which come from one of Spark's processes."""
     line = pipeline(source={"lateness": "1s"})
     line.put("a.txt", "one")
     line.put("b.txt", "two")
@@ -465,7 +465,7 @@ def test_warnings_of_what_is_not_read_lost_or_left_are_all_shown() -> None:
 
 
 def test_a_first_signal_asks_and_a_second_ends() -> None:
-    """The first SIGTERM or Ctrl-C only asks for an end, once; the second interrupts; afterwards all is as before."""
+    """The first SIGTERM or Ctrl-C only asks for an end, once; the second interrupts; afterwards the handlers are restored."""
     before = signal.getsignal(signal.SIGTERM)
     with stop_signals() as stop:
         assert not stop.due()
@@ -482,7 +482,7 @@ def test_a_first_signal_asks_and_a_second_ends() -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
-    """A stop shows what was done when the query had ended; a second signal, which does not wait for that, shows nothing of before."""
+    """A stop shows the result from after the end of the query; a second signal does not wait for that, and shows no older result."""
 
     def stopped(*_: object, progress: Callable[[Ingested], None], **__: object) -> None:
         try:
@@ -509,14 +509,14 @@ def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_signal_where_nothing_is_to_be_finished() -> None:
-    """SIGTERM interrupts the demo as Ctrl-C does, so that what it started is ended."""
+    """SIGTERM interrupts the demo as Ctrl-C does, so that the processes it started are ended."""
     with interrupted_by_signals(), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.slow
 def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
-    """Without a Java the error is one message that says what is missing."""
+    """Without Java the error is one message that says what is missing."""
     place.put("a.txt", "one\n")
     (place.root / "bin").mkdir()
     (place.root / "bin" / "java").write_text("#!/bin/sh\necho 'no such JVM' >&2\nexit 1\n")
@@ -531,7 +531,7 @@ def test_a_spark_that_does_not_start_says_why(place: Place) -> None:
 
 
 def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
-    """Of what Java prints then the words are told, not the frame around them, and with what to do about the one file it begins with."""
+    """The message has the words that Java printed, without their frame, and advice about the one file that may be damaged."""
     said = ["#", "# A fatal error has been detected by the Java Runtime Environment:", "#", "#  SIGBUS (0x7) at pc=0x00, pid=7", "#",
             "# An error report file is saved as:", "# /home/hs_err_pid7.log", "#"]  # fmt: skip
     told = process._not_started(said, RuntimeError()).message
@@ -549,7 +549,7 @@ def test_a_jvm_that_crashed_is_told_with_what_may_be_damaged() -> None:
 
 
 def test_errors_of_penstock_pass_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that is there already is used and left running, and errors come through as they are."""
+    """A session that exists already is used and left running, and errors come through unchanged."""
     sql = pytest.importorskip("pyspark.sql")
 
     class Session:

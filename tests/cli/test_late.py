@@ -1,4 +1,4 @@
-"""`penstock late`: files that were not read are listed, and taken in exactly once. Without Spark; kills at every durable step."""
+"""`penstock late`: files that were not read are listed, and accepted exactly once. Without Spark; killed at every durable step."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DEAD = f"{socket.gethostname()}:999999999:1:q"  # no process has this number
 
 
 def late(query: Pipeline, name: str, *lines: str, seconds: int = 1_000_000) -> Path:
-    """Put a file whose time lies far behind that of all others."""
-    clock.sleep(0.02)  # a kernel's tick: arrival times tell what came behind a listing
+    """Write a file with a time far earlier than all others."""
+    clock.sleep(0.02)  # more than one tick of the kernel's clock: arrival times tell which files came after a listing
     path = query.put(name, *lines)
     os.utime(path, (seconds, seconds))
     return path
@@ -36,7 +36,7 @@ def late(query: Pipeline, name: str, *lines: str, seconds: int = 1_000_000) -> P
 
 @pytest.fixture
 def query(pipeline: Callable[..., Pipeline]) -> Pipeline:
-    """Return an ingest that has read `a`, behind which `old/b` and `c` came too late; the query has seen both."""
+    """Return an ingest that has read `a`; `old/b` and `c` came too late after that, and the query has seen both."""
     made = pipeline(source={"recursiveFileLookup": "true"}, owner=DEAD)
     made.put("a", "one")
     made.run()
@@ -52,7 +52,7 @@ def lines(query: Pipeline) -> list[str]:
 
 
 def whys(said: Said) -> dict[str, str]:
-    """Return why which file was not read, as the command says."""
+    """Return the reason for each file that was not read, as the command prints it."""
     return {file["path"]: file["why"] for file in said.facts["files"]}
 
 
@@ -61,7 +61,7 @@ def whys(said: Said) -> dict[str, str]:
 def test_offset_that_was_cut_is_damage_and_no_other_query(
     penstock: Callable[..., Said], query: Pipeline, command: str, found: bytes
 ) -> None:
-    """It was told as an SRC that no query has read, and its user looked for a slip in the call."""
+    """A truncated offset was reported as an SRC that no query has read, so its user looked for a mistake in the call."""
     offset = max((query.checkpoint / "offsets").iterdir())
     offset.write_bytes(found)
     said = penstock(command, query.src, query.dst)
@@ -70,7 +70,7 @@ def test_offset_that_was_cut_is_damage_and_no_other_query(
 
 
 def test_what_was_not_read_is_listed(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Late files, seen by the query or not yet, what has not settled and what is of the future, each with its why; nothing is changed."""
+    """Late files, seen by the query or not, unsettled files and files from the future, each with its reason; nothing is changed."""
     late(query, "d", "five")
     (query.src / "fresh").write_text("six\n", encoding="utf-8")
     os.utime(query.put("ahead", "seven"), (4e9, 4e9))
@@ -89,7 +89,7 @@ def test_what_was_not_read_is_listed(penstock: Callable[..., Said], query: Pipel
 
 @follows("PST-204")
 def test_accepted_files_are_read_once(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """What is accepted is read by the next start, once, whatever is run again; no file is touched; verify proves it."""
+    """The next start reads accepted files once, whatever is run again; no file is touched; verify proves it."""
     times = {path: path.stat().st_mtime_ns for path in query.src.rglob("*")}
     said = penstock("late", query.src, query.dst, "--accept", "*", "--json")
     assert sorted(said.facts["accepted"]) == ["c", "old/b"]
@@ -111,14 +111,14 @@ def test_accepted_files_are_read_once(penstock: Callable[..., Said], query: Pipe
 def test_accept_without_a_pattern_is_all(
     penstock: Callable[..., Said], query: Pipeline, behind: tuple[str, ...]
 ) -> None:
-    """`--accept` alone, at the end or before another flag, takes in all that is late: the next flag is no pattern."""
+    """`--accept` alone, as the last flag or before another one, accepts all late files: the next flag is not a pattern."""
     said = penstock("late", query.src, query.dst, "--accept", *behind)
     assert said.status == 0, said.err
     assert whys(penstock("late", query.src, query.dst, "--json")) == {"old/b": "accepted", "c": "accepted"}
 
 
 def test_accepted_batches_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """The driver dies behind the ledger of each batch, the acceptance and the one that reads: what Spark repeats is there once."""
+    """The driver dies after the ledger put of each batch, of the acceptance and of the reading: repeated batches add nothing."""
     penstock("late", query.src, query.dst, "--accept", "*")
     for _ in range(3):
         query.run_twice()
@@ -128,9 +128,9 @@ def test_accepted_batches_are_replayed(penstock: Callable[..., Said], query: Pip
 
 
 def test_query_that_is_no_ingest(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Of a query whose options nobody noted they are named; what is accepted is read once, too."""
+    """If no options of a query were noted, the user passes them; accepted files are read once here too."""
     query.noted = None
-    query.owner = f"{DEAD}2"  # a driver of the query, which notes what it has
+    query.owner = f"{DEAD}2"  # a driver of the query, which notes the options it has
     query.put("new", "five")
     query.run()
     listed = penstock("late", query.src, query.dst, "--source-option", "recursiveFileLookup=true", "--json")
@@ -149,7 +149,7 @@ def test_query_that_is_no_ingest(penstock: Callable[..., Said], query: Pipeline)
 
 
 def test_verify_tells_late_files_from_missing_ones(query: Pipeline) -> None:
-    """A file that the query has told to be late is not ingested, and not missing: what was read is in the output."""
+    """A file that the query reported as late counts as not ingested, not as missing: what was read is in the output."""
     found = verify(str(query.dst), str(query.src)).source
     assert found is not None
     assert (found.proved, found.files, found.waiting_files) == (True, 1, 2)
@@ -157,7 +157,7 @@ def test_verify_tells_late_files_from_missing_ones(query: Pipeline) -> None:
 
 
 def test_some_are_accepted_by_path_or_glob(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """A glob relative to SRC chooses; one that fits nothing is refused, with what there is."""
+    """A glob relative to SRC selects files; one that matches none is refused, with the files that exist."""
     said = penstock("late", query.src, query.dst, "--accept", "new/*")
     assert (said.status, "[PST-101] 'new/*' is neither a late file" in said.err, "'c', 'old/b'" in said.err) == (
         2,
@@ -174,7 +174,7 @@ def test_some_are_accepted_by_path_or_glob(penstock: Callable[..., Said], query:
 def test_acceptance_killed_at_each_step(
     penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before or behind each durable step and run again, the command accepts each file once."""
+    """Killed before or after each durable step and run again, the command accepts each file once."""
     for step in range(8):
         with dying(monkeypatch, step, ("put_if_absent", "persist", "make_directory", "delete")) as died:
             status = penstock("late", query.src, query.dst, "--accept", "*").status
@@ -187,7 +187,7 @@ def test_acceptance_killed_at_each_step(
 def test_accepted_files_keep_the_limits_of_a_batch(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
 ) -> None:
-    """Accepted files go into batches as others do: one a batch, cut by bytes, and what is not planned yet outlives restarts."""
+    """Batches of accepted files have the usual limits: files per batch and bytes; files not planned yet are kept over restarts."""
     query = pipeline(source={"maxFilesPerTrigger": "1", "maxBytesPerTrigger": "40"}, owner=DEAD)
     query.put("a", "one")
     query.run()
@@ -208,7 +208,7 @@ def test_accepted_files_keep_the_limits_of_a_batch(
 def test_acceptance_of_what_the_query_has_not_seen(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
 ) -> None:
-    """With tooLate=fail no offset tells of the file; accepted it is read, and the query goes on."""
+    """With tooLate=fail no offset mentions the file; after its acceptance it is read, and the query continues."""
     query = pipeline(source={"tooLate": "fail"}, owner=DEAD)
     query.put("a", "one")
     query.run()
@@ -222,7 +222,7 @@ def test_acceptance_of_what_the_query_has_not_seen(
 
 
 def test_dismissed_files_are_told_no_more(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """What is dismissed is neither read nor listed nor counted, over restarts; it can still be told from what was read."""
+    """A dismissed file is neither read nor listed nor counted, over restarts; it can still be told from a file that was read."""
     assert penstock("late", query.src, query.dst, "--dismiss", "c", "--json").facts["dismissed"] == ["c"]
     for _ in range(3):
         query.run()
@@ -237,7 +237,7 @@ def test_dismissed_files_are_told_no_more(penstock: Callable[..., Said], query: 
 @pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-504")
 def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """While the application of the query lives, accepting is refused by name, and says what to say where only a session lives."""
+    """While the query's application lives, accepting is refused by name; the message gives the flag for when only the session lives on."""
     query = pipeline(owner=driver.owner("q", None))
     query.put("a", "one")
     query.run(finish=False)
@@ -253,7 +253,7 @@ def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: C
 
 
 def test_refused_while_a_batch_is_in_flight(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Behind a batch that is planned and not committed nothing can be accepted; the advice is followed: start the query once."""
+    """After a batch that is planned and not committed nothing can be accepted; the advice, to start the query once, works."""
     (query.checkpoint / "commits" / str(query.batch - 1)).unlink()
     said = penstock("late", query.src, query.dst, "--accept", "c")
     assert (said.status, "start the query once" in said.err) == (2, True)
@@ -269,7 +269,7 @@ def test_refused_while_a_batch_is_in_flight(penstock: Callable[..., Said], query
 
 
 def test_counts_in_status(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """`status` counts what is late, accepted and waiting for its time, by the last offset."""
+    """`status` counts the late, accepted and unsettled files of the last offset."""
     os.utime(query.put("ahead", "seven"), (4e9, 4e9))
     query.run()
     (sink,) = penstock("status", query.dst, "--json").facts["sinks"]
@@ -283,7 +283,7 @@ def test_counts_in_status(penstock: Callable[..., Said], query: Pipeline) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["[x]", "new\nline", "\udcff", "\u202egnp", "*"])
 def test_hostile_names(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], name: str) -> None:
-    """Any name is listed, shown as text and accepted by itself, also where it reads as a glob."""
+    """Any name is listed, printed as text and accepted by itself, also if it looks like a glob."""
     query = pipeline(owner=DEAD)
     query.put("a", "one")
     query.run()
@@ -299,7 +299,7 @@ def test_hostile_names(penstock: Callable[..., Said], pipeline: Callable[..., Pi
 
 
 def test_bad_calls(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
-    """Another source, no output, both decisions at once, patterns that are none: refused by name, and nothing is changed."""
+    """Another source, no output, both decisions at once, and invalid patterns are refused by name, and nothing is changed."""
     other = tmp_path / "other"
     other.mkdir()
     assert "no query that writes" in penstock("late", other, query.dst).err

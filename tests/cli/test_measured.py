@@ -1,4 +1,4 @@
-"""What the listener takes of a batch: its offset, its ledger, its phases; driven without Spark, with what Spark hands over."""
+"""What the listener takes from a batch: its offset, its ledger, its phases; run without Spark, with the objects that Spark passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """Scala's option of a text."""
+    """Scala's Option of a string."""
 
     def __init__(self, value: str | None) -> None:
         self._value = value
@@ -30,7 +30,7 @@ class Option:
 
 
 class Session:
-    """A session with one query, whose plan has the options of its sink."""
+    """A session with one query; its plan has the options of the sink."""
 
     def __init__(self, options: dict[str, str]) -> None:
         plan = SimpleNamespace(writeOptions=lambda: SimpleNamespace(get=lambda name: Option(options.get(name))))
@@ -39,7 +39,7 @@ class Session:
 
 
 def test_a_batch_is_measured_by_its_offset_and_its_ledger(pipeline: Callable[..., Pipeline]) -> None:
-    """Counts of input and output are those of offset and ledger, phases are seconds; a query with neither of ours is not told of."""
+    """Input and output counts are those of offset and ledger, and phases are in seconds; a query with neither of ours is not reported."""
     measuring = pytest.importorskip("penstock.spark.measuring")
     run = pipeline(query="4f6f7c1e")
     run.put("a.txt", "one", "two")

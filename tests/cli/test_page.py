@@ -1,4 +1,4 @@
-"""The live page: the facts that others have, strangers' text as text, nobody who may not look, and nothing that grows."""
+"""The live page: facts that equal the commands', other people's text shown as text, access control, and nothing that grows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Seen(HTMLParser):
         self.text += data
 
     def has_nothing_active(self) -> bool:
-        """Say whether there is no script but the page's own, no style, no handler, and nothing that is loaded."""
+        """Tell whether the page has no script but its own, no style, no handler, and nothing that is loaded."""
         active = {"script", "style", "img", "iframe", "object", "embed", "base"}
         scripts = [attrs for tag, attrs in self.elements if tag in active]
         named = [name for _, attrs in self.elements for name in attrs]
@@ -83,7 +83,7 @@ class Seen(HTMLParser):
 
 
 def watched(name: str = "logs", sink: str = "/out") -> tuple[Views, WatchedIngest]:
-    """Return a page of one pipeline, and what tells it how that is."""
+    """Return the page of one pipeline, and the object that reports the pipeline's state to it."""
     meter, failures = Meter(), Failures()
     views = Views(meter, failures)
     views.watched = ingest = WatchedIngest(Described(name, "/in", sink), (Measuring(meter), failures))
@@ -96,7 +96,7 @@ def shown(views: Views) -> Seen:
 
 @pytest.fixture
 def quarantined(pipeline: Callable[..., Pipeline]) -> Pipeline:
-    """Return an output with rows, and with records that were set aside, of two batches: finished ones and open ones."""
+    """Return an output with rows and set-aside records of two batches, in finished and in open files."""
     made = pipeline(
         schema=JSON_SCHEMA, source={"format": "json", "badRecords": "quarantine"},
         sink_options={"format": "json", "bucketBy": "b={id}"},
@@ -109,7 +109,7 @@ def quarantined(pipeline: Callable[..., Pipeline]) -> Pipeline:
 
 
 def test_page_has_what_status_has(quarantined: Pipeline, penstock: Callable[..., Said]) -> None:
-    """An output that nobody here writes: its rows, parts, files by bucket and records that were set aside are those of `status`."""
+    """For an output that this process does not write, the page has the rows, parts, files by bucket and set-aside records of `status`."""
     views = Views(Meter(), Failures(), WatchedOutputs(str(quarantined.dst)))
     views.look()
     [view] = views.all()
@@ -129,7 +129,7 @@ def test_page_has_what_status_has(quarantined: Pipeline, penstock: Callable[...,
 
 
 def test_strangers_text_stays_text(quarantined: Pipeline) -> None:
-    """Names, records and messages with markup, quotes and marks that turn text are shown as they are written, and do nothing."""
+    """Names, records and messages with markup, quotes and bidirectional marks are shown as written, and do nothing."""
     views, ingest = watched(HOSTILE, str(quarantined.dst))
     ingest.progress(replace(STATE, query=quarantined.query))
     ingest._told.failed(StorageError(f"no such file {HOSTILE}"), f"no such file {HOSTILE}")
@@ -144,7 +144,7 @@ def test_strangers_text_stays_text(quarantined: Pipeline) -> None:
 
 
 def test_every_picture_and_table_has_words(quarantined: Pipeline) -> None:
-    """Who does not see a picture is told what it shows; a table has a caption and heads; headings do not leave out a level."""
+    """Every picture has a text that says what it shows; a table has a caption and headers; no level of headings is skipped."""
     views, ingest = watched(sink=str(quarantined.dst))
     ingest.progress(replace(STATE, query=quarantined.query))
     views.look()
@@ -164,7 +164,7 @@ def test_every_picture_and_table_has_words(quarantined: Pipeline) -> None:
 
 
 def test_failures_are_shown_with_their_advice() -> None:
-    """The last failures of a pipeline, each with its whole message, the same one counted, the last few of many; gone with the pipeline."""
+    """The last failures of a pipeline, with their whole messages, repeated ones counted, only the last few; removed with the pipeline."""
     views, ingest = watched()
     for number in (*range(9), 9, 9):
         ingest._told.failed(StorageError("x"), f"disk {number} does not answer; look at its server")
@@ -179,7 +179,7 @@ def test_failures_are_shown_with_their_advice() -> None:
 
 
 def test_late_files_are_named(pipeline: Callable[..., Pipeline]) -> None:
-    """Files that came too late are there by name, with what to do about them."""
+    """Files that came too late are listed by name, with what to do about them."""
     made = pipeline(source={"lateness": "1s"})
     made.put("b", "now")
     made.run()
@@ -194,7 +194,7 @@ def test_late_files_are_named(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_history_is_read_once(pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finished files are taken in a piece a look, then only what is new; sums of no more buckets than a bound are kept, the newest."""
+    """Finished files are read a piece at each look, then only new ones; sums are kept for the newest buckets, up to a bound."""
     monkeypatch.setattr(outputs, "_EVENTS", 2)
     monkeypatch.setattr(outputs, "BUCKETS", 3)
     made = pipeline(sink_options={"bucketBy": "b={value}"})
@@ -211,7 +211,7 @@ def test_history_is_read_once(pipeline: Callable[..., Pipeline], monkeypatch: py
 
 
 def test_an_output_that_is_put_back_is_counted_anew(pipeline: Callable[..., Pipeline]) -> None:
-    """Where the ledger is another one than before, what was counted is forgotten, and the page goes on."""
+    """If the ledger is not the one seen before, the counts are dropped, and the page goes on."""
     made = pipeline(sink_options={"bucketBy": "b={value}"})
     made.put("a", "1", "2")
     made.run()
@@ -223,7 +223,7 @@ def test_an_output_that_is_put_back_is_counted_anew(pipeline: Callable[..., Pipe
 
 
 def test_what_cannot_be_seen_is_told(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
-    """An output that is not there yet, or whose ledger is damaged, is said to be so; nothing else of the page is lost."""
+    """The page reports an output that does not exist yet, or whose ledger is damaged; the rest of the page is unaffected."""
     assert WatchedOutput(str(tmp_path / "none"), "q").look().problem == "nothing was written here yet"
     made = pipeline()
     made.put("a", "1")
@@ -239,7 +239,7 @@ def test_what_cannot_be_seen_is_told(pipeline: Callable[..., Pipeline], tmp_path
 
 
 def test_verify_leaves_what_it_saw(quarantined: Pipeline, penstock: Callable[..., Said]) -> None:
-    """The last verdict is in `status` and on the page, with what was finished since; a later one takes its place."""
+    """The last verdict of verify is in `status` and on the page, with the files finished since; a later verdict replaces it."""
     assert penstock("status", quarantined.dst, "--json").facts["verified"] is None
     assert penstock("verify", quarantined.dst).status == 0
     quarantined.sink().finish()
@@ -258,7 +258,7 @@ def test_verify_leaves_what_it_saw(quarantined: Pipeline, penstock: Callable[...
 
 
 def test_verify_where_nothing_may_be_written(quarantined: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may not write to the output verifies it all the same; a note that somebody has cut is no note."""
+    """A user without write permission for the output can still verify it; a truncated note of a verdict is ignored."""
 
     def refused(*_: Any) -> None:
         message = "read only"
@@ -281,7 +281,7 @@ def test_verify_where_nothing_may_be_written(quarantined: Pipeline, monkeypatch:
 
 
 def test_trends_are_bounded_and_begin_anew() -> None:
-    """A day of samples is kept as five minutes; counters that went back begin anew, and nothing is taken for a rate before that."""
+    """A day of samples is kept as five minutes; after counters went back, rates begin anew, with nothing from before."""
     trend = Trend()
     for at in range(10_000):
         trend.take(float(at), {("rows", ""): at * 10.0})
@@ -292,7 +292,7 @@ def test_trends_are_bounded_and_begin_anew() -> None:
 
 
 def test_the_first_sample_is_no_rate() -> None:
-    """What was done before a pipeline was seen first is not what it did in the seconds since; one that is gone is forgotten."""
+    """What a pipeline did before it was first seen is not its rate of the seconds since; a pipeline that is gone is forgotten."""
     trends = Trends()
     trends.sample(0.0, {"a": {}})
     trends.sample(2.0, {"a": {("rows", ""): 1e9}})
@@ -302,7 +302,7 @@ def test_the_first_sample_is_no_rate() -> None:
 
 
 def test_what_stays_the_same_is_not_drawn_anew() -> None:
-    """A plot keeps its places in time: what is flat takes two points however long it is, and five minutes of nothing stay the same text."""
+    """A plot keeps its places in time: a flat line takes two points however long it is, and five idle minutes give the same text."""
     flat, peak = (
         html(draw.plot(numbers, "x", places=149)) for numbers in ([0.0] * 149, [0.0] * 100 + [1.0] + [0.0] * 48)
     )
@@ -313,7 +313,7 @@ def test_what_stays_the_same_is_not_drawn_anew() -> None:
 
 
 def test_seconds_of_batches_are_those_of_what_ended() -> None:
-    """While no batch ends the plot stays where it was."""
+    """While no batch ends, the plot stays the same."""
     trend = Trend()
     phase = ("phase_seconds", "triggerExecution")
     for at, batches, seconds in ((0, 0, 0), (2, 2, 3), (4, 2, 3), (6, 3, 4)):
@@ -353,7 +353,7 @@ def application(token: str | None = None) -> PageApplication:
     "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[2001:db8::1]:8080"]
 )
 def test_another_sites_name_gets_nothing(host: str) -> None:
-    """A site whose name leads to this machine is refused, as its scripts could read what it gets (DNS rebinding)."""
+    """A request for another site's name that leads to this machine is refused: that site's scripts could read it (DNS rebinding)."""
     for path in ("/", "/events", "/page.js"):
         answer = Answered(application(), path=path, HTTP_HOST=host)
         assert answer.status.startswith("403")
@@ -361,7 +361,7 @@ def test_another_sites_name_gets_nothing(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:8080", "127.8.8.8", "[::1]:8080"])
 def test_this_machines_names_are_answered(host: str) -> None:
-    """Each of its own names gets the page, with a policy that lets nothing in, and in no cache."""
+    """A request for any of this machine's names gets the page, with a policy that allows nothing from outside, and no caching."""
     answer = Answered(application(), HTTP_HOST=host)
     assert answer.status.startswith("200")
     policy = answer.headers["Content-Security-Policy"]
@@ -374,7 +374,7 @@ def test_this_machines_names_are_answered(host: str) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_token_is_asked_for_once() -> None:
-    """Without it nothing is shown but a form; a browser that gave it has a cookie that no script reads, programs send it each time."""
+    """Without the token only a form is shown; a browser that sent it gets a cookie that scripts cannot read; programs send it each time."""
     page = application(TOKEN)
     assert Answered(page, HTTP_HOST="far.example").headers["Location"] == "/login"
     assert Answered(page, path="/events").status.startswith("401")
@@ -405,14 +405,14 @@ class _Body:
     {"HTTP_COOKIE": "penstock_page=\xff"}, {"HTTP_COOKIE": ";;=\x00"}, {"HTTP_AUTHORIZATION": "Bearer \udce9"},
 ])  # fmt: skip
 def test_a_wrong_token_opens_nothing(header: dict[str, str]) -> None:
-    """Whatever stands in its place, damaged headers too, is refused, and nothing fails."""
+    """Whatever is in the token's place, damaged headers too, is refused, and nothing fails."""
     assert Answered(application(TOKEN), path="/events", **header).status.startswith("401")
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("length", ["", "x", "-1", "99999999"])
 def test_a_form_that_is_none_is_refused(length: str) -> None:
-    """A form without a length, or of any length, is not read; a wrong token is told so, and there is the form again."""
+    """A form without a length, or too long, is not read; a wrong token is reported, with the form again."""
     page = application(TOKEN)
     answer = Answered(
         page, path="/login", method="POST", CONTENT_LENGTH=length, **{"wsgi.input": _Body(b"token=wrong")}
@@ -424,7 +424,7 @@ def test_a_form_that_is_none_is_refused(length: str) -> None:
 
 
 def test_guesses_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong token waits, one behind the other; the right one does not."""
+    """The answer to a wrong token is delayed; the answer to the right one is not."""
     waits: list[float] = []
     monkeypatch.setattr(clock, "sleep", waits.append)
     door = Door(TOKEN)
@@ -434,19 +434,19 @@ def test_guesses_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_the_page_is_read_only(method: str) -> None:
-    """No method that could change something is answered; there is nothing that it could change."""
+    """No method that could change something is answered, and the page offers nothing to change."""
     assert Answered(application(), method=method).status.startswith("405")
 
 
 def test_a_head_has_no_body() -> None:
-    """HEAD answers as GET does, without the page."""
+    """HEAD answers as GET does, without the body."""
     answer = Answered(application(), method="HEAD")
     assert (answer.status, answer.body) == ("200 OK", b"")
     assert Answered(application(), path="/nothing").status.startswith("404")
 
 
 def test_tokens_by_reference_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other addresses than this machine's need a token; it is named, never said, long enough, and in no message."""
+    """An address other than this machine's needs a token, given as a reference, not as a value; it must be long, and is in no message."""
     with pytest.raises(OptionError, match=r"--page-token file:PATH or env:NAME"):
         token_at(None, "0.0.0.0")  # noqa: S104 - it is refused
     with pytest.raises(OptionError, match="never what it is") as refused:
@@ -467,7 +467,7 @@ def test_tokens_by_reference_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     with pytest.raises(OptionError, match="is for --page") as told:
         requested(None, TOKEN)
-    assert TOKEN not in told.value.message  # it was to be a reference, and somebody gave the token
+    assert TOKEN not in told.value.message  # a reference was expected, and the token itself was given
 
 
 # -- what is sent ------------------------------------------------------------------------------------------------
@@ -491,14 +491,14 @@ class Stream:
         self.response = urllib.request.urlopen(f"{url}/events", timeout=10)  # noqa: S310 - an address of this test
 
     def next(self) -> tuple[str, dict[str, Any]]:
-        """Return the next event: its kind and what it says."""
+        """Return the next event: its kind and its data."""
         lines = [self.response.readline().decode().strip() for _ in range(3)]
         return lines[0].removeprefix("event: "), json.loads(lines[1].removeprefix("data: "))
 
 
 @pytest.mark.slow
 def test_what_has_changed_is_sent() -> None:
-    """A viewer gets all sections once, then those that change; one who is gone gives his place to another."""
+    """A viewer gets all sections once, then those that change; a viewer who leaves makes room for another."""
     views, ingest = watched()
     with served(views) as (url, board):
         board.now()
@@ -520,7 +520,7 @@ def test_what_has_changed_is_sent() -> None:
 
 @pytest.mark.slow
 def test_too_many_viewers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each viewer has a thread, so there is a bound; who comes behind it is told to come again."""
+    """Each viewer takes a thread, so their number is limited; a viewer above the limit is told to try again later."""
     monkeypatch.setattr(boards, "VIEWERS", 1)
     with served(watched()[0]) as (url, board):
         board.now()
@@ -533,7 +533,7 @@ def test_too_many_viewers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 def test_metrics_at_the_same_address() -> None:
-    """A page and metrics at one address are answered by one server; each has what it has alone."""
+    """Page and metrics at one address are answered by one server; each is the same as alone."""
     views, ingest = watched()
     ingest.progress(STATE)
     with served(views, monitors(views.meter)) as (url, _):
@@ -543,7 +543,7 @@ def test_metrics_at_the_same_address() -> None:
 
 
 def test_nobody_looks_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a viewer no output is looked at and no section is made, however long the page is served."""
+    """Without a viewer no output is read and no section is made, however long the page is served."""
     views, _ = watched()
     looks, ticks = [], threading.Semaphore(0)
     monkeypatch.setattr(Views, "look", lambda _: looks.append(1))
@@ -563,7 +563,7 @@ def test_nobody_looks_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_that_fails_is_not_the_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A fault in looking at an output is logged, and the page shows the rest."""
+    """An error while an output is read is logged, and the page shows the rest."""
     views, ingest = watched()
     ingest.progress(STATE)
 
@@ -577,7 +577,7 @@ def test_a_page_that_fails_is_not_the_end(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_a_storage_that_hangs_holds_up_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While an output does not answer the page is there, with what is in memory, and no look begins behind the one that hangs."""
+    """While an output does not answer, the page still shows what is in memory, and no second look queues up after the one that hangs."""
     views, ingest = watched()
     ingest.progress(STATE)
     looks: list[int] = []
@@ -596,7 +596,7 @@ def test_a_storage_that_hangs_holds_up_no_page(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_secrets_are_masked(tmp_path: Path) -> None:
-    """What a file of pipelines took from a secret's file is in no place of the page, nor a password of an address."""
+    """A value that a pipeline file took from a secret file is nowhere on the page, nor is the password of an address."""
     meter, failures = Meter(), Failures()
     views = Views(meter, failures, masked=lambda text: text.replace("hush", "***"))
     views.watched = WatchedIngest(
@@ -610,7 +610,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 
 
 def test_page_of_what_is_no_output(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """`penstock page` of a directory that no sink has written ends at once and says so; an open address needs a token."""
+    """`penstock page` on a directory that no sink has written ends at once with an error; a public address needs a token."""
     with pytest.raises(UsageError, match="no output of Penstock"):
         WatchedOutputs(str(tmp_path))
     assert penstock("page", tmp_path).status == 2
@@ -625,7 +625,7 @@ def test_page_of_what_is_no_output(penstock: Callable[..., Said], tmp_path: Path
 
 @pytest.mark.slow
 def test_page_of_an_output_as_a_command(quarantined: Pipeline) -> None:
-    """`penstock page DST` says where it is, shows the output, and ends with 0 by SIGTERM, also while somebody looks."""
+    """`penstock page DST` prints its address, shows the output, and ends with status 0 at SIGTERM, also while somebody looks."""
     command = [sys.executable, "-m", "penstock", "page", str(quarantined.dst), "--at", "127.0.0.1:0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
@@ -644,7 +644,7 @@ def test_page_of_an_output_as_a_command(quarantined: Pipeline) -> None:
 
 @pytest.mark.slow
 def test_page_of_one_ingest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`penstock ingest --page` is up before Spark is, says where, and shows what the ingest reports; no token without a page."""
+    """`penstock ingest --page` serves before Spark is up, prints its address, and shows the state that the ingest reports."""
     (tmp_path / "in").mkdir()
     ingest = Request.of([str(tmp_path / "in")], str(tmp_path / "out"), ({}, []), ({}, []), None, None)
     page = IngestPage(PageRequest("127.0.0.1:0"), ingest)

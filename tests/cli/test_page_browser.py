@@ -1,7 +1,7 @@
-"""The live page in a real browser: put right in place, usable by all, safe from strangers' text, and the same after a thousand batches.
+"""The live page in a real browser: updated in place, accessible, safe from other people's text, and the same after 1,000 batches.
 
-Where there is no Chromium these are skipped, but for PENSTOCK_REQUIRE_CHROMIUM=1 (`make test-page`). Rules of accessibility are those of
-axe-core, where PENSTOCK_AXE says where its script is; ours, about names and contrast, are applied always.
+Without Chromium these tests are skipped, except with PENSTOCK_REQUIRE_CHROMIUM=1 (`make test-page`). The accessibility rules are those
+of axe-core, if PENSTOCK_AXE gives the path of its script; our own rules, about names and contrast, always apply.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STATE = Ingested(
     held_files=2,
 )
 LIVE = "document.getElementById('connection')?.textContent === 'live'"
-# What a person sees has enough contrast to the nearest ground that is drawn behind it (WCAG 2.2, 1.4.3 AA).
+# Visible text has enough contrast to the nearest background behind it (WCAG 2.2, 1.4.3 AA).
 CONTRAST = """(() => {
   const light = (rgb) => { const [r, g, b] = rgb.map(v => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; });
     return .2126 * r + .7152 * g + .0722 * b; };
@@ -71,14 +71,14 @@ CONTRAST = """(() => {
   }
   return poor;
 })()"""
-# What can be used by keys has a name, what is drawn has words, and nothing is wider than the window.
+# Everything that takes keyboard input has a name, pictures have a text, and nothing is wider than the window.
 NAMELESS = """(() => [...document.querySelectorAll("a, button, input, summary, [tabindex], svg, table, section")].filter(element => {
   if (element.getAttribute("aria-hidden") === "true" || element.id === "main") return false;
   const by = element.getAttribute("aria-labelledby");
   const name = element.getAttribute("aria-label") || (by && document.getElementById(by).textContent) || element.textContent;
   return !name.trim();
 }).map(element => element.outerHTML.slice(0, 80)))()"""
-# What is written in a box stays in it.
+# The text of a box stays inside it.
 SPILLED = """(() => [...document.querySelectorAll(".station text")].filter(text => {
   if (!text.getClientRects().length) return false;
   const words = text.getBBox(), box = text.parentNode.querySelector("rect").getBBox();
@@ -111,7 +111,7 @@ class Site:
         self._around = ExitStack()
 
     def start(self) -> str:
-        """Serve it; return its address."""
+        """Serve the page; return its address."""
         board = Board(self.views)
         page = PageApplication(board, Door(None), self.title)
         url = self._around.enter_context(answering(f"127.0.0.1:{self.port}", page, name="--page"))
@@ -121,11 +121,11 @@ class Site:
         return url
 
     def stop(self) -> None:
-        """Serve it no more, and cut who is connected."""
+        """Stop serving, and close all connections."""
         self._around.close()
 
     def batch(self, number: int) -> None:
-        """Commit a batch, of each pipeline."""
+        """Commit a batch of each pipeline."""
         for ingest in self.ingests:
             ingest.progress(replace(self.state, batch=number, rows=70 * number, input_bytes=number << 20))
         self.meter.batch("q", {"triggerExecution": 0.5})
@@ -156,7 +156,7 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.slow
 def test_page_is_kept_right_in_place(chromium: Chromium, site: Site) -> None:
-    """What changes is put in where it is: a fold and the focus stay as they were, over a restart too; strangers' text does nothing."""
+    """Changes are inserted in place: an open fold and the focus stay, also over a restart; other people's text does nothing."""
     url = site.start()
     site.ingests[0]._told.failed(StorageError(HOSTILE), HOSTILE)
     site.batch(4)
@@ -191,7 +191,7 @@ def test_page_is_kept_right_in_place(chromium: Chromium, site: Site) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [380, 1200])
 def test_rules_of_accessibility(chromium: Chromium, site: Site, width: int, dark: bool, tmp_path: Path) -> None:
-    """By light and in the dark, on a phone and on a desk: contrast, names, no scrolling aside, and all rules of axe-core that it knows."""
+    """Light and dark, phone and desktop: contrast, names, no horizontal scrolling, and the rules of axe-core if PENSTOCK_AXE is set."""
     url = site.start()
     site.ingests[0]._told.failed(StorageError("x"), "the disk does not answer; look at its server")
     site.ingests[0]._told.phase(Phase.BACKING_OFF, next_ns=2 * 10**18)
@@ -215,7 +215,7 @@ def test_a_thousand_batches_do_not_make_it_grow(chromium: Chromium, site: Site) 
     """A page that stays open for a thousand batches has as many elements and listeners as before, and as much memory."""
     chromium.call("Performance.enable")
     url = site.start()
-    for number in range(200):  # the plots are full
+    for number in range(200):  # until the plots are full
         site.batch(number)
     chromium.show(url)
     chromium.wait(LIVE)
@@ -236,7 +236,7 @@ def test_a_thousand_batches_do_not_make_it_grow(chromium: Chromium, site: Site) 
 
 @pytest.mark.soak
 def test_another_version_is_loaded_anew(chromium: Chromium, site: Site) -> None:
-    """Where the command behind the address has become another one, the page is loaded again, with its script."""
+    """If the server at the address is now another version, the page is loaded again, with its script."""
     url = site.start()
     chromium.show(url)
     chromium.wait(LIVE)

@@ -1,4 +1,4 @@
-"""`penstock files --follow`: a line an event, in the order of the ledger, while an output is written."""
+"""`penstock files --follow`: one line for each event, in ledger order, while an output is written."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ class Follower:
         assert self.process.stdout
         with self.process.stdout as printed:
             for line in printed:
-                if line.endswith(b"\n"):  # one without an end is cut off, and none
+                if line.endswith(b"\n"):  # a line without a line end was cut off, and does not count
                     self.lines.append(json.loads(line))
 
     def wait_for(self, lines: int) -> None:
-        """Wait until it has printed so many lines."""
+        """Wait until it has printed this many lines."""
         wait_for(lambda: len(self.lines) >= lines, f"{lines} lines")
 
     def kill(self) -> None:
-        """End it as `kill -9` does; what it has printed by then is read."""
+        """End it as `kill -9` does; what it has printed before is read."""
         self.process.kill()
         self.process.wait()
         self._thread.join()
 
     def stop(self) -> dict[str, Any]:
-        """End it by a signal; return what it says at the end."""
+        """Stop it with a signal; return what it prints at the end."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
         self._thread.join()
@@ -78,7 +78,7 @@ def follow() -> Iterator[Callable[..., Follower]]:
 
 @pytest.mark.slow
 def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callable[..., Follower]) -> None:
-    """What is there, then each file as it is published, once; a follower that begins at a record has it and what comes."""
+    """It prints the existing files, then each file once as it is published; a follower that starts at a record prints it and later ones."""
     sink = output.sink(rollRows="1")
     output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
     follower = follow(output.root)
@@ -106,7 +106,7 @@ def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callab
 def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
     output: Output, follow: Callable[..., Follower]
 ) -> None:
-    """Two sinks publish, the follower is killed at moments of chance; begun behind its last line each file is told once, of both."""
+    """Two sinks publish; the follower is killed at random and restarted after its last line: every file of both is reported once."""
     output.root.mkdir()
     told: list[dict[str, Any]] = []
     sinks = [output.sink(sink_id=name, rollRows="1") for name in ("a", "b")]
@@ -129,7 +129,7 @@ def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
 
 
 def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], output: Output) -> None:
-    """A follower that goes on where it was, in an output that begins anew, is told so before a line is printed, and what to do."""
+    """A follower that continues in an output that was emptied reports that before it prints a line, with what to do."""
     output.batch(output.sink(rollRows="1"), 0, {0: ["a", "b"]})
     reader = Published(LocalStorage(), str(output.root))
     place = json.dumps(reader.plan(reader.begin()))
@@ -145,7 +145,7 @@ def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], ou
 
 
 def test_flags_of_follow_are_refused_without_it(penstock: Callable[..., Said], output: Output) -> None:
-    """What would be ignored is refused, and so are a begin that is none and a directory that is not there."""
+    """Flags that would be ignored are refused, and so are an invalid start and a directory that does not exist."""
     output.batch(output.sink(rollRows="1"), 0, {0: ["a"]})
     assert "--from is for --follow" in penstock("files", output.root, "--from", "1").err
     assert "expected earliest, latest, a record" in penstock("files", output.root, "--follow", "--from", "x").err
@@ -185,7 +185,7 @@ def test_a_sink_that_has_written_nothing_is_told(output: Output) -> None:
 
 
 def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output: Output) -> None:
-    """A part by the name that status shows, then a bucket; the others stay open, and their query goes on with them."""
+    """A part is finished by the name that status shows, then a bucket by its name; the others stay open and their query continues."""
     sink = output.sink(bucketBy="b={value}")
     output.batch(sink, 0, {0: ["x", "y", "z"], 1: ["z"]}, mark="0")
     (shown,) = penstock("status", output.root, "--json").facts["sinks"]
@@ -203,7 +203,7 @@ def test_one_part_is_finished_by_its_name(penstock: Callable[..., Said], output:
 
 
 def test_each_part_is_finished_under_the_name_that_status_shows(penstock: Callable[..., Said], output: Output) -> None:
-    """A writer with parts in several buckets: all were listed with one number, of which only the first had it when all were finished."""
+    """A writer with parts in several buckets: all were listed with one number, which only the first had when all were finished."""
 
     def shown() -> list[str]:
         (sink,) = penstock("status", output.root, "--json").facts["sinks"]
@@ -225,7 +225,7 @@ def test_each_part_is_finished_under_the_name_that_status_shows(penstock: Callab
 
 
 def test_a_bucket_with_a_slash_behind_it_is_that_bucket(penstock: Callable[..., Said], output: Output) -> None:
-    """Shells complete the names of directories so; it was refused as not open."""
+    """Shells complete the names of directories with a slash; such a bucket was refused as not open."""
     output.batch(output.sink(bucketBy="k={value}/l={value}"), 0, {0: ["a", "b"]}, mark="0")
     assert penstock("finish", output.root, "--part", "k=a/l=a/", "--json").facts["rows"] == 1
     assert penstock("finish", output.root, "--part", "/").status == 2
@@ -234,7 +234,7 @@ def test_a_bucket_with_a_slash_behind_it_is_that_bucket(penstock: Callable[..., 
 
 
 def test_a_part_that_is_not_open_is_refused_with_those_that_are(penstock: Callable[..., Said], output: Output) -> None:
-    """A part that is finished by now, or never was: what is open is named, and nothing is done."""
+    """For a part that is finished already, or never existed, the error lists the open parts, and nothing is done."""
     output.batch(output.sink(), 0, {0: ["a"]}, mark="0")
     said = penstock("finish", output.root, "--part", "b=1")
     assert said.status == 2

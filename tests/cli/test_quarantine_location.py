@@ -1,4 +1,4 @@
-"""What is set aside in a directory of the user's, and beside files that grow."""
+"""Records set aside in a directory that the user chose, and next to files that grow."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def told(place: Path) -> list[dict[str, Any]]:
-    """Return the lines about what was set aside, in the files of a directory."""
+    """Return the lines about what was set aside, from the files of a directory."""
     return [json.loads(line) for file in sorted(place.glob("aside-*")) for line in file.read_bytes().splitlines()]
 
 
 def elsewhere(pipeline: Callable[..., Pipeline], place: Path) -> Pipeline:
-    """Return an ingest of JSON that sets aside in a directory of the user's, which has been claimed as `ingest` does."""
+    """Return an ingest of JSON that sets aside in a directory of the user's, claimed in the way `ingest` claims it."""
     where = {"quarantineLocation": str(place)}
     made = pipeline(**JSON | {"sink_options": {"format": "json"} | where})
     made.dst.mkdir()
@@ -42,7 +42,7 @@ def elsewhere(pipeline: Callable[..., Pipeline], place: Path) -> Pipeline:
 def test_what_is_set_aside_goes_where_the_user_says(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """Lines are in the named directory, and nowhere below the output; `status`, `verify` and `retry` know them there."""
+    """The lines are in the named directory, and nowhere below the output; `status`, `verify` and `retry` find them there."""
     made = elsewhere(pipeline, place := tmp_path / "for people")
     raw(made, "a.json", b'{"id": 1}\n{"id": 2\n')
     made.run()
@@ -62,7 +62,7 @@ def test_what_is_set_aside_goes_where_the_user_says(
 
 
 def test_another_location_leaves_what_is_there(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
-    """A restart with another directory writes there from then on; what an earlier one has stays, is known, and is never replaced."""
+    """After a restart with another directory, new lines go there; lines in an earlier one stay, are still found, and are never replaced."""
     made = elsewhere(pipeline, first := tmp_path / "first")
     raw(made, "a.json", b"bad\n")
     made.run()
@@ -82,7 +82,7 @@ def test_another_location_leaves_what_is_there(pipeline: Callable[..., Pipeline]
 def test_a_crash_before_the_lines_are_there(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path, point: str
 ) -> None:
-    """What was decided and not moved yet is moved by `finish`, which is told no option."""
+    """`finish`, which gets no option, moves the files that were decided and not yet moved."""
     made = elsewhere(pipeline, place := tmp_path / "aside")
     made.sink_options["rollBatches"] = "1"
     raw(made, "a.json", b'{"id": 1}\nbad\n')
@@ -96,7 +96,7 @@ def test_a_crash_before_the_lines_are_there(
 
 
 def test_a_record_alone_leads_nobody_out_of_the_output(pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
-    """A ledger that names a directory which no ingest has claimed moves nothing there; one of rows, or with `..`, is damaged."""
+    """If the ledger names a directory that no ingest has claimed, nothing is moved there; after a claim, as the error advises, it is."""
     made = elsewhere(pipeline, tmp_path / "aside")
     raw(made, "a.json", b"bad\n")
     made.run(finish=False)
@@ -107,7 +107,7 @@ def test_a_record_alone_leads_nobody_out_of_the_output(pipeline: Callable[..., P
     with pytest.raises(PublishConflict, match="run the ingest with this quarantineLocation again"):
         sink.finish()
     assert list(victim.iterdir()) == []
-    quarantine.claim(LocalStorage(), str(victim), str(made.dst))  # the advice
+    quarantine.claim(LocalStorage(), str(victim), str(made.dst))  # as the error advises
     sink.finish()
     assert [held(line) for line in told(victim)] == [b"bad"]
 
@@ -116,7 +116,7 @@ def test_a_record_alone_leads_nobody_out_of_the_output(pipeline: Callable[..., P
     ("bucket", "place"), [("", "/etc"), ("_penstock/q/quarantine", "/a/../etc"), ("_penstock/q/quarantine", "etc")]
 )
 def test_a_record_that_names_a_directory_as_none_of_ours_does(tmp_path: Path, bucket: str, place: str) -> None:
-    """Rows have no directory of their own, and no directory has steps up in it: such a record is damaged."""
+    """Files of rows have no directory of their own, and no directory contains `..`: such a record is damaged."""
     ledger = Ledger(LocalStorage(), str(tmp_path), "q")
     file = FinishedFile(f"{bucket}/x".strip("/"), bucket, 1, 1, "0", 0, 0, "staged", place)
     ledger.put(replace(ledger.head(), n=1, finished=(file,)))
@@ -125,7 +125,7 @@ def test_a_record_that_names_a_directory_as_none_of_ours_does(tmp_path: Path, bu
 
 
 def test_records_without_a_location_are_what_they_were(pipeline: Callable[..., Pipeline]) -> None:
-    """Of an output without the option the ledger has no field more."""
+    """For an output without the option, the ledger has no extra field."""
     made = pipeline(**JSON)
     raw(made, "a.json", b"bad\n")
     made.run()
@@ -144,7 +144,7 @@ def test_records_without_a_location_are_what_they_were(pipeline: Callable[..., P
     ],
 )
 def test_a_location_that_cannot_be(tmp_path: Path, place: str, words: str) -> None:
-    """Refused before Spark starts: what is read as input or as rows, what is no directory, and what files cannot be moved to."""
+    """Refused before Spark starts: an input or a place for rows, a path that is not a directory, and one to which files cannot be moved."""
     for name in ("in", "out"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").touch()
@@ -154,14 +154,14 @@ def test_a_location_that_cannot_be(tmp_path: Path, place: str, words: str) -> No
 
 
 def test_a_location_beside_the_rows_that_readers_leave_out(tmp_path: Path) -> None:
-    """A directory in the output is taken if its name begins with `_`, which readers leave out."""
+    """A directory in the output is accepted if its name begins with `_`, because readers leave it out."""
     (tmp_path / "in").mkdir()
     place = str(tmp_path / "out" / "_rejected")
     assert check_quarantine(place, where_of((str(tmp_path / "in"),)), LocalStorage(), str(tmp_path / "out")) == place
 
 
 def test_a_location_on_another_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files cannot be moved to, that is told at the start, and nothing is left behind."""
+    """If files cannot be moved there, the start reports it, and nothing is left behind."""
 
     def publish(*_: object) -> None:
         msg = "cannot publish: Invalid cross-device link"
@@ -180,7 +180,7 @@ GROWS = {"format": "json", "growing": "true", "fileName": "all.json"}
 def test_what_is_set_aside_beside_a_file_that_grows(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """Good records are in the growing file after each batch, and lines about the others in finished files once they roll."""
+    """Good records are in the growing file after each batch; lines about the others are in finished files once those roll."""
     made = pipeline(**JSON | {"sink_options": GROWS})
     for batch in range(3):
         raw(made, f"{batch}.json", b'{"id": %d}\nbad %d\n' % (batch, batch))
@@ -197,7 +197,7 @@ def test_what_is_set_aside_beside_a_file_that_grows(
 def test_growing_and_set_aside_by_one_record(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], point: str
 ) -> None:
-    """Stopped between put and note, a batch that grows a file and finishes one about bad records is completed by the next start."""
+    """Stopped between put and note, a batch that grows a file and finishes a quarantine file is completed by the next start."""
     made = pipeline(**JSON | {"sink_options": GROWS})
     raw(made, "a.json", b'{"id": 1}\nbad\n')
     made.run(finish=False)

@@ -1,4 +1,4 @@
-"""Commands in messages are those that a shell takes, whatever the path."""
+"""Commands in messages can be pasted into a shell, whatever the path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = Path(penstock.__file__).parent
 
 
 def test_a_path_with_a_space_can_be_pasted(tmp_path: Path) -> None:
-    """A command that a message gives is told in quotes where its path needs them: pasted, it means that path."""
+    """A message quotes the path in a command if it needs quotes: pasted into a shell, the command has that path."""
     root = tmp_path / "my output; it's ours"
     (root / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(UsageError) as told:
@@ -27,7 +27,7 @@ def test_a_path_with_a_space_can_be_pasted(tmp_path: Path) -> None:
 
 
 def test_no_command_is_told_without_quotes() -> None:
-    """Wherever a message puts a value into a command, it goes through `quote`."""
+    """Wherever a message puts a value into a command, the value goes through `quote`."""
     bare = [
         f"{path.relative_to(SOURCE)}: {value}"
         for path in SOURCE.rglob("*.py")

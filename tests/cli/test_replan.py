@@ -1,4 +1,4 @@
-"""`penstock replan`: what was planned and never committed is planned anew; what may be committed is left alone. Without Spark."""
+"""`penstock replan`: a batch that was planned but never committed is planned anew; one that may be committed is not. Without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDS = '{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"long"}],"ty
 
 @pytest.fixture
 def query(pipeline: Callable[..., Pipeline]) -> Pipeline:
-    """Return a query that has committed one batch, and whose second one met a bad record."""
+    """Return a query that has committed one batch, and whose second batch met a bad record."""
     made = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
     made.put("a.json", '{"id": 1}')
     made.run(finish=False)
@@ -49,7 +49,7 @@ def ids(query: Pipeline) -> list[int]:
 
 @follows("PST-203")
 def test_batch_that_failed_is_planned_anew(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Mended, and replanned, the batch holds the mended file; without it the batch would fail for ever."""
+    """After the file was mended and the batch replanned, the batch has the mended file; without that it would fail for ever."""
     query.put("c.json", '{"id": 3}', '{"id": 4}')
     for _ in range(2):
         with pytest.raises(FileChanged, match="penstock replan CHECKPOINT DST"):
@@ -65,7 +65,7 @@ def test_batch_that_failed_is_planned_anew(penstock: Callable[..., Said], query:
 
 
 def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """A bad file that is removed is not asked for any more."""
+    """A bad file that was removed is not read any more."""
     (query.src / "c.json").unlink()
     with pytest.raises(FileChanged, match="is gone; put the planned version back.*or leave it away"):
         query.run()
@@ -76,7 +76,7 @@ def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pi
 
 
 def test_batch_that_the_ledger_has_is_left_alone(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Spark has not noted it, the ledger has it: nothing is planned anew, whatever the user says."""
+    """Spark has not noted the batch but the ledger has it: nothing is planned anew, whatever the user says."""
     query.put("c.json", '{"id": 3}')
     penstock("replan", query.checkpoint, query.dst)
     query.run(finish=False)
@@ -90,7 +90,7 @@ def test_batch_that_the_ledger_has_is_left_alone(penstock: Callable[..., Said], 
 
 
 def test_where_the_output_is_has_to_be_known(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
-    """Without DST, and with one that has had no batch of the query, what may be written cannot be told: the user has to say."""
+    """Without DST, or with a DST that has no batch of the query, it is unknown what was written: the user has to say."""
     (tmp_path / "other").mkdir()
     other = query.__class__(tmp_path / "other", owner=DEAD, query="other")
     other.put("x", "1")
@@ -108,7 +108,7 @@ def test_where_the_output_is_has_to_be_known(penstock: Callable[..., Said], quer
 
 
 def test_checkpoint_of_an_ingest_says_where_its_output_is(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """The checkpoint that an ingest has in its output needs no DST."""
+    """If the checkpoint of an ingest is inside its output, DST is not needed."""
     usual = query.dst / "_penstock/checkpoint"
     query.checkpoint.rename(usual)
     assert "batch 1" in penstock("replan", usual).out
@@ -116,7 +116,7 @@ def test_checkpoint_of_an_ingest_says_where_its_output_is(penstock: Callable[...
 
 @pytest.mark.usefixtures("nobody_is_ending")
 def test_query_that_runs_is_left_alone(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """The application that has the sink lives: it may be in the batch. So may one on a host that cannot be looked at."""
+    """The application of the sink is alive and may be in the batch; so may be one on a host that cannot be checked."""
     query.put("c.json", '{"id": 3}')
     for owner, status, words in (
         (driver.owner("q", None), 1, "[PST-504]"),
@@ -132,7 +132,7 @@ def test_query_that_runs_is_left_alone(penstock: Callable[..., Said], query: Pip
 
 
 def test_first_batch(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """A first batch that failed is planned anew; its sink is known by the query's id."""
+    """A first batch that failed is planned anew; its sink is found by the query's id."""
     query = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
     query.put("a.json", "{")
     with pytest.raises(BadRecord):
@@ -146,7 +146,7 @@ def test_first_batch(penstock: Callable[..., Said], pipeline: Callable[..., Pipe
 
 
 def test_what_is_no_checkpoint(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
-    """A directory that is none, or is not there, is refused by name; so is a DST that is no output."""
+    """A path that is not a checkpoint, or does not exist, is refused by name; so is a DST that is not an output."""
     for place in (tmp_path, tmp_path / "nowhere", query.dst):
         said = penstock("replan", place)
         assert (said.status, f"{str(place)!r} is no checkpoint" in said.err) == (2, True)
@@ -156,7 +156,7 @@ def test_what_is_no_checkpoint(penstock: Callable[..., Said], query: Pipeline, t
 def test_entry_is_kept_before_it_goes(
     penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed after any step, the command is run again and is done; what was planned is kept once."""
+    """Killed after any step, the command completes when it is run again; the old plan is kept exactly once."""
     steps = ["make_directory", "put_if_absent", "delete", "delete"]
     for step in range(len(steps)):
         left = step
@@ -185,7 +185,7 @@ def test_entry_is_kept_before_it_goes(
 
 
 def test_mistake_can_be_taken_back(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """What was planned, put back, is the batch again."""
+    """If the old plan is put back, it is the batch again."""
     facts = penstock("replan", query.checkpoint, query.dst, "--json").facts
     os.rename(facts["kept"], query.checkpoint / "offsets/1")
     with pytest.raises(BadRecord):
@@ -199,7 +199,7 @@ def test_mistake_can_be_taken_back(penstock: Callable[..., Said], query: Pipelin
 def test_rest_is_given_up(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], change: str, failed: bool
 ) -> None:
-    """A file that was cut is another from its first byte on, or gone: by the user's word what is there is read as a new file."""
+    """A file that shrank differs from its first byte on, or is gone: with the user's permission the present file is read as a new one."""
     query = pipeline(
         source=JSON | {"maxBytesPerTrigger": "20"}, schema=IDS, owner=DEAD, sink_options={"format": "json"}
     )
@@ -232,7 +232,7 @@ def test_rest_is_given_up(
 
 
 def start_again(query: Pipeline, **options: str) -> None:
-    """Let the query go on with other options of its source."""
+    """Continue the query with other options of its source."""
     done = query.batch, query.offset
     query.source = {"maxBytesPerTrigger": "4"} | options
     query.__post_init__()
@@ -243,7 +243,7 @@ def start_again(query: Pipeline, **options: str) -> None:
 @pytest.mark.parametrize("remedy", ["as they were", "given up"])
 @follows("PST-101")
 def test_rest_by_other_options(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], remedy: str) -> None:
-    """`OptionError`: by another separator the rest of a file begins elsewhere: set as they were, or with the rest given up, it goes on."""
+    """`OptionError`: another separator moves the start of a file's rest. With the old options, or the rest given up, it continues."""
     query = pipeline(source={"maxBytesPerTrigger": "4"}, owner=DEAD)
     query.put("a.txt", "1,2", "3,4", "5,6")
     query.run(finish=False)
@@ -264,7 +264,7 @@ def test_rest_by_other_options(penstock: Callable[..., Said], pipeline: Callable
 
 @follows("PST-202")
 def test_corrupt_file_is_mended(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """PST-202's advice, followed: a corrupt .gz is put anew, and replanned."""
+    """The advice of PST-202 works: the corrupt .gz is replaced, and the batch replanned."""
     query = pipeline(source=JSON, schema=IDS, owner=DEAD, sink_options={"format": "json"})
     query.put("a.json", '{"id": 1}')
     query.run(finish=False)

@@ -41,7 +41,7 @@ def lines(query: Pipeline) -> Counter[str]:
 
 
 def runs(query: Pipeline, count: int = 4) -> None:
-    """Start the query some times, as its user would."""
+    """Start the query several times, as its user would."""
     for _ in range(count):
         query.run()
 
@@ -49,7 +49,7 @@ def runs(query: Pipeline, count: int = 4) -> None:
 def test_what_would_be_read_again_is_told_and_nothing_is_changed(
     penstock: Callable[..., Said], query: Pipeline
 ) -> None:
-    """Without --yes the files that would be read again are listed, not those that nobody has read, and no file is changed."""
+    """Without --yes it lists the files that would be read again, without files that were never read, and no file is changed."""
     query.put("c", "three")
     before = tree(query.root)
     said = penstock("reset", query.src, query.dst, "--json")
@@ -65,19 +65,19 @@ def test_what_would_be_read_again_is_told_and_nothing_is_changed(
 
 
 def test_all_is_read_again_once(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """With --yes the next start reads all that is there from the beginning, once, whatever is run again; what was there stays."""
+    """With --yes the next start reads the whole source once more, whatever is run again; the earlier output stays."""
     said = penstock("reset", query.src, query.dst, "--yes")
     assert (said.status, "the next start reads 2 files (8 B) again" in said.out) == (0, True)
     query.put("c", "three")
     runs(query)
     assert lines(query) == {"one": 2, "two": 2, "three": 1}
-    assert query.batch > 3  # no number comes again
+    assert query.batch > 3  # no file number is used again
 
 
 def test_a_second_reset_before_the_query_was_started_does_nothing(
     penstock: Callable[..., Said], query: Pipeline
 ) -> None:
-    """Run twice, the command has all read again once, and says that there is nothing to do."""
+    """Run twice, the command has everything read again once, and the second run says that there is nothing to do."""
     assert penstock("reset", query.src, query.dst, "--yes").status == 0
     said = penstock("reset", query.src, query.dst, "--yes")
     assert (said.status, said.out) == (0, "nothing would be read again: nothing was read\n")
@@ -91,7 +91,7 @@ def test_a_second_reset_before_the_query_was_started_does_nothing(
 def test_reset_killed_at_each_step(
     penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before or behind each durable step and run again, the command has all read again once."""
+    """Killed before or after each durable step and run again, the command has everything read again once."""
     for step in range(8):
         with dying(monkeypatch, step, ("put_if_absent", "persist", "make_directory", "delete")) as died:
             status = penstock("reset", query.src, query.dst, "--yes").status
@@ -101,7 +101,7 @@ def test_reset_killed_at_each_step(
 
 
 def test_batches_behind_a_reset_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """The driver dies behind the ledger of each batch, the one that sets back and those that read: what Spark repeats is there once."""
+    """The driver dies after the ledger put of each batch, of the reset and of the reading: repeated batches add nothing."""
     penstock("reset", query.src, query.dst, "--yes")
     for _ in range(4):
         query.run_twice()
@@ -110,7 +110,7 @@ def test_batches_behind_a_reset_are_replayed(penstock: Callable[..., Said], quer
 
 
 def test_files_that_came_too_late_are_read(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """A query that begins anew has passed over nothing: what came too late before is read then."""
+    """A query that starts from the beginning has not passed over any file: files that came too late before are read then."""
     os.utime(query.put("old", "late"), (1_000_000, 1_000_000))
     query.run()
     assert penstock("late", query.src, query.dst, "--json").facts["counts"] == {"late": 1}
@@ -123,7 +123,7 @@ def test_files_that_came_too_late_are_read(penstock: Callable[..., Said], query:
 
 
 def test_only_what_came_too_late_would_be_read(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """The failure of `nothing would be read again` where late files would be: all that was read is gone, and they are there."""
+    """The message `nothing would be read again` was wrong here: the files that were read are gone, but a late file would be read."""
     os.utime(query.put("old", "late"), (1_000_000, 1_000_000))
     query.run()
     for name in "ab":
@@ -138,7 +138,7 @@ def test_only_what_came_too_late_would_be_read(penstock: Callable[..., Said], qu
 
 
 def test_what_nobody_would_ever_read_is_told(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """With startingFrom=latest a reset begins behind what is there, also behind what is not read yet: told first, and as it happens."""
+    """With startingFrom=latest a reset starts after all present files, also unread ones: it says so before, and when it does it."""
     query.put("c", "three")
     option = ("--source-option", "startingFrom=latest")
     told = penstock("reset", query.src, query.dst, *option).out
@@ -153,7 +153,7 @@ def test_what_nobody_would_ever_read_is_told(penstock: Callable[..., Said], quer
 def test_the_beginning_is_that_of_starting_from(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], starting: str, again: dict[str, int]
 ) -> None:
-    """Set back is where a new query would begin: behind what is there with startingFrom=latest, at a time with a time."""
+    """The reset goes to where a new query would start: after the present files with startingFrom=latest, or at a time."""
     query = pipeline(owner=DEAD, source={"lateness": "3650d"})
     os.utime(query.put("old", "old"), (1_000_000_000, 1_000_000_000))
     query.put("a", "one")
@@ -168,7 +168,7 @@ def test_the_beginning_is_that_of_starting_from(
 
 @pytest.mark.usefixtures("nobody_is_ending")
 def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """While the application of the query lives it is not set back, and the message says what to say where only a session lives."""
+    """While the query's application lives, the reset is refused; the message gives the flag for when only the session lives on."""
     query = pipeline(owner=driver.owner("q", None))
     query.put("a", "one")
     query.run(finish=False)
@@ -185,7 +185,7 @@ def test_refused_while_the_query_runs(penstock: Callable[..., Said], pipeline: C
 def test_what_was_not_cleaned_yet_is_read_again_before_it_is_cleaned(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], retention: str
 ) -> None:
-    """What the last batch has read, or waits to be old enough, was cleaned by the start behind a reset, which had said that it is read."""
+    """Files read by the last batch, or within their retention, were cleaned by the start after a reset that had promised to read them."""
     query = pipeline(owner=DEAD, source={"cleanSource": "delete", "retention": retention})
     query.put("a", "one")
     query.run()
@@ -205,7 +205,7 @@ def test_what_was_not_cleaned_yet_is_read_again_before_it_is_cleaned(
 def test_what_a_dead_driver_had_taken_away_is_told_too(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
 ) -> None:
-    """A driver dies while it cleans; its next start puts back what it had taken, and reads it again: it was not in the list."""
+    """A driver dies while it cleans; its next start puts the file back and reads it again: the list did not have it."""
     query = pipeline(owner=DEAD, source={"cleanSource": "delete"})
     for name in ("a", "b"):
         query.put(name, name)
@@ -221,7 +221,7 @@ def test_what_a_dead_driver_had_taken_away_is_told_too(
 
 
 def test_refused_while_a_batch_is_in_flight(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """A batch that is planned and not committed comes first; the advice is followed: start the query once."""
+    """A batch that is planned and not committed comes first; the advice, to start the query once, works."""
     (query.checkpoint / "commits" / str(query.batch - 1)).unlink()
     said = penstock("reset", query.src, query.dst, "--yes")
     assert (said.status, "start the query once" in said.err) == (2, True)
@@ -243,7 +243,7 @@ def test_a_source_that_follows_files(penstock: Callable[..., Said], pipeline: Ca
 
 
 def test_bad_calls(penstock: Callable[..., Said], query: Pipeline) -> None:
-    """Another source, no output, parameters that are none: refused by name."""
+    """Another source, no output, and invalid parameters are refused by name."""
     other = query.root / "other"
     other.mkdir()
     assert "no query that writes" in penstock("reset", other, query.dst).err

@@ -1,4 +1,4 @@
-"""Bad files and files that had changed, mended: each is taken in once, and what came in is still what is there."""
+"""Mended bad files and changed files: each is taken in once, and rows that are in the output already are not repeated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLES: dict[str, Any] = {
 
 
 def table(path: Path, first: int, count: int) -> bytes:
-    """Return a Parquet file of DuckDB's."""
+    """Return a Parquet file that DuckDB wrote."""
     duckdb.sql(
         f"COPY (SELECT range AS id, 'n' || range AS name FROM range({first}, {first + count})) TO '{path}' (FORMAT parquet)"
     )
@@ -38,7 +38,7 @@ def table(path: Path, first: int, count: int) -> bytes:
 def test_a_mended_gz_and_a_replaced_table_are_taken_in_once(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """A directory of mended copies is taken in by the paths of the source, each once; verify proves it with that directory alone."""
+    """A directory of mended copies is matched by the paths in the source, each taken in once; verify proves it only with that directory."""
     made = pipeline(**TABLES)
     (made.src / "deep").mkdir()
     data, other = table(tmp_path / "a", 0, 500), table(tmp_path / "b", 500, 100)
@@ -68,7 +68,7 @@ def test_a_mended_gz_and_a_replaced_table_are_taken_in_once(
 
 
 def with_a_file_cut_off(pipeline: Callable[..., Pipeline]) -> tuple[Pipeline, bytes]:
-    """Return a pipeline that has met a file that lacks its end, and that file as it should be."""
+    """Return a pipeline that has met a truncated file, and the complete file."""
     made = pipeline(source={"badFiles": "quarantine"})
     whole = gzip.compress(b"one\ntwo\n")
     raw(made, "a.gz", whole[:-3])
@@ -79,7 +79,7 @@ def with_a_file_cut_off(pipeline: Callable[..., Pipeline]) -> tuple[Pipeline, by
 def test_a_copy_that_is_bad_itself_is_named_and_the_advice_works(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """The message names the copy, not the file that it stands for; mended as it says, the same command takes it in."""
+    """The message names the copy, not the original file; mended as it says, the copy is taken in by the same command."""
     made, whole = with_a_file_cut_off(pipeline)
     copy = tmp_path / "mended" / "a.gz"
     copy.parent.mkdir()
@@ -97,7 +97,7 @@ def test_a_copy_that_is_bad_itself_is_named_and_the_advice_works(
 def test_a_file_that_can_be_read_by_now_is_taken_in_as_it_is(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """Damage that is gone with the file's size and time unchanged is no new version to an ingest: retry takes it in, verify agrees."""
+    """If the damage is gone but size and time are unchanged, an ingest sees no new version: retry takes the file in, verify agrees."""
     made = pipeline(**TABLES)
     data = table(tmp_path / "a", 0, 300)
     path = raw(made, "a.parquet", bytes(len(data)))
@@ -120,7 +120,7 @@ def test_a_file_that_can_be_read_by_now_is_taken_in_as_it_is(
 def test_a_file_that_was_mended_in_its_place_is_left_to_the_ingest(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """Another version in the source is taken in by the next run alone, whatever copies there are: never twice."""
+    """Only the next run takes in another version in the source, whatever copies exist: never twice."""
     made, whole = with_a_file_cut_off(pipeline)
     raw(made, "a.gz", whole)
     (tmp_path / "mended").mkdir()
@@ -138,7 +138,7 @@ def test_a_file_that_was_mended_in_its_place_is_left_to_the_ingest(
 def test_a_planned_version_that_is_put_back_is_taken_in(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ranges that were set aside as a file had gone are read as they were planned, once it is there again, and no others of it."""
+    """Ranges set aside because the file was gone are read as planned once it is back, and no other ranges of it."""
     made = pipeline(source={"changedFiles": "quarantine", "maxBytesPerTrigger": "6"})
     path = raw(made, "a.txt", b"one\ntwo\nthree\nfour\n")
     carried = configured.carried
@@ -172,7 +172,7 @@ def test_a_planned_version_that_is_put_back_is_taken_in(
 def test_bad_records_of_a_mended_file_are_set_aside_and_mended_in_turn(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """What cannot be read in a mended file is on a line, as in any other, and can be taken in once it is mended, too."""
+    """A bad record in a mended file is set aside on a line like any other, and can be mended and taken in too."""
     source: Any = CSV["source"]
     made = pipeline(**CSV | {"source": source | {"badFiles": "quarantine", "header": "true"}})
     raw(made, "a.csv.gz", gzip.compress(b"id,name\n1,a\nx,b\n")[:-1])
@@ -196,7 +196,7 @@ def test_bad_records_of_a_mended_file_are_set_aside_and_mended_in_turn(
 def test_files_with_columns_of_their_directories(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path
 ) -> None:
-    """A copy is read under the name of the file that it stands for: its directory says the same of it."""
+    """A copy is read under the name of its original file, so partition values come from the original's directory."""
     schema = SCHEMA.replace("]", ',{"metadata":{},"name":"dt","nullable":true,"type":"string"}]')
     made = pipeline(**TABLES | {"schema": schema})
     (made.src / "dt=1").mkdir()
@@ -216,7 +216,7 @@ def test_files_with_columns_of_their_directories(
 def test_a_retry_of_files_that_fails_between_any_two_steps(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], tmp_path: Path, fault: str
 ) -> None:
-    """Stopped anywhere, the next retry of files completes it: each file's rows are there once."""
+    """Stopped anywhere, a retry of files is completed by the next one: the rows of each file are there once."""
     points = ("sink.write.staged", "sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget")
     made = pipeline(**TABLES)
     copies = tmp_path / "mended"

@@ -1,4 +1,4 @@
-"""Rules for names and values together with what is set aside: which records are rescued, which are bad, and who sees them again."""
+"""Rules for names and values together with setting aside: which records are rescued, which are bad, and which command sees them again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUARANTINE = {"badRecords": "quarantine"}
 def piped(
     pipeline: Callable[..., Pipeline], columns: str, form: str = "json", query: str = "q", **source: str
 ) -> Pipeline:
-    """Return an ingest of these columns that sets bad records aside."""
+    """Return an ingest with these columns that sets bad records aside."""
     schema = ddl.parsed(columns)
     assert schema is not None
     options = {"format": form} | QUARANTINE | source
@@ -44,7 +44,7 @@ def json_rows(dst: Path) -> list[dict[str, Any]]:
 
 
 def proved(penstock: Callable[..., Said], made: Pipeline) -> bool:
-    """Tell whether the output is proved to hold what the source has."""
+    """Tell whether verify proves that the output holds what the source has."""
     return bool(penstock("verify", made.dst, "--source", made.src, "--json").facts["source"]["proved"])
 
 
@@ -76,7 +76,7 @@ def test_a_name_that_no_column_has_makes_a_bad_record(
 def test_what_fits_no_column_is_rescued_and_what_is_no_record_is_set_aside(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """With rescuedDataColumn a value of another type is in that column; a broken line, and null where it must not be, is a bad record."""
+    """With rescuedDataColumn a value of another type goes to that column; a broken line, and null where it must not be, is a bad record."""
     made = piped(
         pipeline, "id bigint NOT NULL, at date, _rescued string", rescuedDataColumn="_rescued", dateFormat="dd.MM.yyyy"
     )
@@ -94,7 +94,7 @@ def test_what_fits_no_column_is_rescued_and_what_is_no_record_is_set_aside(
 
 
 def test_a_pattern_of_letters_is_rescued_value_by_value(pipeline: Callable[..., Pipeline]) -> None:
-    """Where a pattern says how times look, one value that does not fit takes none of the others with it."""
+    """If a pattern defines how times look, a value that does not fit is rescued alone, without the other values of its record."""
     made = piped(pipeline, "at date, _rescued string", "csv", rescuedDataColumn="_rescued", dateFormat="MMM dd yyyy")
     made.put("a.csv", "Jan 02 2026", "2026-01-02", "Feb 03 2026")
     made.run()
@@ -105,7 +105,7 @@ def test_a_pattern_of_letters_is_rescued_value_by_value(pipeline: Callable[..., 
 
 
 def test_csv_with_rules_sets_records_aside(pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]) -> None:
-    """In CSV a value is rescued with those that the header has and no column; a record of too few fields is bad, and of no other."""
+    """In CSV, unfit values and values under headers without a column are rescued together; a record with too few fields is bad, alone."""
     made = piped(
         pipeline,
         "id bigint NOT NULL, n int, gone string, _rescued string",
@@ -133,7 +133,7 @@ def test_csv_with_rules_sets_records_aside(pipeline: Callable[..., Pipeline], pe
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_file_whose_columns_are_refused_is_a_bad_file(pipeline: Callable[..., Pipeline], form: str) -> None:
-    """A header, or a table, with names that no column has is no record: badRecords leaves it, badFiles=quarantine sets it aside."""
+    """A header or table with names without a column is no bad record: badRecords ignores it, badFiles=quarantine sets it aside."""
     options = {"unknownFields": "fail", **({"header": "true"} if form == "csv" else {})}
 
     made = piped(pipeline, "id bigint", form, **options)
@@ -153,7 +153,7 @@ def test_a_file_whose_columns_are_refused_is_a_bad_file(pipeline: Callable[..., 
 def test_a_retry_reads_by_the_schema_that_has_grown(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """A record that was bad by a type too narrow is taken in by the wider one that the next run had, and each is proved by its own."""
+    """A record that was bad because a type was too narrow is taken in with the next run's wider type; each is proved by its own schema."""
     made = piped(pipeline, "id int, n int, _rescued string", unknownFields="fail", rescuedDataColumn="_rescued")
     path = made.put("a.json", '{"id":1}', '{"id":2,"b":"x"}', '{"id":3,"n":"x","b":"c"}', '{"id":4,"n":"y"}')
     notes = SchemaNotes(LocalStorage(), f"{made.checkpoint}/penstock")  # as an ingest has them

@@ -1,4 +1,4 @@
-"""`penstock run`: pipelines side by side, each with its own schedule and failures; reloaded, drained, and held by one command."""
+"""`penstock run`: pipelines side by side, each with its own schedule and failures; reloaded, drained, and locked by one command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NOTHING = Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0, query="q")
 
 
 class Ingests:
-    """Stands for `penstock.ingest`: what each pipeline meets is scripted by the test, by name."""
+    """Replaces `penstock.ingest`: the test scripts the outcomes of each pipeline, by name."""
 
     def __init__(self) -> None:
         self.scripts: dict[str, list[BaseException | None]] = {}
@@ -63,7 +63,7 @@ class Ingests:
         self.outputs: list[str] = []
         self.clashes: list[str] = []
         self.state: dict[str, Ingested] = {}
-        self.looks = True  # anew for each report; else the last look is reported again
+        self.looks = True  # a new look for each report; otherwise the last look is reported again
 
     def __call__(self, planned: Planned, progress: Callable[[Ingested], None]) -> Ingested:
         name = planned.name
@@ -81,7 +81,7 @@ class Ingests:
             while planned.schedule.watch:
                 progress(replace(self.state[name]) if self.looks else self.state[name])
                 time.sleep(0.005)
-        except KeyboardInterrupt:  # as `penstock.ingest`, which tells how far it came
+        except KeyboardInterrupt:  # like `penstock.ingest`, which reports how far it came
             progress(self.state[name])
             raise
         finally:
@@ -90,7 +90,7 @@ class Ingests:
         return self.state[name]
 
     def commit(self, name: str, *, waiting: bool = False) -> None:
-        """Have the ingest of a pipeline commit a batch."""
+        """Make the ingest of a pipeline commit a batch."""
         before = self.state[name]
         self.state[name] = replace(before, batch=before.batch + 1, rows=before.rows + 10, waiting=waiting)
 
@@ -119,7 +119,7 @@ def text(*names: str, schedule: str = "watch", retry: str = "first = '10ms', mos
 
 @pytest.fixture
 def start(place: Path, ingests: Ingests) -> Iterator[Callable[..., Fleet]]:
-    """Start the pipelines of a text; all have ended behind the test."""
+    """Start the pipelines of a text; all have ended after the test."""
     fleets: list[Fleet] = []
 
     def started(content: str) -> Fleet:
@@ -155,7 +155,7 @@ def status_of(fleet: Fleet, name: str) -> PipelineStatus:
 
 
 def test_one_fails_and_the_others_go_on(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """A pipeline that fails again and again is tried again and again, with waits between; its neighbour notices nothing."""
+    """A pipeline that keeps failing is retried, with waits in between; its neighbour is not affected."""
     ingests.scripts["bad"] = [StorageError("the disk is away")] * 1000
     fleet = start(text("bad", "good"))
     wait_for(lambda: status_of(fleet, "bad").failures > 5, "failures")
@@ -166,7 +166,7 @@ def test_one_fails_and_the_others_go_on(start: Callable[..., Fleet], ingests: In
 
 
 def test_it_goes_on_where_it_is_well_again(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """Behind a failure the next batch that is committed makes the pipeline one that never failed, but for the count of retries."""
+    """After a failure, the next committed batch resets the pipeline to healthy; only the count of retries stays."""
     ingests.scripts["p"] = [StorageError("away"), RuntimeError("of a kind\nthat nobody knows"), None]
     fleet = start(text("p"))
     wait_for(lambda: ingests.calls.count("p") == 3 and "p" in ingests.active, "a third try")
@@ -183,7 +183,7 @@ def test_it_goes_on_where_it_is_well_again(start: Callable[..., Fleet], ingests:
     "error", [Fenced("x"), DamagedState("x"), SchemaChanged("x"), OptionError("x")], ids=lambda error: error.code
 )
 def test_what_no_time_mends_is_given_up(start: Callable[..., Fleet], ingests: Ingests, error: PenstockError) -> None:
-    """What would fail the same way, what a person has to look at, and a pipeline that somebody else runs are not tried again."""
+    """Errors that would repeat, errors that need a person, and a pipeline that another command runs are not retried."""
     ingests.scripts["p"] = [error]
     fleet = start(text("p"))
     wait_for(lambda: fleet.over, "the end")
@@ -193,7 +193,7 @@ def test_what_no_time_mends_is_given_up(start: Callable[..., Fleet], ingests: In
 
 
 def test_an_input_that_is_not_there_may_come() -> None:
-    """An option that names what is not there yet is no mistake for ever; the same error of another cause is one."""
+    """An option that names a missing path may work later; the same kind of error with another cause does not."""
     error = OptionError("SRC does not exist")
     assert is_final(error)
     error.__cause__ = NotThere("x")
@@ -201,7 +201,7 @@ def test_an_input_that_is_not_there_may_come() -> None:
 
 
 def test_one_that_runs_once_is_done_or_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """A pipeline that runs once ends when it is in; one that fails is tried as often as the file says."""
+    """A pipeline that runs once ends when its input is in; one that fails is retried as often as the file says."""
     ingests.scripts["bad"] = [StorageError("x")] * 10
     fleet = start(text("good", "bad", schedule="once", retry="first = '1ms', attempts = 3"))
     wait_for(lambda: fleet.over, "the end")
@@ -210,7 +210,7 @@ def test_one_that_runs_once_is_done_or_given_up(start: Callable[..., Fleet], ing
 
 
 def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """A pipeline in the middle of a batch is stopped behind it, and one that waits for input at once."""
+    """A pipeline in the middle of a batch is stopped after it, and one that waits for input at once."""
     fleet = start(text("busy", "idle"))
     wait_for(lambda: len(ingests.active) == 2, "both")
     ingests.commit("idle", waiting=True)
@@ -226,7 +226,7 @@ def test_a_stop_waits_for_the_batch_under_way(start: Callable[..., Fleet], inges
 
 
 def test_a_stop_does_not_go_by_an_earlier_look(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """An ingest that waits looks once a second, and reports oftener: a batch that has begun since is waited for all the same."""
+    """A waiting ingest looks once a second and reports more often: a batch that began since the last look is still waited for."""
     fleet = start(text("busy"))
     wait_for(lambda: ingests.active, "it")
     ingests.looks = False
@@ -244,7 +244,7 @@ def test_a_stop_does_not_go_by_an_earlier_look(start: Callable[..., Fleet], inge
 
 
 def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """A batch that does not end is broken off when the bound is over; who has not ended then is named."""
+    """A batch that does not end in time is interrupted; pipelines that still have not ended are named."""
     fleet = start(text("slow"))
     wait_for(lambda: ingests.active, "it")
     begin = time.monotonic()
@@ -255,7 +255,7 @@ def test_a_stop_is_bounded(start: Callable[..., Fleet], ingests: Ingests) -> Non
 
 
 def test_a_stop_ends_waits(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """Neither a back-off of an hour nor the time of cron keeps a stop waiting."""
+    """A stop waits neither for a back-off of an hour nor for the next cron time."""
     ingests.scripts["bad"] = [StorageError("x")]
     content = text("bad", retry="first = '1h', most = '1h'") + text("later").partition("\n")[2].replace(
         '"watch"', "{ cron = '0 0 1 1 *' }"
@@ -271,7 +271,7 @@ def test_a_stop_ends_waits(start: Callable[..., Fleet], ingests: Ingests) -> Non
 def test_a_reload_leaves_alone_what_is_unchanged(
     start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A changed file stops what changed or is gone behind its batch, starts what is new, and the rest runs on in its first run."""
+    """A changed file stops what changed or was removed after its batch, starts what is new, and leaves the rest in its first run."""
     fleet = start(text("same", "changes", "goes"))
     wait_for(lambda: len(ingests.active) == 3, "all")
     content = text("same", "new") + text("changes").partition("\n")[2].replace("out-changes", "elsewhere")
@@ -291,7 +291,7 @@ def test_a_reload_leaves_alone_what_is_unchanged(
 def test_a_reload_of_a_bad_file_changes_nothing(
     start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file with a mistake, or none at all, is told with its line, and everything runs on."""
+    """A file with a mistake, or no file at all, is reported with its line, and everything keeps running."""
     fleet = start(text("p"))
     wait_for(lambda: ingests.active, "it")
     with Locks() as locks:
@@ -307,9 +307,9 @@ def test_a_reload_of_a_bad_file_changes_nothing(
 def test_a_reload_that_gets_no_answer_keeps_nobody_from_a_stop(
     start: Callable[..., Fleet], ingests: Ingests, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where what a file names does not answer, here a module that waits for something, that is told, and SIGTERM ends all in its bound.
+    """If something that a file refers to hangs (here a module), that is reported, and SIGTERM still ends everything in its bound.
 
-    When it does answer, it is taken.
+    When it answers in the end, the reload takes effect.
     """
     fleet = start(text("p"))
     wait_for(lambda: ingests.active, "it")
@@ -336,7 +336,7 @@ def test_a_reload_that_gets_no_answer_keeps_nobody_from_a_stop(
 def test_of_two_reloads_the_later_one_counts(
     start: Callable[..., Fleet], place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Files that were read twice before anybody looked are those of the second time, and the first ones do not come behind."""
+    """If files were read twice before the result was used, the second version counts, and the first does not come after it."""
     fleet = start(text("p"))
     with (
         caplog.at_level(logging.WARNING, "penstock"),
@@ -365,7 +365,7 @@ def same(batch):
 
 
 def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: Ingests, place: Path) -> None:
-    """What a file holds that only the new text refers to is in no line of the log, nor what the old one referred to."""
+    """A secret that only the new file refers to is in no line of the log, nor is one that the old file referred to."""
     written: list[str] = []
     for name in ("old", "new"):
         (place / name).write_text(f"{name}-s3cr3t")
@@ -376,11 +376,11 @@ def test_secrets_of_a_reload_are_masked(start: Callable[..., Fleet], ingests: In
     with logged(written.append, fleet.plan.secrets, as_json=False), Locks() as locks:
         assert reloaded(fleet, locks)
         logging.getLogger("penstock.ingest").warning("%s %s", "old-s3cr3t", "new-s3cr3t")
-    assert any("warning: *** ***" in line for line in written)  # the ingest that drains may write behind it
+    assert any("warning: *** ***" in line for line in written)  # the ingest that drains may write after the reload
 
 
 def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """A pipeline that was given up is started by a reload though the file has it unchanged: its cause was mended elsewhere."""
+    """A reload starts a pipeline that was given up even if its file is unchanged: its cause was fixed elsewhere."""
     ingests.scripts["p"] = [DamagedState("restore it")]
     fleet = start(text("p", "q"))
     wait_for(lambda: phases(fleet)["p"] == Phase.FAILED, "the failure")
@@ -394,7 +394,7 @@ def test_a_reload_tries_again_what_was_given_up(start: Callable[..., Fleet], ing
 def test_a_change_that_is_taken_back_while_it_is_taken(
     start: Callable[..., Fleet], ingests: Ingests, place: Path, between: str
 ) -> None:
-    """A pipeline that a reload has asked to stop is started again by the next reload, which has it as it was, and never beside itself."""
+    """A pipeline that one reload stops and the next restores is started again, and never next to its own old run."""
     content = text("p", "q")
     fleet = start(content)
     wait_for(lambda: len(ingests.active) == 2, "both")
@@ -418,7 +418,7 @@ def test_a_change_that_is_taken_back_while_it_is_taken(
 def test_a_pipeline_that_gets_another_name_waits_for_itself(
     start: Callable[..., Fleet], ingests: Ingests, place: Path, renamed: dict[str, str]
 ) -> None:
-    """What a reload gives another name starts when the one that has its output has ended: beside it, one would fence the other for good."""
+    """A renamed pipeline starts after the old one with the same output has ended: otherwise one would fence the other for good."""
     fleet = start(text("p", "q", "r"))
     wait_for(lambda: len(ingests.active) == 3, "all")
     changed = text("p", "q", "r")
@@ -439,7 +439,7 @@ def test_a_pipeline_that_gets_another_name_waits_for_itself(
 
 
 def test_a_second_command_says_so(place: Path) -> None:
-    """A file that is run is held; a second command with it, or with its directory, is refused before it starts anything."""
+    """A running file is locked; a second command with it, or with its directory, is refused before it starts anything."""
     (place / "p.toml").write_text(text("p"))
     path = str(place / "p.toml")
     with Locks() as first:
@@ -457,7 +457,7 @@ def test_a_second_command_says_so(place: Path) -> None:
 
 
 def test_a_file_that_an_editor_has_replaced_is_held(place: Path) -> None:
-    """Editors write a file anew and rename it: a command holds what has the name now, without a reload."""
+    """Editors write a new file and rename it: the command locks the file that has the name now, without a reload."""
     (place / "p.toml").write_text(text("p"))
     path = str(place / "p.toml")
     with Locks() as first:
@@ -468,11 +468,11 @@ def test_a_file_that_an_editor_has_replaced_is_held(place: Path) -> None:
         with Locks() as second, pytest.raises(Locked, match="is run by another penstock run"):
             second.take([path])
         (place / "p.toml").unlink()
-        first.keep()  # it is nowhere: nothing to hold, and no reason to end
+        first.keep()  # the file does not exist: nothing to lock, and no reason to end
 
 
 def test_files_that_cannot_be_held_leave_those_that_are(place: Path) -> None:
-    """A reload that meets a file of another command changes nothing, of what is held neither."""
+    """A reload that includes a file of another command changes nothing, including the locks."""
     mine, new, theirs = (str(place / f"{name}.toml") for name in ("mine", "new", "theirs"))
     for path in (mine, new, theirs):
         (place / path).write_text(text("p"))
@@ -492,20 +492,20 @@ def test_files_that_cannot_be_held_leave_those_that_are(place: Path) -> None:
     [
         ("5 * * * *", "UTC", "2026-01-01T00:05:00", "2026-01-01T01:05:00"),
         ("30 2 * * *", "Europe/Berlin", "2026-01-01T00:00:00", "2026-01-01T01:30:00"),
-        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00", "2026-03-29T01:00:00"),  # 02:30 is not there that night
-        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00", "2026-10-25T00:30:00"),  # and twice in this one
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00", "2026-03-29T01:00:00"),  # no 02:30 that night
+        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00", "2026-10-25T00:30:00"),  # two of them in this one
         ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00", "2028-02-29T00:00:00"),
     ],
 )
 def test_times_of_cron(cron: str, zone: str, now: str, due: str) -> None:
-    """Times are those of the zone, also where clocks are put forward and back; the same minute is not due twice."""
+    """Times are in the pipeline's zone, also when clocks change; the same minute is not due twice."""
     at = datetime.fromisoformat(now).replace(tzinfo=timezone.utc)
     following = next_ns(cron, zone, round(at.timestamp()) * SECOND_NS)
     assert datetime.fromtimestamp(following / SECOND_NS, timezone.utc).isoformat()[:19] == due
 
 
 def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests: Ingests) -> None:
-    """Each line of JSON says of which pipeline, query and batch it is, and no secret; lines for people have no control character."""
+    """Each JSON line names its pipeline, query and batch, and has no secret; lines for people have no control characters."""
     written: list[str] = []
     with logged(written.append, Secrets({"hunter2"}), as_json=True):
         fleet = start(text("p"))
@@ -534,7 +534,7 @@ def test_logs_have_pipeline_query_and_batch(start: Callable[..., Fleet], ingests
 
 
 def test_nobody_reads_the_lines_any_more(capsys: pytest.CaptureFixture[str]) -> None:
-    """A log into a pipe that was closed (`| head -1`) ends nothing, and puts no stack for each line on stderr."""
+    """A log into a closed pipe (`| head -1`) stops nothing, and does not print a traceback for each line on stderr."""
     written: list[str] = []
 
     def write(line: str) -> None:
@@ -556,11 +556,10 @@ class TestProcess:
     def test_three_pipelines_with_a_bad_one(
         self, place: Path, running: Callable[..., Running], penstock: Callable[..., Said]
     ) -> None:
-        """Three pipelines in one process, killed and started again: every row is there once, the bad one goes on when its input comes.
+        """Three pipelines in one process, killed and restarted: every row is there once, and the bad one continues when its input comes.
 
-        A scrape has the numbers of each ledger, by pipeline, and the page at the same address shows them; all are healthy and ready
-        when the bad one is. A reload adds one, a
-        second command with the file is refused, and SIGTERM ends all within the bound, with 0.
+        A scrape has the numbers of each ledger, by pipeline, and the page at the same address shows them; all are healthy, and ready once
+        the bad one is. A reload adds one, a second command with the file is refused, and SIGTERM ends all within the bound, with status 0.
         """
         content = text("a", "b", "bad", drain="20s").replace(
             'source.path = "in"', 'source = { path = "in", settle = "0s" }'
@@ -616,9 +615,9 @@ class TestProcess:
     def test_a_signal_to_the_whole_group_drains(
         self, place: Path, running: Callable[..., Running], penstock: Callable[..., Said], number: int
     ) -> None:
-        """Ctrl-C and `timeout` reach every process of the group: Spark and its workers go on to the end of the batch under way.
+        """Ctrl-C and `timeout` signal every process of the group: Spark and its workers still finish the batch under way.
 
-        So they do where a terminal is closed (SIGHUP), which the command takes for a reload.
+        The same holds when a terminal is closed (SIGHUP), which the command treats as a reload.
         """
         (place / "slow.py").write_text(SLOW)
         content = text("a", drain="60s").replace('source.path = "in"', 'source = { path = "in", settle = "0s" }')
@@ -722,7 +721,7 @@ class Running:
 
 @pytest.fixture
 def running(place: Path) -> Iterator[Callable[..., Running]]:
-    """Start the command; what still runs is killed behind the test."""
+    """Start the command; if it still runs after the test, it is killed."""
     commands: list[Running] = []
 
     def start(*options: str) -> Running:

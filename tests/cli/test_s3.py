@@ -1,4 +1,4 @@
-"""Commands on an output in a store of objects: what they find, what they refuse, and the doctor that races puts."""
+"""Commands on an output in an object store: what they find, what they refuse, and the doctor that races conditional puts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.unique import token
 from tests.support.follows import follows
 from tests.support.stores import Relay, StoreServer, use
 
-pytestmark = pytest.mark.slow  # a server to start
+pytestmark = pytest.mark.slow  # starts a server
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def written(address: str) -> Sink:
 
 
 def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
-    """A copy or a long file that was cut off by a kill leaves an upload that is in no listing; `clean` tells of it and removes it."""
+    """A copy or a long file that a kill cut off leaves an upload that no listing shows; `clean` reports and removes it."""
     storage, root = locate("s3://bucket/cleaned")
     assert isinstance(storage, ObjectStorage)
     with closing(store.client()) as client:
@@ -61,7 +61,7 @@ def test_uploads_that_nobody_finished_are_cleaned(store: StoreServer) -> None:
 
 
 def test_the_doctor_races_puts(store: StoreServer) -> None:
-    """A store of which one winner at a time is told yes is well; nothing is left of the race."""
+    """A store that lets one writer at a time win is fine; nothing is left of the race."""
     assert [finding.state for finding in _look_at("s3://bucket/well")] == ["ok", "ok"]
     assert names_at(locate("s3://bucket")[0], "s3://bucket/well") == []
 
@@ -70,7 +70,7 @@ def test_the_doctor_races_puts(store: StoreServer) -> None:
 def test_a_store_that_tells_several_yes_is_found_and_refused(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that drops the condition of a put is found by the doctor, and a sink there is refused until it is well."""
+    """The doctor finds a server that ignores the condition of a put, and a sink there is refused until the server is fixed."""
     with Relay(store, careless=True) as careless:
         monkeypatch.setenv("AWS_ENDPOINT_URL", careless.endpoint)
         use_anew(monkeypatch)
@@ -89,12 +89,12 @@ def test_a_store_that_tells_several_yes_is_found_and_refused(
 
 
 def findings_of(address: str) -> list[str]:
-    """Return the states of what the doctor finds."""
+    """Return the states of the doctor's findings."""
     return [finding.state for finding in _look_at(address)]
 
 
 def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the clients of this process."""
+    """Drop the storage clients of this process."""
     from penstock.storage import _objects_native  # noqa: PLC0415 - here alone
 
     monkeypatch.setattr(_objects_native, "_clients", {})
@@ -112,7 +112,7 @@ def use_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_stores_cannot_do_is_refused(
     store: StoreServer, tmp_path: Path, source: dict[str, str], sink: dict[str, str], words: str
 ) -> None:
-    """A store moves nothing and objects do not grow: options that need that are refused before anything is read, written or started."""
+    """A store cannot move files, and objects cannot grow: options that need that are refused before anything is read or written."""
     place = f"s3://bucket/{token()}"
     storage, _ = locate(place)
     storage.put_if_absent(f"{place}/in/a.txt", b"one\n")
@@ -125,7 +125,7 @@ def test_what_stores_cannot_do_is_refused(
 def test_a_checkpoint_that_spark_cannot_write_is_refused_before_it_starts(
     store: StoreServer, tmp_path: object, checkpoint: str | None
 ) -> None:
-    """Spark's JVM has no jar for a store: an ingest whose checkpoint would be there is told where it can be; nothing was made."""
+    """Spark's JVM has no jar for a store: an ingest with its checkpoint there is refused, with a place that works; nothing is created."""
     storage, _ = locate("s3://bucket")
     storage.put_if_absent(f"s3://bucket/in/{checkpoint is None}", b"one\n")
     with pytest.raises(OptionError, match="--checkpoint /var"):
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_spark_cannot_write_is_refused_before_it_starts(
 def test_finished_files_of_a_store_are_in_tables(
     store: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of Delta in the store itself, one of Iceberg with its catalogue on a disk: each file once, over two runs, read by others."""
+    """A Delta table in the store itself and an Iceberg table with a local catalog: each file once, over two runs, read by other engines."""
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (pip install 'penstock[delta]')")
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed (pip install 'penstock[iceberg]')")
     storage, root = locate("s3://bucket/tables")

@@ -1,4 +1,4 @@
-"""Servers that look like a store of objects and let several win: the doctor finds them, and no sink writes there."""
+"""Servers that look like object stores but let several writers win: the doctor finds them, and no sink writes there."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.sink.sink import Batch, Sink
 from penstock.storage import locate
 from tests.support.stores import UNFIT, NoStore, StoreServer, running, use
 
-RACES = 10  # each is of 25 rounds; how many of them such a server fails is chance
+RACES = 10  # each run is 25 rounds; how many of them such a server fails is random
 
 
 @pytest.fixture(params=UNFIT)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StoreServer]:
-    """Return each of them, if PENSTOCK_REQUIRE_STORES names it: its jars are fetched."""
+    """Return each of these servers that PENSTOCK_REQUIRE_STORES names: its jars are downloaded."""
     if request.param not in os.environ.get("PENSTOCK_REQUIRE_STORES", "").split(","):
         pytest.skip("make test-stores fetches its jars")
     try:
@@ -34,7 +34,7 @@ def server(
 
 
 def test_a_server_that_lets_several_win_is_found(server: StoreServer) -> None:
-    """The doctor tells of the broken promise, and a sink on that output is refused from then on, with the way out."""
+    """The doctor reports the broken promise, and from then on a sink on that output is refused, with the way out."""
     address = f"{server.make('bucket')}/out"
     findings = next(
         (each for each in (list(_look_at(address)) for _ in range(RACES)) if each[-1].state == "problem"), None

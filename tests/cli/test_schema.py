@@ -1,4 +1,4 @@
-"""`penstock schema`: what is on stdout can be handed on, what is to be said besides is on stderr, and nothing needs Spark."""
+"""`penstock schema`: stdout is only the result, other messages are on stderr, and nothing needs Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_the_ddl_is_alone_on_stdout(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """A line of DDL for `--schema`; the conflicts, with their examples, and of how much it was inferred are on stderr."""
+    """One line of DDL for `--schema`; conflicts with examples, and the amount of data used, are on stderr."""
     write_day(tmp_path)
     said = penstock("schema", tmp_path, "--all")
     assert ddl.parsed(said.out.strip()) is not None
@@ -31,7 +31,7 @@ def test_the_ddl_is_alone_on_stdout(penstock: Callable[..., Said], tmp_path: Pat
 
 
 def test_json_has_all_of_it(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """With --json one object has the schema in both forms, what it was made from, and the conflicts."""
+    """With --json one object has the schema in both forms, the sources it was inferred from, and the conflicts."""
     (tmp_path / "a.csv").write_text("a;b\n1;x\n2;\nz;\n", encoding="utf-8")
     facts = penstock("schema", tmp_path, "--json", "--source-option", "header=true", "--source-option", "sep=;").facts
     assert (facts["format"], facts["ddl"], facts["rows"], facts["files"]) == ("csv", "a string, b string", 3, 1)
@@ -58,7 +58,7 @@ def test_json_has_all_of_it(penstock: Callable[..., Said], tmp_path: Path) -> No
 def test_bad_calls_are_refused(
     penstock: Callable[..., Said], tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
-    """What cannot be meant is a usage error."""
+    """A call that makes no sense is a usage error."""
     said = penstock("schema", tmp_path, *arguments)
     assert said.status == 2
     assert expected in said.err
@@ -67,7 +67,7 @@ def test_bad_calls_are_refused(
 
 
 def test_hostile_names_do_not_reach_the_terminal(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """Keys and values of strangers' records are printed with everything escaped that a terminal would interpret."""
+    """Keys and values from records are printed with everything escaped that a terminal would interpret."""
     (tmp_path / "a.json").write_text(
         json.dumps({"\x1b[31mred": 1}) + "\n" + json.dumps({"\x1b[31mred": "\x1b]0;x\x07"}) + "\n", encoding="utf-8"
     )
@@ -80,7 +80,7 @@ def test_hostile_names_do_not_reach_the_terminal(penstock: Callable[..., Said], 
 
 
 def test_several_paths_and_globs(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """SRC may be several, as for an ingest, and globs; the format is told by the names of what they lead to."""
+    """SRC may be several paths and globs, as for an ingest; the names of the files found decide the format."""
     for name, text in {"a/x.csv": "1\n", "b/y.csv": "2.5\n", "c/z.json": "{}\n"}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text, encoding="utf-8")

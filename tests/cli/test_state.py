@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_status_shows_what_is_open(penstock: Callable[..., Said], output: Output) -> None:
-    """Two sinks: for each its last batch, its writers, its totals and its open parts with age and idleness."""
+    """For each of two sinks: its last batch, its writers, its totals, and its open parts with age and idle time."""
     sink = output.sink(bucketBy="b={value}")
     output.batch(sink, 0, {0: ["a", "b"], 1: ["a"]})
     output.time.seconds += 30
@@ -46,7 +46,7 @@ def test_status_shows_what_is_open(penstock: Callable[..., Said], output: Output
 
 
 def test_status_shows_what_is_owed(penstock: Callable[..., Said], output: Output) -> None:
-    """Files that were decided and are not visible yet, because the driver died in between, are named as such."""
+    """Files that were decided but are not visible yet, because the driver died in between, are shown as such."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     os.remove(output.root / "_penstock/s/ledger" / f"{sink.ledger.head().n:012d}.published")
@@ -55,7 +55,7 @@ def test_status_shows_what_is_owed(penstock: Callable[..., Said], output: Output
 
 
 def test_status_of_a_growing_file(penstock: Callable[..., Said], output: Output) -> None:
-    """A file that grows is shown with the length that is committed."""
+    """A growing file is shown with its committed length."""
     output.batch(output.sink(growing="true", fileName="events.log"), 0, {0: ["one", "two"]})
     assert penstock("status", output.root, "--json").facts["sinks"][0]["growing"] == {"events.log": 8}
     assert "growing: events.log" in penstock("status", output.root).out
@@ -63,7 +63,7 @@ def test_status_of_a_growing_file(penstock: Callable[..., Said], output: Output)
 
 
 def test_batches_are_shown_by_their_keys_and_given_up_by_finish(penstock: Callable[..., Said], output: Output) -> None:
-    """Keys that are done, and one whose driver was killed, are in `status`; `finish` gives that one up, and its files are gone."""
+    """`status` shows finished keys and a key whose driver was killed; `finish` gives that key up, and its files are removed."""
     run(writing(LocalStorage(), str(output.root), "day/1"), {0: ["a"]})
     dead = writing(LocalStorage(), str(output.root), "day/2")
     staged(dead, dead.begin(), {0: ["b"]})
@@ -79,7 +79,7 @@ def test_batches_are_shown_by_their_keys_and_given_up_by_finish(penstock: Callab
 
 
 def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) -> None:
-    """Every finished file is listed with bucket, batches, rows and bytes, in the order in which they were finished."""
+    """Every finished file is listed with bucket, batches, rows and bytes, in the order in which the files were finished."""
     sink = output.sink(rollSize="4", bucketBy="{value}", fileName="f{seq}")
     for batch in range(3):
         output.batch(sink, batch, {0: ["a"]})
@@ -97,7 +97,7 @@ def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) 
 def test_files_also_behind_a_fold(
     penstock: Callable[..., Said], output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list is complete after old records were folded; a list too long for a table is printed line by line."""
+    """The list is complete after old records were folded; if it is too long for a table, it is printed line by line."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     monkeypatch.setattr("penstock.cli.state._TABLE_ROWS_MAX", 10)
     sink = output.sink(rollBatches="1", fileName="f{seq}")
@@ -113,7 +113,7 @@ def test_files_also_behind_a_fold(
 
 
 def test_finish_publishes_what_is_open(penstock: Callable[..., Said], output: Output) -> None:
-    """What a query left open becomes visible, under the names that its own options give; a second time does nothing."""
+    """What a query left open becomes visible, under the names from the query's own options; a second call does nothing."""
     zone, name = "Asia/Tokyo", "x-{time:%Y%m%d_%H}-{seq}.log"
     output.batch(output.sink(timeZone=zone, fileName=name, rollSize="1g"), 0, {0: ["a", "b"]})
     moment = datetime.fromtimestamp(output.time.seconds + 9 * 3600, timezone.utc)
@@ -124,7 +124,7 @@ def test_finish_publishes_what_is_open(penstock: Callable[..., Said], output: Ou
 
 
 def test_finish_of_one_sink(penstock: Callable[..., Said], output: Output) -> None:
-    """--sink leaves the other sinks alone; a name that is none is refused with those there are."""
+    """--sink leaves the other sinks alone; an unknown name is refused with the known ones."""
     output.batch(output.sink(), 0, {0: ["a"]})
     output.batch(output.sink(sink_id="t"), 0, {0: ["b"]})
     assert "published part-t-0-0.txt (1 row, 2 B)" in penstock("finish", output.root, "--sink", "t").out
@@ -135,7 +135,7 @@ def test_finish_of_one_sink(penstock: Callable[..., Said], output: Output) -> No
 
 
 def test_finish_fences_the_query(penstock: Callable[..., Said], output: Output) -> None:
-    """A driver that still runs when its sink is finished ends with Fenced and adds nothing."""
+    """A driver that is still running when its sink is finished ends with Fenced and adds nothing."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"]})
     penstock("finish", output.root)
@@ -144,7 +144,7 @@ def test_finish_fences_the_query(penstock: Callable[..., Said], output: Output) 
 
 
 def test_clean_removes_what_nothing_names(penstock: Callable[..., Said], output: Output) -> None:
-    """Staged files of an attempt that died are listed first and removed with --yes; what is named, and foreign, stays."""
+    """Staged files of a dead attempt are listed first and removed with --yes; named files and foreign files stay."""
     sink = output.sink()
     begun = sink.begin("d1")
     output.write(sink, begun, 0, {0: ["lost"]})
@@ -169,7 +169,7 @@ def test_clean_removes_what_nothing_names(penstock: Callable[..., Said], output:
 
 
 def test_clean_leaves_a_batch_in_flight_alone(penstock: Callable[..., Said], output: Output) -> None:
-    """What a running batch has staged, and a temporary that may be a put under way, are not touched."""
+    """The staged files of a running batch, and a temporary file that may belong to a running put, are not touched."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"]})
     results = output.write(sink, sink.begin("d1"), 1, {0: ["b"]})
@@ -184,7 +184,7 @@ def test_clean_leaves_a_batch_in_flight_alone(penstock: Callable[..., Said], out
 
 
 def test_clean_removes_old_temporaries(penstock: Callable[..., Said], output: Output) -> None:
-    """A temporary that a crash left beside the records hours ago is removed."""
+    """A temporary file that a crash left next to the records hours ago is removed."""
     output.batch(output.sink(), 0, {0: ["a"]})
     old = output.root / "_penstock/s/ledger/.penstock-old"
     old.write_text("{")
@@ -195,7 +195,7 @@ def test_clean_removes_old_temporaries(penstock: Callable[..., Said], output: Ou
 
 @pytest.mark.parametrize("command", ["status", "files", "verify", "finish", "clean"])
 def test_a_damaged_ledger_ends_with_3(penstock: Callable[..., Said], output: Output, command: str) -> None:
-    """One flipped byte of the head record is damaged state for every command, named with its file, and changes nothing."""
+    """One flipped byte of the head record is damaged state for every command; the error names the file, and nothing changes."""
     sink = output.sink(rollSize="4")
     output.batch(sink, 0, {0: ["a", "b", "c"]})
     record = output.root / "_penstock/s/ledger" / f"{sink.ledger.head().n:012d}"
@@ -211,7 +211,7 @@ def test_a_damaged_ledger_ends_with_3(penstock: Callable[..., Said], output: Out
 
 
 def test_damaged_options_end_with_3(penstock: Callable[..., Said], output: Output) -> None:
-    """A sink whose note of its options was altered is not finished with others."""
+    """If the note of a sink's options was altered, the sink is not finished with other options."""
     output.batch(output.sink(), 0, {0: ["a"]})
     note = next((output.root / "_penstock/s").glob("options-*.json"))
     note.write_bytes(note.read_bytes().replace(b"mergeBelow", b"mergeAbove"))
@@ -221,7 +221,7 @@ def test_damaged_options_end_with_3(penstock: Callable[..., Said], output: Outpu
 
 
 def test_a_sink_is_rebuilt_from_its_note(output: Output) -> None:
-    """What a sink was given is noted when it is claimed, the newest alone; another process gets the same sink from it."""
+    """A sink's options are noted when it is claimed, and only the newest are kept; another process builds the same sink from them."""
     output.batch(output.sink(rollSize="7m"), 0, {0: ["a"]})
     output.batch(output.sink(rollSize="9m", fileName="z{seq}"), 1, {0: ["b"]}, owner="d2")
     assert len(list((output.root / "_penstock/s").glob("options-*"))) == 1
@@ -231,7 +231,7 @@ def test_a_sink_is_rebuilt_from_its_note(output: Output) -> None:
 
 
 def test_a_sink_without_a_note_has_the_defaults(penstock: Callable[..., Said], output: Output) -> None:
-    """A sink whose driver died before it noted anything can be finished all the same."""
+    """A sink whose driver died before it noted its options can still be finished."""
     output.batch(output.sink(), 0, {0: ["a"]})
     next((output.root / "_penstock/s").glob("options-*.json")).unlink()
     assert penstock("finish", output.root).status == 0
@@ -239,7 +239,7 @@ def test_a_sink_without_a_note_has_the_defaults(penstock: Callable[..., Said], o
 
 
 def test_no_function_is_noted(tmp_path: Path) -> None:
-    """A transform that was pickled is not kept in a state file; one that has a name is."""
+    """A pickled transform is not kept in a state file; a transform with a name is noted by that name."""
     storage = LocalStorage()
     for epoch, transform, kept in (
         (1, "pickle:abc", (None, True)),

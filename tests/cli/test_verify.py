@@ -1,4 +1,4 @@
-"""verify: what it must find in the files, and in the records against their source."""
+"""verify: the faults it must find in the files, and in the records compared with their source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def written(output: Output) -> Output:
 
 
 def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> None:
-    """A directory as the sink left it is verified, with 0; open rows, owed files and hidden files are no fault."""
+    """A directory as the sink left it passes, with status 0; open rows, owed files and hidden files are not faults."""
     (written.root / "_SUCCESS").write_text("")
     (written.root / "b=a" / ".part.crc").write_text("x")
     said = penstock("verify", written.root, "--json")
@@ -79,7 +79,7 @@ def test_an_output_in_order(penstock: Callable[..., Said], written: Output) -> N
 
 
 def test_a_removed_file(penstock: Callable[..., Said], written: Output) -> None:
-    """A file that somebody removed is missing, by name, and the status is 1."""
+    """A file that somebody removed is reported missing by name, and the status is 1."""
     (written.root / "b=a" / "f0.txt").unlink()
     said = penstock("verify", written.root, "--json")
     assert (said.status, problems(said)) == (1, [("missing", "b=a/f0.txt")])
@@ -89,7 +89,7 @@ def test_a_removed_file(penstock: Callable[..., Said], written: Output) -> None:
 
 
 def test_a_directory_in_the_place_of_a_file(penstock: Callable[..., Said], written: Output) -> None:
-    """It is missing, and the files behind it are looked at all the same."""
+    """The file is reported missing, and the files after it are still checked."""
     path = written.root / "b=a" / "f0.txt"
     path.unlink()
     path.mkdir()
@@ -99,14 +99,14 @@ def test_a_directory_in_the_place_of_a_file(penstock: Callable[..., Said], writt
 
 
 def test_a_truncated_file(penstock: Callable[..., Said], written: Output) -> None:
-    """A file that lost its end is cut, also where the cut is between two records."""
+    """A file that lost its end is reported as cut, also if it was cut between two records."""
     path = written.root / "b=a" / "f0.txt"
     path.write_bytes(path.read_bytes()[:4])
     assert problems(penstock("verify", written.root, "--json")) == [("cut", "b=a/f0.txt")]
 
 
 def test_a_flipped_byte(penstock: Callable[..., Said], written: Output) -> None:
-    """One byte of another value, length and time unchanged, is found by the digest."""
+    """One changed byte, with length and time unchanged, is found by the digest."""
     path = written.root / "b=a" / "f0.txt"
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     path.write_bytes(b"a\nb\na\n")
@@ -115,7 +115,7 @@ def test_a_flipped_byte(penstock: Callable[..., Said], written: Output) -> None:
 
 
 def test_a_doubled_file(penstock: Callable[..., Said], written: Output) -> None:
-    """A copy of a finished file under a name that no ledger has would be read twice: it is doubled."""
+    """A copy of a finished file under a name that no ledger has would be read twice: it is reported as doubled."""
     shutil.copy(written.root / "b=a" / "f0.txt", written.root / "b=a" / "f9.txt")
     said = penstock("verify", written.root, "--json")
     assert (said.status, problems(said)) == (1, [("doubled", "b=a/f9.txt")])
@@ -123,7 +123,7 @@ def test_a_doubled_file(penstock: Callable[..., Said], written: Output) -> None:
 
 
 def test_a_foreign_file(penstock: Callable[..., Said], written: Output) -> None:
-    """A visible file that no ledger names is foreign and fails the check, in a directory of its own too."""
+    """A visible file that no ledger names is foreign and fails the check, also in a directory of its own."""
     (written.root / "new").mkdir()
     (written.root / "new" / "data.txt").write_text("not ours\n")
     said = penstock("verify", written.root, "--json")
@@ -131,7 +131,7 @@ def test_a_foreign_file(penstock: Callable[..., Said], written: Output) -> None:
 
 
 def test_two_sinks_in_one_directory(penstock: Callable[..., Said], written: Output) -> None:
-    """Files of another sink in the same directory are not foreign, for that sink's ledger names them."""
+    """Files of another sink in the same directory are not foreign, because that sink's ledger names them."""
     written.batch(written.sink(sink_id="t"), 0, {0: ["x"]}, query="q2", final=True)
     said = penstock("verify", written.root, "--json")
     assert said.status == 0
@@ -139,7 +139,7 @@ def test_two_sinks_in_one_directory(penstock: Callable[..., Said], written: Outp
 
 
 def test_a_file_named_by_two_ledgers(penstock: Callable[..., Said], output: Output) -> None:
-    """A path that two sinks claim is doubled, whoever wrote it."""
+    """A path that two sinks claim is doubled, whichever sink wrote it."""
     for sink_id, root in (("s", output.root), ("t", output.root)):
         output.batch(output.sink(sink_id=sink_id, fileName="f{seq}"), 0, {0: ["a"]}, query=sink_id, final=True)
         if sink_id == "s":
@@ -150,7 +150,7 @@ def test_a_file_named_by_two_ledgers(penstock: Callable[..., Said], output: Outp
 
 
 def test_files_that_are_owed(penstock: Callable[..., Said], output: Output) -> None:
-    """A crash between commit and publishing owes files: information and no fault, unless the staged file is gone too."""
+    """A crash between commit and publishing leaves owed files: a note, not a fault, unless the staged file is gone too."""
     sink = output.sink(rollBatches="1", fileName="f{seq}")
     failpoints.arm("sink.publish.one=error")
     with pytest.raises(OSError, match="failpoint"):
@@ -165,7 +165,7 @@ def test_files_that_are_owed(penstock: Callable[..., Said], output: Output) -> N
 
 
 def test_an_unpublished_file_that_was_staged_is_checked(penstock: Callable[..., Said], output: Output) -> None:
-    """An owed file is compared where it is staged: damage there is found before it becomes visible."""
+    """An owed file is compared where it is staged, so damage is found before the file becomes visible."""
     failpoints.arm("sink.publish.one=error")
     with pytest.raises(OSError, match="failpoint"):
         output.batch(output.sink(rollBatches="1", fileName="f{seq}"), 0, {0: ["a"]})
@@ -178,7 +178,7 @@ def test_an_unpublished_file_that_was_staged_is_checked(penstock: Callable[..., 
 def test_bytes_of_somebody_else_where_a_growing_file_goes_on(
     penstock: Callable[..., Said], output: Output, there: str, status: int
 ) -> None:
-    """They may have the length of what is committed and not appended yet; what a killed driver appended of that is well."""
+    """Foreign bytes may have the length of what is committed but not appended yet; bytes that a killed driver appended are fine."""
     sink = output.sink(growing="true", fileName="events.log")
     output.batch(sink, 0, {0: ["a"]})
     failpoints.arm("sink.publish.grow=error")
@@ -193,7 +193,7 @@ def test_bytes_of_somebody_else_where_a_growing_file_goes_on(
 
 
 def test_a_growing_file_is_checked_by_length(penstock: Callable[..., Said], output: Output) -> None:
-    """A growing file must have the committed length: a longer one was appended to by somebody else, a shorter one cut."""
+    """A growing file must have the committed length: a longer one was appended to by another program, a shorter one cut."""
     output.batch(output.sink(growing="true", fileName="events.log"), 0, {0: ["one", "two"]})
     path = output.root / "events.log"
     assert penstock("verify", output.root).status == 0
@@ -206,7 +206,7 @@ def test_a_growing_file_is_checked_by_length(penstock: Callable[..., Said], outp
 
 
 def test_a_record_that_is_gone_is_damage(penstock: Callable[..., Said], output: Output) -> None:
-    """A ledger that lacks one of its records cannot vouch for the output: 3, with the directory."""
+    """A ledger that lacks one of its records cannot vouch for the output: status 3, and the error names the directory."""
     sink = output.sink(rollBatches="1", fileName="f{seq}")
     for batch in range(3):
         output.batch(sink, batch, {0: ["a"]})
@@ -222,7 +222,7 @@ def test_a_record_that_is_gone_is_damage(penstock: Callable[..., Said], output: 
 
 
 def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Two batches, the second behind a file that was cut by the byte limit: all that was read is proved to be there."""
+    """Two batches, the second starting within a file that the byte limit cut: everything that was read is proved to be there."""
     line = pipeline(source={"maxBytesPerTrigger": "30"}, sink_options={"rollSize": "20"})
     line.put("a.txt", "one", "two", "two", "", "three")
     line.put("b.txt", *(f"line {n}" for n in range(20)))
@@ -254,7 +254,7 @@ def test_every_record_once(penstock: Callable[..., Said], pipeline: Callable[...
 def test_every_record_of_another_encoding_once(
     pipeline: Callable[..., Pipeline], options: dict[str, str], content: bytes, count: int, form: str
 ) -> None:
-    """The source is read again as it was, with its encoding, its separator and what became of bytes that were no text."""
+    """The source is read again as it was read: with its encoding, its separator and its treatment of invalid bytes."""
     line = pipeline(source=options | {"maxBytesPerTrigger": "4"}, sink_options={"format": form})
     line.put("a").write_bytes(content)
     os.utime(line.src / "a", (1_000_000, 1_000_000))
@@ -271,7 +271,7 @@ def test_every_record_of_another_encoding_once(
 
 
 def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Files newer than the checkpoint are said to wait, and do not count as missing."""
+    """Files newer than the checkpoint are reported as waiting, and not counted as missing."""
     line = pipeline()
     line.put("a.txt", "one")
     line.run()
@@ -284,7 +284,7 @@ def test_files_that_are_not_ingested_yet(penstock: Callable[..., Said], pipeline
 
 @pytest.mark.slow
 def test_runs_in_different_time_zones(pipeline: Callable[..., Pipeline]) -> None:
-    """Times that say no zone were read in that of their run, up to the middle of a file: so are they compared, not in the last one's."""
+    """Times without a zone were read in the zone of their run, even within one file: they are compared so, not in the last run's zone."""
     form = {"schema": JSON_SCHEMA, "sink_options": {"format": "json"}}
     line = pipeline(source={"format": "json", "maxBytesPerTrigger": "100"}, **form)
     rows = [f'{{"id": {number}, "at": "2026-07-01T12:00:{number:02d}"}}' for number in range(10)]
@@ -300,7 +300,7 @@ def test_runs_in_different_time_zones(pipeline: Callable[..., Pipeline]) -> None
 
 
 def test_rows_that_were_published_as_text(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Rows of an earlier version that no file can hold are compared while they are staged, and as the JSON that `finish` makes of them."""
+    """Rows of an earlier version that no file can hold are compared while they are staged, and as the JSON that `finish` writes."""
     empty = {"name": "meta", "type": {"type": "struct", "fields": []}, "nullable": True, "metadata": {}}
     fields = [*json.loads(JSON_SCHEMA)["fields"], empty]
     schema = json.dumps({"type": "struct", "fields": fields})
@@ -316,7 +316,7 @@ def test_rows_that_were_published_as_text(penstock: Callable[..., Said], pipelin
 
 
 def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline]) -> None:
-    """A file further behind the cursor than lateness is never read; verify does not hide that."""
+    """A file further before the cursor than lateness allows is never read; verify does not hide that."""
     line = pipeline(source={"lateness": "1s"})
     line.put("a.txt", "one")
     line.run()
@@ -328,7 +328,7 @@ def test_a_file_that_came_too_late_is_missing(pipeline: Callable[..., Pipeline])
 
 
 def test_a_late_file_inside_lateness_waits(pipeline: Callable[..., Pipeline]) -> None:
-    """A file behind the cursor that the next batch will take is told from one that was read."""
+    """A file before the cursor that the next batch will read is told from one that was read."""
     line = pipeline()
     first = line.put("a.txt", "one")
     line.run()
@@ -358,7 +358,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[list[str]], list[str]], list[tuple[str, s
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CORRUPTIONS)
 def test_a_record_that_is_wrong(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], case: str) -> None:
-    """A record that is missing, doubled or foreign fails the check, though every file is whole, and is shown with its file."""
+    """A missing, doubled or foreign record fails the check, even if every file is whole, and is shown with its file."""
     corrupt, expected = CORRUPTIONS[case]
     line = pipeline(corrupt=corrupt)
     source = line.put("a.txt", "same", "same", *(f"line {n}" for n in range(50)))
@@ -378,7 +378,7 @@ def test_a_record_that_is_wrong(penstock: Callable[..., Said], pipeline: Callabl
 
 
 def test_few_examples_of_many(pipeline: Callable[..., Pipeline]) -> None:
-    """However much is wrong, five examples at most are shown, with some of each kind."""
+    """However much is wrong, at most five examples are shown, with some of each kind."""
     line = pipeline(corrupt=lambda lines: [*lines[100:], *lines[100:200], *(f"new {n}" for n in range(100))])
     line.put("a.txt", *(f"line {n}" for n in range(1000)))
     line.run()
@@ -388,7 +388,7 @@ def test_few_examples_of_many(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_a_second_ingest_doubles(pipeline: Callable[..., Pipeline]) -> None:
-    """Two ingests with checkpoints of their own into one directory: each is right, and a reader sees all records twice."""
+    """Two ingests with their own checkpoints into one directory: each is correct, but a reader sees all records twice."""
     for query in ("q", "again"):
         line = pipeline(query=query)
         line.put("a.txt", "one", "two")
@@ -406,7 +406,7 @@ def test_a_second_ingest_doubles(pipeline: Callable[..., Pipeline]) -> None:
 def test_sinks_that_read_records_otherwise(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], others: dict[str, str]
 ) -> None:
-    """Two sinks to which other bytes are records of one source are not compared together: the difference is named."""
+    """Two sinks that would read different records from one source are not compared together: the error names the difference."""
     for query, source in (("first", {}), ("second", others)):
         line = pipeline(
             query=query, source={"format": "json"} | source, schema=JSON_SCHEMA, sink_options={"format": "json"}
@@ -420,7 +420,7 @@ def test_sinks_that_read_records_otherwise(
 
 
 def test_two_ingests_of_different_files(pipeline: Callable[..., Pipeline]) -> None:
-    """Two ingests that share a source by pattern and write one directory are proved together."""
+    """Two ingests that divide a source by patterns and write to one directory are proved together."""
     for query in ("a", "b"):
         line = pipeline(query=query, source={"pattern": f"{query}.*"})
         line.put(f"{query}.txt", "one", query)
@@ -429,7 +429,7 @@ def test_two_ingests_of_different_files(pipeline: Callable[..., Pipeline]) -> No
 
 
 def test_what_is_open_or_owed_counts(pipeline: Callable[..., Pipeline]) -> None:
-    """Committed records that are not visible yet, in open parts or in files that are owed, are not missing."""
+    """Committed records that are not visible yet, in open parts or in owed files, do not count as missing."""
     line = pipeline(sink_options={"rollSize": "12"})
     line.put("a.txt", *(f"line {n}" for n in range(9)))
     failpoints.arm("sink.publish.one=error@2")
@@ -464,7 +464,7 @@ FORMATS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("finish", [True, False])
 @pytest.mark.parametrize("case", FORMATS)
 def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish: bool) -> None:
-    """Rows are compared in the form of the output: every format, compressed or not, in buckets, open or finished."""
+    """Rows are compared in the output's format: every format, with and without compression, in buckets, open or finished."""
     line = pipeline(source={"format": "json"}, schema=JSON_SCHEMA, sink_options=FORMATS[case])
     chance = random.Random(case)  # noqa: S311 - test data
     cities = ["Köln", "", None, "a,b", 'q"q', "new\nline", "_x", "%2F/.."]
@@ -480,7 +480,7 @@ def test_parsed_formats(pipeline: Callable[..., Pipeline], case: str, *, finish:
 
 @pytest.mark.parametrize("target", [{"format": "csv", "header": "true"}, {"format": "json"}, {"format": "parquet"}])
 def test_a_source_of_another_dialect(pipeline: Callable[..., Pipeline], target: dict[str, str]) -> None:
-    """Escapes, comments, nulls and headers of the source are read for the comparison as they were for the ingest."""
+    """For the comparison, escapes, comments, nulls and headers of the source are read as the ingest read them."""
     source = {"format": "csv", "escape": "\\", "header": "true", "comment": "#", "nullValue": "-", "delimiter": ";"}
     line = pipeline(source=source, schema=JSON_SCHEMA, sink_options=target)
     line.put("a.csv", '# made; "by', "city;at;id", r'"say \"a\";\\";2026-01-01;1', "#;;", "-;-;2", '"-";-;3')
@@ -492,7 +492,7 @@ def test_a_source_of_another_dialect(pipeline: Callable[..., Pipeline], target: 
 
 @pytest.mark.parametrize("published", [True, False])
 def test_a_growing_output(pipeline: Callable[..., Pipeline], *, published: bool) -> None:
-    """The records of a growing file count, and those that are committed and not appended to it yet."""
+    """The records of a growing file count, and so do those that are committed and not appended to it yet."""
     line = pipeline(sink_options={"growing": "true", "fileName": "events.log", "bucketBy": "{value}"})
     line.put("a.txt", "one", "two", "two")
     line.run()
@@ -517,7 +517,7 @@ def test_a_growing_output(pipeline: Callable[..., Pipeline], *, published: bool)
     ],
 )
 def test_an_output_named_by_columns(pipeline: Callable[..., Pipeline], options: dict[str, str]) -> None:
-    """Each record is in the file that it names, finished, growing or open: text is read as rows for that, and proved to be there."""
+    """Each record is in the file that it names, finished, growing or open: text is read as rows for the check, and all is proved."""
     line = pipeline(sink_options=options)
     line.put("a.txt", "one", "two", "two")
     line.run()
@@ -533,7 +533,7 @@ def test_an_output_named_by_columns(pipeline: Callable[..., Pipeline], options: 
 
 @pytest.mark.parametrize("later", ["all-{seq}", "{value}+{seq}"])
 def test_files_that_were_named_otherwise_before(pipeline: Callable[..., Pipeline], later: str) -> None:
-    """A query that went on with another `fileName` has lost nothing: it is proved, and told what was not compared."""
+    """A query that continued with another `fileName` has lost nothing: this is proved, with a note on what was not compared."""
     line = pipeline(sink_options={"fileName": "{value}-{seq}"})
     line.put("a.txt", "one", "two", "two")
     line.run()
@@ -553,7 +553,7 @@ def test_files_that_were_named_otherwise_before(pipeline: Callable[..., Pipeline
 def test_directories_that_were_named_otherwise_before(
     pipeline: Callable[..., Pipeline], first: str, later: str
 ) -> None:
-    """A query that went on with another `bucketBy` has lost nothing: it was told that all earlier rows are missing."""
+    """A query that continued with another `bucketBy` has lost nothing: verify used to report all earlier rows as missing."""
     line = pipeline(sink_options={"bucketBy": first} if first else {})
     line.put("a.txt", "one", "two", "two")
     line.run()
@@ -571,7 +571,7 @@ def test_directories_that_were_named_otherwise_before(
 def test_directories_that_are_escaped_are_those_of_their_template(
     pipeline: Callable[..., Pipeline], bucket: str
 ) -> None:
-    """What a template makes, guarded or not, is compared by where it lies."""
+    """Each row is expected in the directory that the template gives, whether or not the template escapes values."""
     line = pipeline(sink_options={"bucketBy": bucket})
     line.put("a.txt", "one", ".", "a/b", "x._COPYING_", "")
     line.run()
@@ -583,7 +583,7 @@ def test_directories_that_are_escaped_are_those_of_their_template(
 def test_files_of_another_format_before(
     penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], first: str, later: str
 ) -> None:
-    """A query that went on with another `format` is told which file cannot be compared, and why; a reader's error alone told neither."""
+    """For a query that continued with another `format`, the report names the file that cannot be compared and why, not only an error."""
     line = pipeline(sink_options={"format": first})
     line.put("a.txt", "one")
     line.run()
@@ -599,7 +599,7 @@ def test_files_of_another_format_before(
 
 
 def run_as_well(line: Pipeline, *lines: str) -> None:
-    """Run with one file more, behind the others."""
+    """Run with one more file, newer than the others."""
     new = line.put("b.txt", *lines)
     os.utime(new, ns=(new.stat().st_mtime_ns + 10**9,) * 2)
     line.run()
@@ -616,9 +616,9 @@ def run_as_well(line: Pipeline, *lines: str) -> None:
 def test_places_that_look_alike_were_named_otherwise_before(
     pipeline: Callable[..., Pipeline], first: dict[str, str], later: dict[str, str]
 ) -> None:
-    """Names of the same shape tell nothing: the notes do that an earlier run named by another column, or in another zone.
+    """Names of the same shape prove nothing: the notes show that an earlier run used another column, or another zone.
 
-    All earlier rows were told as missing where they should lie and as foreign where they do.
+    Verify used to report all earlier rows as missing where they should be and as foreign where they are.
     """
     line = pipeline(source={"format": "json"}, sink_options={"format": "json", **first}, schema=JSON_SCHEMA)
     line.put("a.txt", '{"id": 1, "city": "2", "at": "2026-01-01T00:00:00Z"}')
@@ -627,14 +627,14 @@ def test_places_that_look_alike_were_named_otherwise_before(
     line.sink_options = {"format": "json", **later}
     run_as_well(line, '{"id": 3, "city": "4", "at": "2026-01-01T00:00:00Z"}')
     line.run()
-    line.run()  # nothing is forgotten by drivers that change nothing
+    line.run()  # drivers that change nothing must not make the notes forget
     found = against(line.dst, line.src)
     assert (found.proved, found.output_records) == (True, 2)
     assert any("were named by another" in note for note in found.notes)
 
 
 def test_input_that_was_read_otherwise_before(pipeline: Callable[..., Pipeline]) -> None:
-    """An input that the last run's options do not read, as an earlier run had others, is not told as damaged, nor how to mend it."""
+    """If the last run's options cannot read an input that an earlier run could, it is not reported as damaged, with advice to mend it."""
     line = pipeline(source={"format": "csv"}, sink_options={"format": "json"}, schema=JSON_SCHEMA)
     line.put("a.txt", "1,a,")
     line.run()
@@ -649,7 +649,7 @@ def test_input_that_was_read_otherwise_before(pipeline: Callable[..., Pipeline])
 
 
 def test_a_row_in_the_wrong_bucket(pipeline: Callable[..., Pipeline]) -> None:
-    """A row belongs to its bucket: the same rows, those of two buckets exchanged, are not the same output."""
+    """A row belongs to its bucket: the same rows with two buckets exchanged are not the same output."""
     rows = {bucket: pa.RecordBatch.from_pydict({"id": [ids]}) for bucket, ids in (("a", 1), ("b", 2))}
     right = sums.Sums.of("a", rows["a"]) + sums.Sums.of("b", rows["b"])
     wrong = sums.Sums.of("b", rows["a"]) + sums.Sums.of("a", rows["b"])
@@ -682,7 +682,7 @@ CANNOT: dict[str, tuple[dict[str, str], str | None, str]] = {
 
 @pytest.mark.parametrize("case", CANNOT)
 def test_what_cannot_be_told(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], case: str) -> None:
-    """Where the way from source to output is not known, nothing is proved, the reason is said, and the status is 1."""
+    """If it is unknown how the output was made from the source, nothing is proved, the reason is given, and the status is 1."""
     options, transform, reason = CANNOT[case]
     line = pipeline(sink_options=options)
     line.put("a.txt", "one")
@@ -696,7 +696,7 @@ def test_what_cannot_be_told(penstock: Callable[..., Said], pipeline: Callable[.
 
 
 def test_a_transform_that_calls_a_service(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """Nothing calls a service again only to compare: the files are verified, the records are not, and the answer says why."""
+    """verify never calls a service again just to compare: the files are verified, the records are not, and the answer says why."""
     pytest.importorskip("pyspark")
     line = pipeline()
     line.put("a.txt", "one")
@@ -712,7 +712,7 @@ def test_a_transform_that_calls_a_service(penstock: Callable[..., Said], pipelin
 
 
 def test_a_source_that_starts_from_latest(pipeline: Callable[..., Pipeline]) -> None:
-    """What was there before a query that starts from the latest is not noted, so that nothing is proved."""
+    """Files older than a query that starts from the latest are not noted, so nothing is proved."""
     line = pipeline(source={"startingFrom": "latest"})
     line.put("a.txt", "one")
     line.run()
@@ -721,7 +721,7 @@ def test_a_source_that_starts_from_latest(pipeline: Callable[..., Pipeline]) -> 
 
 
 def test_nothing_is_compared_with_files_that_are_broken(pipeline: Callable[..., Pipeline]) -> None:
-    """Where a file is missing, the records are not compared as well: the file says it all."""
+    """If a file is missing, the records are not compared too: the report of the file is enough."""
     line = pipeline()
     line.put("a.txt", "one")
     line.run()
@@ -737,7 +737,7 @@ def test_a_source_that_is_not_there(penstock: Callable[..., Said], written: Outp
 
 
 def test_a_directory_that_was_moved(pipeline: Callable[..., Pipeline]) -> None:
-    """Source and output may have been moved, the checkpoint with it: times and relative names say what was read."""
+    """Source and output may have been moved together with the checkpoint: times and relative names tell what was read."""
     line = pipeline()
     line.checkpoint = line.dst / "_penstock" / "checkpoint"
     line.put("a.txt", "one")
@@ -751,7 +751,7 @@ def test_a_directory_that_was_moved(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_without_its_checkpoint(pipeline: Callable[..., Pipeline]) -> None:
-    """Without a checkpoint all files count as read, and that is said."""
+    """Without a checkpoint all files count as read, and the answer says so."""
     line = pipeline()
     line.put("a.txt", "one")
     line.run()
@@ -765,7 +765,7 @@ def test_without_its_checkpoint(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_sums_do_not_depend_on_order_or_cuts() -> None:
-    """The same lines in another order and other pieces have the same sums; one more, less or other has not."""
+    """The same lines in another order and in other pieces have the same sums; a line more, less or changed gives other sums."""
     chance = random.Random(1)  # noqa: S311 - test data
     lines = [f"line {chance.randrange(500)}\n".encode() for _ in range(1000)]
     whole = sums.Sums.of("", sums.lines(b"".join(lines)))
@@ -777,7 +777,7 @@ def test_sums_do_not_depend_on_order_or_cuts() -> None:
 
 
 def test_a_line_that_lacks_its_end_is_another_record() -> None:
-    """A last line without a line feed, as a cut file has one, is not the line that it is the beginning of."""
+    """A last line without a line feed, as in a truncated file, differs from the whole line that it was the beginning of."""
     assert sums.lines(b"a\nb").num_rows == 2
     assert sums.Sums.of("", sums.lines(b"a\nb")) != sums.Sums.of("", sums.lines(b"a\nb\n"))
     assert sums.Sums.of("", sums.lines(b"")) == sums.Sums()
@@ -786,7 +786,7 @@ def test_a_line_that_lacks_its_end_is_another_record() -> None:
 def test_rotated_files_that_the_pattern_leaves_out_are_compared(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said]
 ) -> None:
-    """What was read of `app.log.1` is compared though `*.log` does not match it, while it is followed and when it stands still."""
+    """Records read from `app.log.1` are compared although `*.log` does not match it, both while it is followed and after that."""
     made = pipeline(source={"follow": "true", "pathGlobFilter": "*.log", "closeAfter": "10s"})
     log = made.put("app.log", "1")
     made.run()
@@ -806,7 +806,7 @@ def test_rotated_files_that_the_pattern_leaves_out_are_compared(
 def test_followed_files_that_stand_still_are_compared(
     pipeline: Callable[..., Pipeline], penstock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their list may lie beside the checkpoint: what is lost of them is found, and where there is no such list that is told."""
+    """The list of closed files may be next to the checkpoint: losses in these files are found, and a missing list is reported."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 0)
     made = pipeline(source={"follow": "true", "closeAfter": "10s"})
     made = pipeline(source=made.source | {"stateLocation": f"{made.checkpoint}/penstock"})

@@ -20,13 +20,13 @@ from tests.support.wait import PATIENCE_SECONDS
 
 
 def wal(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Run the command in this process; return its status, and what it said on both outputs."""
+    """Run the command in this process; return its status and its output on stdout and stderr."""
     result = CliRunner().invoke(app, ["wal", *map(str, arguments)], input=lines)
     return result.exit_code, result.stdout_bytes, result.stderr_bytes
 
 
 def wal_process(*arguments: object, lines: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Run the command in a process of its own, on pipes, as users do."""
+    """Run the command in a process of its own, with pipes, as users do."""
     command = [sys.executable, "-m", "penstock.cli", "wal", *map(str, arguments)]
     done = subprocess.run(command, input=lines, capture_output=True, check=False, timeout=PATIENCE_SECONDS)
     return done.returncode, done.stdout, done.stderr
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_input_that_has_no_descriptor_is_appended(tmp_path: Path) -> None:
-    """Standard input may be a buffer in the process, as a test runner or a notebook has it: its lines are appended, and none is lost."""
+    """Standard input may be an in-memory buffer, as in a test runner or a notebook: its lines are appended, and none is lost."""
     assert wal("append", tmp_path / "log", lines=b"a\n\n\xff\nlast")[0] == 0
     assert wal("append", tmp_path / "log", lines=b"")[0] == 0
     assert wal("read", tmp_path / "log")[:2] == (0, b"a\n\n\xff\nlast\n")
@@ -51,7 +51,7 @@ def test_input_that_has_no_descriptor_is_appended(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
-    """What is appended is read as it was, bytes and empty lines too; the position that is printed is where the next line goes."""
+    """Appended lines are read back unchanged, also arbitrary bytes and empty lines; the position printed is where the next line goes."""
     log = tmp_path / "log"
     status, first, _ = wal_process("append", log, lines=b"a\n\n\xff\nlast")
     assert status == 0
@@ -68,7 +68,7 @@ def test_lines_go_in_and_come_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("ended_by", "options"), [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
 def test_a_reader_follows(log: Path, ended_by: signal.Signals, options: list[str]) -> None:
-    """`--follow` prints what is appended while it runs, until it is stopped: that is no failure, and the last word is said."""
+    """`--follow` prints lines appended while it runs, until it is stopped: this is not a failure, and the last message is printed."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "read", str(log), "--follow", "--from", "1:120", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
@@ -87,7 +87,7 @@ def test_a_reader_follows(log: Path, ended_by: signal.Signals, options: list[str
 
 
 def test_what_a_salvage_left_out_is_told(log: Path) -> None:
-    """On standard error, where it is in no record's way; with `--json` in the last object."""
+    """The report is on standard error, where it does not mix with records; with `--json` it is in the last object."""
     segment = log / "000000000001.wal"
     segment.write_bytes(flipped(segment.read_bytes(), 152))
     status, out, error = wal("read", log, "--mode", "salvage")
@@ -99,7 +99,7 @@ def test_what_a_salvage_left_out_is_told(log: Path) -> None:
 
 
 def test_it_says_what_is_there(log: Path) -> None:
-    """`info` and `verify` say how many records there are, from where to where, as text and as JSON."""
+    """`info` and `verify` print how many records there are, from which position to which, as text and as JSON."""
     for command in ("info", "verify"):
         status, out, _ = wal(command, log)
         assert status == 0
@@ -111,7 +111,7 @@ def test_it_says_what_is_there(log: Path) -> None:
 
 @pytest.mark.slow
 def test_statuses(log: Path, tmp_path: Path) -> None:
-    """0 is ok, 1 failed, 2 usage, 3 damaged; a damaged log is repaired, and then it is none."""
+    """0 is ok, 1 failed, 2 usage, 3 damaged; after a repair a damaged log is no longer damaged."""
     assert wal("read", log, "--from", "1:121")[0] == 2
     assert wal("read", log, "--from", "x")[0] == 2
     assert wal("read", log, "--from", "")[0] == 2
@@ -141,7 +141,7 @@ def test_statuses(log: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full on the way: the lines that the message counts are there, in order, and none is made up."""
+    """If the disk fills on the way, the lines that the message counts are there, in order, and no others."""
     log = tmp_path / "log"
     lines = [b"%d" % number * 100 for number in range(2000)]  # more than a pipe holds
     monkeypatch.setenv("PENSTOCK_FAILPOINTS", "storage.write=nospace@4")
@@ -159,7 +159,7 @@ def test_an_append_that_fails_says_how_far_it_came(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_line_without_an_end(tmp_path: Path) -> None:
-    """What never ends is refused when it is too long for a record; it is not read on."""
+    """A line that never ends is refused when it is too long for a record; it is not read any further."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
     with subprocess.Popen(["/bin/sh", "-c", "echo first; exec cat /dev/zero"], stdout=subprocess.PIPE) as endless:
         done = subprocess.run(command, stdin=endless.stdout, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
@@ -171,7 +171,7 @@ def test_a_line_without_an_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_input_at_all(tmp_path: Path) -> None:
-    """Standard input that is closed is refused in words."""
+    """If standard input is closed, the error says so."""
     command = [sys.executable, "-m", "penstock.cli", "wal", "append", str(tmp_path / "log")]
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, timeout=PATIENCE_SECONDS, check=False

@@ -1,4 +1,4 @@
-"""Batches of flat columns of every type that text formats hold, for round trips."""
+"""Batches of flat columns of every type that text formats can hold, for round-trip tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES: dict[pa.DataType, st.SearchStrategy[object]] = {
 def flat_batches(
     *, others: dict[pa.DataType, st.SearchStrategy[object]] | None = None
 ) -> st.SearchStrategy[pa.RecordBatch]:
-    """Return batches of up to five columns of any of these types, with names of any kind, and nulls."""
+    """Return batches of up to five columns of any of these types, with arbitrary names and with nulls."""
     values = VALUES | (others or {})
     names = st.one_of(st.sampled_from(["a", "b", "id", "a_longer_name"]), TEXT.filter(bool))
     columns = st.dictionaries(names, st.sampled_from(list(values)), min_size=1, max_size=5)
@@ -63,7 +63,7 @@ def same_rows(found: pa.RecordBatch, expected: pa.RecordBatch) -> bool:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Return floats as the integers of their bits, all NaN being one, and other columns as they are."""
+    """Return floats as the integers of their bits, with every NaN the same, and other columns unchanged."""
     if not pa.types.is_floating(column.type):
         return column
     nan = pa.scalar(float("nan"), column.type)

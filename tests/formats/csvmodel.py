@@ -16,7 +16,7 @@ Field = tuple[str, bool]  # its text, and whether it was quoted
 
 @dataclass
 class Records:
-    """What a file holds: where records end (blank lines and comments too), the rows, and the first that is none."""
+    """The content of a file: the offsets where records begin (also of blank lines and comments), the rows, and the first bad record."""
 
     ends: list[int] = field(default_factory=list)
     rows: list[tuple[int, list[Field]]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Records:
         return [start for start in [0, *self.ends] if start < size]
 
     def bad(self, size: int) -> int | None:
-        """Return the offset of the first record with text behind a closing quote, or whose quote is never closed."""
+        """Return the offset of the first record with text after a closing quote, or with a quote that is never closed."""
         if self.strays:
             return max(start for start in self.starts(size) if start < self.strays[0])
         return self.starts(size)[-1] if self.unclosed else None

@@ -1,4 +1,4 @@
-"""Spark's answers (`spark_answers.json`) and ours in the same words, to compare them."""
+"""Spark's answers (`spark_answers.json`) and ours, spelled the same way so that they can be compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TYPES = {
 
 
 def same(ours: str | None, sparks: str | None, kind: pa.DataType) -> bool:
-    """Tell whether two answers are the same; numbers may be written in other ways."""
+    """Tell whether two answers are the same; numbers may be spelled differently."""
     if ours == sparks or None in {ours, sparks} or not types.is_floating(kind) or REFUSED in {ours, sparks}:
         return ours == sparks
     left, right = (np.float32(str(text)) if types.is_float32(kind) else float(str(text)) for text in (ours, sparks))
@@ -43,7 +43,7 @@ def same(ours: str | None, sparks: str | None, kind: pa.DataType) -> bool:
 
 
 def cast_to_string(value: pa.Scalar) -> str | None:
-    """Return what Spark's `cast(... as string)` shows of a value."""
+    """Return the string that Spark's `cast(... as string)` gives for a value."""
     if not value.is_valid:
         return None
     if types.is_list(value.type):

@@ -1,4 +1,4 @@
-"""What is told of records besides their rows: names of the data that no column has, and columns that have no value."""
+"""What is reported about records besides their rows: names in the data that have no column, and columns that have no value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def unknown(records: list[dict[str, Any]], schema: pa.Schema = ORDERS, **options
 
 
 def by_hand(records: list[dict[str, Any]]) -> Counter[str]:
-    """Return how often each key stands in objects of ORDERS that has no column there."""
+    """Return how often each key that has no column occurs in the objects of ORDERS."""
     counts: Counter[str] = Counter()
     for record in records:
         counts.update(key for key in record if key not in ORDERS.names)
@@ -47,7 +47,7 @@ def by_hand(records: list[dict[str, Any]]) -> Counter[str]:
 
 
 def test_a_misspelt_column_is_told() -> None:
-    """`contry` for `country`: the column that is null in every row is told, and the name that no column has beside it."""
+    """`contry` for `country`: the report names the column that is null in every row and, next to it, the name that has no column."""
     records = [{"id": number, "country": "de"} for number in range(150)]
     account = Account()
     block = "".join(json.dumps(record) + "\n" for record in records).encode()
@@ -79,12 +79,12 @@ _OBJECTS = st.fixed_dictionaries(
 @pytest.mark.slow
 @given(records=st.lists(_OBJECTS, max_size=6))
 def test_each_key_without_a_column_is_counted(records: list[dict[str, Any]]) -> None:
-    """At any depth and in any spelling a key that no column has is counted as often as it stands there."""
+    """A key that has no column is counted every time it occurs, at any depth and in any spelling."""
     assert unknown(records).unknown == by_hand(records)
 
 
 def test_names_are_bounded_whatever_the_data() -> None:
-    """A thousand names, or names of a megabyte, leave a hundred short ones, the most frequent; the others are a number."""
+    """A thousand names, or names of a megabyte, are reduced to a hundred short ones, the most frequent; the others are only a number."""
     many = [{f"k{number}": 1 for number in range(1000)} | {"often": 1}, {"often": 1}]
     account = unknown(many)
     assert len(account.unknown) == NAMES_MAX
@@ -100,7 +100,7 @@ def test_names_are_bounded_whatever_the_data() -> None:
 
 
 def test_counts_of_later_blocks_say_that_they_are_partial() -> None:
-    """Where block after block has keys without a column, a part of them is looked at, and the account says so."""
+    """If block after block has keys without a column, only some of the data is examined, and the account says so."""
     account = Account()
     read = decoder(ReadFormat("json", pa.schema([("id", pa.int64())])), account)
     block = b'{"id": 1, "more": "%b"}\n' % (b"x" * 100) * 20_000
@@ -112,7 +112,7 @@ def test_counts_of_later_blocks_say_that_they_are_partial() -> None:
 
 
 def test_damaged_keys_are_counted_in_each_block() -> None:
-    """A damaged letter in a key, block after block, was taken for a schema that leaves columns out, and some were missed."""
+    """A damaged letter in a key, block after block, was mistaken for a schema that omits columns, and some keys were not counted."""
     account = Account()
     reading = decoder(ReadFormat("json", pa.schema([("id", pa.int64()), ("name", pa.string())])), account)
     for block in range(8):
@@ -127,7 +127,7 @@ def test_damaged_keys_are_counted_in_each_block() -> None:
 
 @given(split=st.lists(st.integers(0, 3), min_size=3, max_size=3))
 def test_accounts_of_tasks_and_batches_add_up(split: list[int]) -> None:
-    """A column is null in every row if it is in every task and batch that has rows; names are added up."""
+    """A column is null in every row if it is null in every task and batch that has rows; the counts of names are added up."""
     batches = [pa.record_batch({"a": pa.nulls(count, pa.int64()), "b": pa.array([1] * count)}) for count in split]
     tasks = []
     for batch in batches:
@@ -142,7 +142,7 @@ def test_accounts_of_tasks_and_batches_add_up(split: list[int]) -> None:
 
 
 def test_a_column_that_once_had_a_value_is_not_null_in_every_row() -> None:
-    """One value in any batch, task or row is enough; what a later call says is of its own rows."""
+    """One value in any batch, task or row is enough; what a later call reports is about its own rows."""
     first, second = Account(2, {"a": 2, "b": 2}), Account(3, {"a": 3})
     both = first.followed_by(second)
     assert both.null_columns == ["a"]
@@ -152,7 +152,7 @@ def test_a_column_that_once_had_a_value_is_not_null_in_every_row() -> None:
 
 
 def test_members_of_a_null_column_are_not_told_besides() -> None:
-    """Of a struct that is null everywhere its members are not told; of one that is there, those that are null."""
+    """Members of a struct that is null everywhere are not reported; of a struct that has values, the members that are always null are."""
     batch = pa.RecordBatch.from_pylist([{"id": 1, "u": {"name": None, "zip": 1}, "items": [{"n": None}]}, {}], ORDERS)
     account = Account()
     Watch(ORDERS, account).see(batch)
@@ -160,7 +160,7 @@ def test_members_of_a_null_column_are_not_told_besides() -> None:
 
 
 def test_columns_of_a_header_that_are_not_read_are_told() -> None:
-    """Of CSV with a header the columns that the schema has not are counted by their rows."""
+    """For CSV with a header, columns that are not in the schema are counted by their rows."""
     out = io.StringIO()
     csv.writer(out).writerows([[1, "de", "x"], [2, "fr", "y"]])
     fmt = ReadFormat(
@@ -172,7 +172,7 @@ def test_columns_of_a_header_that_are_not_read_are_told() -> None:
 
 
 def test_columns_of_parquet_that_are_not_read_are_told() -> None:
-    """Of Parquet the columns that the schema has not are counted by the rows of the groups that were read."""
+    """For Parquet, columns that are not in the schema are counted by the rows of the row groups that were read."""
     out = pa.BufferOutputStream()
     pq.write_table(pa.table({"ID": [1, 2, 3], "country": ["de"] * 3}), out, row_group_size=2)
     file, account = pa.BufferReader(out.getvalue()), Account()

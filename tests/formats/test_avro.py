@@ -1,4 +1,4 @@
-"""Avro as others write and read it: fastavro and polars are the independent ones; Spark's own Avro is not in its distribution."""
+"""Avro as other programs write and read it: fastavro and polars are independent; Spark's own Avro is not in its distribution."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("case", FOREIGN)
 def test_types_of_others(case: str) -> None:
-    """Each type of Avro that a column of Spark's can hold is read, as a value, as a union with null, and either way round."""
+    """Every Avro type that a Spark column can hold is read: as a plain value, and as a union with null in either order."""
     kind, value, wanted, expected = FOREIGN[case]
     schema = pa.schema([("x", wanted)])
     assert read(FORM, foreign(kind, [value]), schema).to_pylist() == [{"x": expected}]
@@ -129,7 +129,7 @@ def test_decimals_of_more_digits_than_the_file_says(digits: int, *, inside: bool
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_codecs_and_blocks_of_others(codec: str) -> None:
-    """Files of many blocks, however compressed, are read whole and in ranges."""
+    """Files of many blocks are read whole and in ranges, with every compression."""
     values = list(range(5000))
     data = foreign("long", values, codec, interval=500)
     schema = pa.schema([("x", pa.int64())])
@@ -140,7 +140,7 @@ def test_codecs_and_blocks_of_others(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_others_read_what_is_written(codec: str) -> None:
-    """fastavro reads every type as it was given, and polars those that it knows; a column without nulls is no union."""
+    """fastavro reads every type as it was written, and polars those that it supports; a column without nulls is not a union."""
     batch = rows(3)
     found = list(fastavro.reader(io.BytesIO(written(FORM, batch, codec=codec))))
     assert pa.RecordBatch.from_pylist(found, SCHEMA).to_pylist() == batch.to_pylist()
@@ -151,7 +151,7 @@ def test_others_read_what_is_written(codec: str) -> None:
 
 
 def test_slices_of_structs_in_structs_are_written() -> None:
-    """A part that was cut between rows is written whole: the writer below panics at such a slice with nulls in it."""
+    """A part that was cut between rows is written whole: polars, which writes it, panics on such a slice of nested structs with nulls."""
     values = [{"c": {"d": {"e": None if row % 3 == 0 else row}, "f": row}} for row in range(22)]
     values[5]["c"]["d"] = None
     batch = pa.RecordBatch.from_pylist(values)
@@ -161,7 +161,7 @@ def test_slices_of_structs_in_structs_are_written() -> None:
 
 
 def test_times_without_a_zone_are_of_the_zone() -> None:
-    """A local time is one of `timeZone` where an instant is wanted, and stays as it is where it is not."""
+    """A local time is in `timeZone` where an instant is expected, and stays unchanged where a local time is expected."""
     noon = dt.datetime(2024, 7, 1, 12)
     data = foreign(logical("long", "local-timestamp-micros"), [noon])
     berlin = read(FORM, data, pa.schema([("x", UTC)]), zone="Europe/Berlin").column(0)
@@ -173,7 +173,7 @@ def test_times_without_a_zone_are_of_the_zone() -> None:
 
 @pytest.mark.parametrize("kind", [["null", "int", "string"], "null"])
 def test_types_that_no_column_has(kind: Any) -> None:
-    """A union of several types is a column that cannot be read, which is told; the others can."""
+    """A union of several types cannot be read as a column, and the error says so; the other columns can be read."""
     file = io.BytesIO()
     fields = [{"name": "x", "type": kind}, {"name": "y", "type": "long"}]
     fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, [{"x": None, "y": 2}])
@@ -202,14 +202,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_avro_cannot_hold(case: str) -> None:
-    """Names and types that Avro has not are refused before rows come, with the reason."""
+    """Names and types that Avro does not have are refused before any row is read, with the reason."""
     schema, message = REFUSED[case]
     with pytest.raises(OptionError, match=message):
         check_table(FORM, schema, "none")
 
 
 def test_schemas_that_are_none() -> None:
-    """A header with another schema than a record, or none that can be read, is a bad file."""
+    """A header whose schema is not a record, or cannot be parsed, makes a bad file."""
     good = foreign("long", [1])
     for schema in ({"type": "long"}, "int", {"type": "record", "name": "r", "fields": [{"name": "x", "type": "nope"}]}):
         header = avro._header_bytes({b"avro.schema": json.dumps(schema).encode()}, good[-16:])
@@ -218,7 +218,7 @@ def test_schemas_that_are_none() -> None:
 
 
 def test_headers_larger_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema may be longer than what is read at first, and ends somewhere."""
+    """A schema may be longer than the first read, but there is a limit."""
     data = written(FORM, numbers(5))
     monkeypatch.setattr(avro, "_HEADER_BYTES", 10)
     assert read(FORM, data, NUMBERS).num_rows == 5
@@ -245,7 +245,7 @@ def test_blocks_are_read_once_and_in_megabytes() -> None:
 
 
 def avro_format(schema: pa.Schema) -> Any:
-    """Return how such a file is read."""
+    """Return the read format of such a file."""
     from penstock.formats import ReadFormat  # noqa: PLC0415 - behind what may be skipped
 
     return ReadFormat("avro", schema)
@@ -253,7 +253,7 @@ def avro_format(schema: pa.Schema) -> Any:
 
 @pytest.mark.slow
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra the format says what to install, before anything is read; others do not load its library."""
+    """Without the extra, the format says what to install before anything is read; other formats do not load its library."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(DependencyError, match=r"pip install 'penstock\[avro\]'"):
         FORM.prepare()
@@ -263,5 +263,5 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_type_is_tried() -> None:
-    """What can be held is not refused."""
+    """Types that Avro can hold are not refused."""
     check_table(FORM, SCHEMA, "none")

@@ -1,4 +1,4 @@
-"""Whole files and blocks of a fixed size, by ranges."""
+"""Whole files and fixed-size blocks, read by ranges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def values(content: bytes, start: int, end: int, block_size: int | None) -> list
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 72])
 @pytest.mark.parametrize("block_size", [1, 2, 8, 100])
 def test_blocks_begin_in_one_range(length: int, block_size: int) -> None:
-    """At any cut each block comes once, from the range it begins in, and the last one is as short as the file leaves it."""
+    """At any cut each block is read once, in the range where it begins; the last block is as short as the rest of the file."""
     content = bytes(range(length))
     expected = [content[at : at + block_size] for at in range(0, length, block_size)]
     for cut in range(length + 1):
@@ -44,7 +44,7 @@ def test_blocks_begin_in_one_range(length: int, block_size: int) -> None:
 
 
 def test_a_whole_file_is_one_value() -> None:
-    """Without a block size a file is one value, of the range that begins it; an empty file has none."""
+    """Without a block size a file is one value, which belongs to the range where the file begins; an empty file has no value."""
     assert values(b"abc", 0, 3, None) == [b"abc"]
     assert values(b"abc", 0, 1, None) == [b"abc"]
     assert values(b"abc", 1, 3, None) == []
@@ -53,7 +53,7 @@ def test_a_whole_file_is_one_value() -> None:
 
 @given(content=st.binary(max_size=60), block_size=st.integers(1, 9), batch_bytes=st.integers(1, 30))
 def test_batches_cut_between_blocks(content: bytes, block_size: int, batch_bytes: int) -> None:
-    """Batches of any size hold whole blocks."""
+    """Batches of any size contain whole blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binary, "_BATCH_BYTES", batch_bytes)
         found = values(content, 0, len(content), block_size)
@@ -67,7 +67,7 @@ def test_a_file_that_shrank_is_an_error() -> None:
 
 
 def test_a_value_beyond_what_arrow_holds_is_refused() -> None:
-    """A file too large for one value is refused with the advice to cut it, before anything is read."""
+    """A file too large for one Arrow value is refused before anything is read, with the advice to cut it into blocks."""
     with pytest.raises(BadFile, match="set blockSize"):
         list(binary_batches(pytest.fail, VALUE_BYTES_MAX + 1, 0, 10, None, SCHEMA))  # type: ignore[arg-type] # never called
 

@@ -1,4 +1,4 @@
-"""Days before 1582-10-15, in files that count them in the Julian calendar; tests/spark/test_calendar.py asks Spark itself."""
+"""Days before 1582-10-15 in files that count them in the Julian calendar; tests/spark/test_calendar.py compares with Spark itself."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ NESTED = [
 
 
 def texts(column: pa.Array) -> list[str | None]:
-    """Return days as texts."""
+    """Return days as text."""
     return [None if value is None else str(value) for value in column.to_pylist()]
 
 
 def test_days_are_moved() -> None:
-    """Days before the reform are those of today's calendar behind it, in a slice as well; nulls and later days stay."""
+    """Days before the reform get the same date in today's calendar, also in a slice; nulls and later days are unchanged."""
     batch = pa.record_batch({"d": DAYS, "n": range(len(DAYS))})
     moved = Calendar(dates=True).corrected(batch)
     assert texts(moved.column(0)) == MEANT
@@ -44,9 +44,9 @@ def test_days_are_moved() -> None:
 
 @pytest.mark.parametrize(("kind", "around"), NESTED)
 def test_days_inside_are_moved(kind: pa.DataType, around: object) -> None:
-    """Wherever they are in a column; null rows, null members and empty lists stay."""
+    """Nested days are moved wherever they are in a column; null rows, null members and empty lists are unchanged."""
     assert callable(around)
-    first, second = dt.date(1582, 10, 14), dt.date(1582, 10, 4)  # the same day, in today's calendar and in its own
+    first, second = dt.date(1582, 10, 14), dt.date(1582, 10, 4)  # one date, in both calendars
     empty = [] if not pa.types.is_struct(kind) else {"a": None, "d": None}
     batch = pa.record_batch({"x": pa.array([None, around(first), empty, around(dt.date(2000, 1, 1))], kind)})
     for rows in (batch, batch.slice(1)):
@@ -57,7 +57,7 @@ def test_days_inside_are_moved(kind: pa.DataType, around: object) -> None:
 
 
 def test_a_leap_day_that_is_none_today_is_the_first_of_march() -> None:
-    """29 February 1500 was there in the Julian calendar alone; Spark reads the day behind 28 February."""
+    """29 February 1500 existed only in the Julian calendar; Spark reads it as the day after 28 February."""
     days = pa.array([-171597, -171596, -171595], pa.int32()).cast(pa.date32())
     [moved] = Calendar(dates=True).corrected(pa.record_batch({"d": days})).columns
     assert texts(moved) == ["1500-02-28", "1500-03-01", "1500-03-01"]
@@ -78,13 +78,13 @@ def test_a_leap_day_that_is_none_today_is_the_first_of_march() -> None:
     ],
 )
 def test_calendar_of_a_file_of_sparks(keys: dict[bytes, bytes] | None, *, dates: bool, instants: bool) -> None:
-    """By the version that wrote it, and the marks that it left."""
+    """The calendar follows from the Spark version that wrote the file, and from the marks that it left."""
     assert Calendar.of_spark(keys) == Calendar(dates, instants)
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.list_(pa.timestamp("s")), pa.timestamp("ns")])
 def test_old_times_are_refused(kind: pa.DataType) -> None:
-    """A time before 1900 in a file that counts as Spark 2 did is a bad file, and a later one is read."""
+    """A time before 1900 in a file that counts as Spark 2 did makes it a bad file; a later time is read."""
     for year, is_refused in ((1899, True), (1900, False)):
         moment = dt.datetime(year, 1, 1)
         table = pa.table({"t": pa.array([[moment] if pa.types.is_list(kind) else moment, None], kind)})
@@ -98,7 +98,7 @@ def test_old_times_are_refused(kind: pa.DataType) -> None:
 
 
 def test_orc_of_a_writer_that_notes_no_calendar_is_of_todays() -> None:
-    """Arrow's own files are read as they were written, which Java's readers do not; so no such date is written by us."""
+    """Arrow's own files are read as written. Java's readers read them differently, so we never write such dates."""
     days = pa.array([dt.date(1582, 10, 4), dt.date(1, 1, 1)])
     file = io.BytesIO()
     orc.write_table(pa.table({"d": days}), file)

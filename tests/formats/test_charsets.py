@@ -1,4 +1,4 @@
-"""Encodings: what is said of them is tried on Python's own codecs, all of them, byte by byte."""
+"""Encodings: what our table says about them is checked against all of Python's own codecs, byte by byte."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAMPLE = effort(150, 400)
 
 
 def fed(codec: str, data: bytes) -> str | None:
-    """Return what a decoder makes of the bytes so far, "" if it waits for more; None if it refuses them."""
+    """Return the text a decoder makes of these first bytes, "" if it needs more, None if it refuses them."""
     try:
         return codecs.getincrementaldecoder(codec)().decode(data)
     except UnicodeError:
@@ -46,7 +46,7 @@ def fed(codec: str, data: bytes) -> str | None:
 
 
 def begun_characters(codec: str) -> list[bytes]:
-    """Return beginnings of characters of one to three bytes: all of one and two, and some of three."""
+    """Return beginnings of characters, of one to three bytes: all of one and two, and some of three."""
     begun = [bytes([lead]) for lead in range(256) if fed(codec, bytes([lead])) == ""]
     more = [prefix + bytes([code]) for prefix in begun for code in range(256)]
     begun += (second := [data for data in more if fed(codec, data) == ""])
@@ -58,7 +58,7 @@ def begun_characters(codec: str) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", SEVERAL_BYTES)
 def test_ascii_that_is_a_later_byte_or_spelled_twice_is_not_searched(codec: str) -> None:
-    """The table says of every ASCII character what the decoder shows: no later byte, no other spelling, or unfit."""
+    """For every ASCII character the table agrees with the decoder: never a later byte, no second spelling, or unfit."""
     unfit = set()
     for data in (prefix + bytes([code]) for prefix in begun_characters(codec) for code in range(256)):
         text = fed(codec, data)
@@ -76,7 +76,7 @@ def test_ascii_that_is_a_later_byte_or_spelled_twice_is_not_searched(codec: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", SEVERAL_BYTES)
 def test_what_is_searched_is_not_swallowed_by_a_character_that_was_cut(codec: str) -> None:
-    """Behind any beginning of a character the decoder sees each searchable character, also as the last one of a block."""
+    """After any incomplete character the decoder still sees each searchable character, also as the last one of a block."""
     fit = [c for c in ASCII if searchable(codec, c)]
     assert {"\n", "\r", ",", '"'} <= {*fit}
     for prefix in begun_characters(codec):
@@ -88,7 +88,7 @@ def test_what_is_searched_is_not_swallowed_by_a_character_that_was_cut(codec: st
 
 @pytest.mark.parametrize("codec", ONE_BYTE)
 def test_one_byte_for_each_character_that_is_searched(codec: str) -> None:
-    """In encodings of one byte a character exactly those can be searched that one byte alone stands for."""
+    """In single-byte encodings exactly the characters that one byte alone encodes can be searched for."""
     table = [fed(codec, bytes([code])) for code in range(256)]
     for c in {*filter(None, table)} | {*ASCII, "\N{EURO SIGN}", "\ufffe"}:
         alone = table.count(c) == 1
@@ -98,13 +98,13 @@ def test_one_byte_for_each_character_that_is_searched(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", STATES)
 def test_encodings_with_states_are_not_searched(codec: str) -> None:
-    """What a byte means there depends on all bytes before it."""
+    """In a stateful encoding the meaning of a byte depends on all bytes before it."""
     assert not any(searchable(codec, c) for c in ASCII)
 
 
 @pytest.mark.parametrize("codec", WIDE)
 def test_wide_encodings_are_searched_unit_by_unit(codec: str) -> None:
-    """Anything can be looked for in whole code units, and each is what the unit says."""
+    """Any character can be searched for in whole code units, and the bytes of a unit mean what the unit says."""
     how = charset(codec, "\ufeffa".encode(codec))
     assert len("a".encode(how.codec)) == int(how.unit[-1])
     assert ("\ufeff".encode(how.codec)) == how.bom
@@ -113,7 +113,7 @@ def test_wide_encodings_are_searched_unit_by_unit(codec: str) -> None:
 
 @pytest.mark.parametrize(("codec", "order"), [*itertools.product(["utf-16", "utf-32"], ["-le", "-be"])])
 def test_a_mark_tells_the_byte_order(codec: str, order: str) -> None:
-    """UTF-16 and UTF-32 have either order; the mark in front says which, and without one nothing is guessed."""
+    """UTF-16 and UTF-32 have either byte order; the byte order mark says which, and without a mark nothing is guessed."""
     head = "\ufeffa".encode(codec + order)[:4]
     assert charset(codec, head).codec == codec + order
     assert by_mark(codec)
@@ -125,7 +125,7 @@ def test_a_mark_tells_the_byte_order(codec: str, order: str) -> None:
 
 
 def test_names_of_encodings() -> None:
-    """Spellings do not matter; what has no files, or cannot be read in pieces, is refused as an option."""
+    """Spelling variants are accepted; an encoding that no file has, or that cannot be read in pieces, is refused as an option."""
     assert charset("UTF8", b"") == charset("utf-8-sig", b"") == charset("U8", b"")
     assert charset("latin1", b"").codec == charset("ISO-8859-1", b"").codec
     for name in ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "base64", "undefined", "x-none"):
@@ -136,14 +136,14 @@ def test_names_of_encodings() -> None:
 
 
 def test_marks_of_utf8_stand_where_ascii_is_ascii() -> None:
-    """A mark of UTF-8 in front of a file in an encoding that extends ASCII is no text; elsewhere its bytes may be some."""
+    """A UTF-8 mark at the start of a file is not text if the encoding extends ASCII; in other encodings its bytes may be text."""
     assert charset("cp1252", b"").bom == charset("shift_jis", b"").bom == UTF_8_BOM
     assert charset("cp037", b"").bom == charset("iso2022_jp", b"").bom == b""
     assert charset("gb18030", b"").bom == "\ufeff".encode("gb18030")
 
 
 def test_characters_that_an_encoding_has() -> None:
-    """A separator must exist in the encoding, and be read as it is written."""
+    """A separator must exist in the encoding, and must decode to itself."""
     assert encodable("latin-1", "§")
     assert encodable("utf-16", "\N{GRINNING FACE}")
     assert not encodable("ascii", "§")
@@ -152,7 +152,7 @@ def test_characters_that_an_encoding_has() -> None:
 
 @given(st.binary(max_size=40))
 def test_utf8_is_told_from_what_is_none(data: bytes) -> None:
-    """Arrow's quick answer is Python's, also for what is put together of pieces of characters."""
+    """Arrow's quick check for UTF-8 agrees with Python's, also for text made of fragments of characters."""
     data = (
         data.replace(b"1", "\N{GRINNING FACE}".encode()[:3]).replace(b"2", b"\xed\xa0\x80").replace(b"3", "é".encode())
     )
@@ -174,7 +174,7 @@ def test_utf8_is_told_from_what_is_none(data: bytes) -> None:
     width=st.integers(1, 5),
 )
 def test_decoders_give_the_same_in_pieces(codec: str, places: list[int], end: bytes, width: int) -> None:
-    """Files that are decoded as a stream come out the same whatever the pieces are."""
+    """A file decoded as a stream gives the same text whatever the sizes of the pieces."""
     letters = alphabet(codec)
     packed = "".join(letters[place % len(letters)] for place in places).encode(codec, "ignore") + end
     whole = packed.decode(codec, "replace")

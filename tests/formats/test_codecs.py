@@ -1,4 +1,4 @@
-"""Compressed files: whole ones, cut ones, garbage and bombs."""
+"""Compressed files: whole, truncated, garbage, and decompression bombs."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_codec_of_a_name(name: str, codec: str | None) -> None:
     ],
 )
 def test_names_of_what_cannot_be_read(name: str, found: str | None) -> None:
-    """Archives and codecs that nobody here unpacks are known by name, also within a codec that is."""
+    """Archives and codecs that we cannot decompress are recognised by name, also inside a codec that we can."""
     assert unreadable(name) == found
 
 
 def test_extensions_name_their_codec() -> None:
-    """What a codec adds to a name is what it is recognised by; none adds nothing, an unknown one is refused."""
+    """Each codec is recognised by the extension that it adds; no compression adds none, and an unknown codec is refused."""
     assert [codec_of("a" + extension(codec)) for codec in [*CODECS, "none"]] == [*CODECS, None]
     with pytest.raises(OptionError, match="compression='lzo' is unknown: expected one of none, gzip"):
         extension("lzo")
@@ -95,7 +95,7 @@ def test_extensions_name_their_codec() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["empty", "byte", "text", "noise"])
 def test_members_hold_what_was_put_in(codec: str, data: bytes) -> None:
-    """What was compressed comes out again, from bytes, views and Arrow buffers, and the same data gives the same bytes."""
+    """Compressed data decompresses to the same data, from bytes, views and Arrow buffers; equal data gives equal bytes."""
     packed = compress(data, codec)
     assert unpacked(packed, codec) == data
     assert compress(memoryview(data), codec) == compress(pa.py_buffer(data), codec) == packed
@@ -104,12 +104,12 @@ def test_members_hold_what_was_put_in(codec: str, data: bytes) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @given(parts=st.lists(st.binary(max_size=50), max_size=5), width=st.integers(1, 40))
 def test_members_concatenate(codec: str, parts: list[bytes], width: int) -> None:
-    """Members put one behind the other hold their contents one behind the other, however the file is cut into chunks."""
+    """Concatenated members hold their concatenated contents, whatever chunks the file is read in."""
     assert unpacked(b"".join(compress(part, codec) for part in parts), codec, width=width) == b"".join(parts)
 
 
 def test_other_programs_read_the_members() -> None:
-    """The libraries of the formats read what we wrote: one member each, with a checksum, gzip without a time."""
+    """Each format's own library reads what we wrote: one member each, with a checksum, and gzip without a timestamp."""
     assert gzip.decompress(compress(TEXT, "gzip")) == TEXT
     assert compress(TEXT, "gzip")[4:8] == bytes(4)
     assert bz2.decompress(compress(TEXT, "bzip2")) == TEXT
@@ -118,14 +118,14 @@ def test_other_programs_read_the_members() -> None:
 
 
 def test_frames_to_be_skipped_are_skipped() -> None:
-    """Zstandard's skippable frames, which seekable files have, hold no data."""
+    """Zstandard's skippable frames, which seekable files have, contain no data."""
     frame = compress(TEXT, "zstd")
     assert unpacked(SKIPPABLE_FRAME + frame + SKIPPABLE_FRAME + frame + SKIPPABLE_FRAME, "zstd") == TEXT + TEXT
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_cut_shows(codec: str) -> None:
-    """A file that is cut anywhere, in its first or second member, is an error; never a shorter file."""
+    """A file truncated anywhere, in its first or second member, is an error; never a shorter file."""
     member = compress(b"some lines\nof text\n" * 3, codec)
     whole = member + member
     for length in range(1, len(whole)):
@@ -135,7 +135,7 @@ def test_every_cut_shows(codec: str) -> None:
 
 
 def test_a_cut_names_the_compressed_byte() -> None:
-    """The error of a cut file names the compressed byte up to which it was read."""
+    """The error for a truncated file names the compressed byte up to which it was read."""
     packed = compress(NOISE, "gzip")[:-5]
     with pytest.raises(BadFile, match=f"compressed byte {len(packed)}"):
         unpacked(packed, "gzip")
@@ -144,7 +144,7 @@ def test_a_cut_names_the_compressed_byte() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"plain text, no member", bytes(100), b"\x1f\x8b\x08garbage", b"BZh9garbage!"])
 def test_garbage_is_an_error(codec: str, data: bytes) -> None:
-    """Bytes that are no member, alone or behind a whole one, are an error."""
+    """Bytes that are not a member, alone or after a whole one, are an error."""
     for before in (b"", compress(TEXT, codec)):
         with pytest.raises(BadFile, match="not a whole"):
             unpacked(before + data, codec)
@@ -152,7 +152,7 @@ def test_garbage_is_an_error(codec: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_flipped_bits_show(codec: str) -> None:
-    """A flipped bit in the data of a member that we wrote is found by its checksum."""
+    """The checksum detects a flipped bit in the data of a member that we wrote."""
     packed = bytearray(compress(NOISE, codec))
     packed[len(packed) // 2] ^= 1
     with pytest.raises(BadFile):
@@ -161,7 +161,7 @@ def test_flipped_bits_show(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_nothing_is_no_members(codec: str) -> None:
-    """An empty file is a file of no members."""
+    """An empty file has no members."""
     assert unpacked(b"", codec) == b""
 
 
@@ -173,7 +173,7 @@ def bomb(codec: str) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_of_bytes_stops_a_bomb(codec: str) -> None:
-    """What unpacks to more than the limit is refused early, with what was found and what was expected."""
+    """A file that decompresses to more than the limit is refused early, with the size found and the size expected."""
     taken = 0
     with pytest.raises(BadFile, match=r"more than 20\.0 MiB: found .* expected at most 20971520"):  # noqa: PT012 - counts
         for piece in decompressed([bomb(codec)], codec, limit_bytes=20 << 20, ratio_max=10**9):
@@ -184,7 +184,7 @@ def test_the_limit_of_bytes_stops_a_bomb(codec: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_of_the_ratio_stops_a_bomb(codec: str) -> None:
-    """What unpacks to too many times its size is refused, but not before 16 MiB, which no ratio makes dangerous."""
+    """A file that expands too many times is refused, but not before 16 MiB, which are harmless at any ratio."""
     taken = 0
     with pytest.raises(BadFile, match=r"times its size: found .* expected a ratio of at most 100"):  # noqa: PT012 - counts
         for piece in decompressed([bomb(codec)], codec, limit_bytes=1 << 40, ratio_max=100):
@@ -203,7 +203,7 @@ def test_pieces_are_small() -> None:
 
 @pytest.mark.parametrize("error", [NotThere("gone"), OSError(5, "Input/output error"), zlib.error("ours")])
 def test_errors_of_the_file_come_through(error: Exception) -> None:
-    """What reading the compressed bytes raises is not taken for a broken file."""
+    """Errors raised while the compressed bytes are read are not mistaken for a damaged file."""
 
     def chunks() -> Iterator[bytes]:
         yield compress(NOISE, "gzip")[:70_000]
@@ -221,7 +221,7 @@ def test_unknown_codecs_are_refused() -> None:
 
 
 def hadoop(data: bytes, codec: str, *, block: int = 5000, chunk: int = 2000) -> bytes:
-    """Return data in Hadoop's blocks, made of chunks of Snappy or LZ4."""
+    """Return data in Hadoop's block format, made of Snappy or LZ4 chunks."""
     pack = pa.Codec("lz4_raw" if codec == "lz4" else codec)
     out = io.BytesIO()
     for at in range(0, len(data), block):
@@ -255,7 +255,7 @@ MAKERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @pytest.mark.parametrize("made", MAKERS)
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["empty", "byte", "text", "noise"])
 def test_files_of_other_programs(made: str, data: bytes) -> None:
-    """What other makers compress is read, in chunks of any width, and files that were put one behind another, too."""
+    """Files compressed by other programs are read, in chunks of any width, also when they are concatenated."""
     codec, pack = MAKERS[made]
     packed = pack(data)
     for width in (13, 1 << 16):
@@ -266,7 +266,7 @@ def test_files_of_other_programs(made: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("made", MAKERS)
 def test_every_cut_of_files_of_other_programs_shows(made: str) -> None:
-    """A file that is cut anywhere is an error, never a shorter file; but for whole blocks, whose number nobody wrote down."""
+    """A truncated file is an error, never a shorter file; except between whole blocks, because their number is not recorded."""
     codec, pack = MAKERS[made]
     data = TEXT[:12_000] + NOISE[:300]
     whole = pack(data)
@@ -287,15 +287,15 @@ def test_every_cut_of_files_of_other_programs_shows(made: str) -> None:
     ids=["text", "json", "zeros", "framed snappy", "legacy lz4"],
 )
 def test_garbage_in_the_name_of_other_codecs(made: str, data: bytes) -> None:
-    """Text, zeros, and forms of the same codec that are others, are errors, alone and behind a whole file."""
+    """Text, zeros, and other framings of the same codec are errors, alone and after a whole file."""
     codec, pack = MAKERS[made]
     for before in (b"", pack(TEXT)):
         if before and codec == "xz" and not data.strip(b"\0"):
-            continue  # xz allows zeros behind a stream
+            continue  # xz allows zeros after a stream
         if not data.strip(b"\0") and (made.startswith("blocks") or (codec == "lz4" and not before)):
             assert unpacked(before + data, codec) == unpacked(
                 before, codec
-            )  # empty blocks, as Hadoop ends an empty file
+            )  # empty blocks, with which Hadoop ends an empty file
             continue
         with pytest.raises(BadFile, match="not a whole"):
             unpacked(before + data, codec)
@@ -303,7 +303,7 @@ def test_garbage_in_the_name_of_other_codecs(made: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4"])
 def test_blocks_that_claim_what_they_do_not_hold(codec: str) -> None:
-    """Lengths that are wrong are errors, and no memory is taken for what a file only claims."""
+    """Wrong lengths are errors, and no memory is allocated for a length that a file only claims."""
     chunk = hadoop(b"x" * 100, codec)[4:]
     huge = (1 << 31).to_bytes(4, "big")
     for data in ((99).to_bytes(4, "big") + chunk, huge + huge, huge + chunk, (100).to_bytes(4, "big") + bytes(4)):
@@ -316,7 +316,7 @@ def test_blocks_that_claim_what_they_do_not_hold(codec: str) -> None:
 
 @pytest.mark.slow
 def test_xz_that_asks_for_much_memory_is_refused() -> None:
-    """A dictionary of more than 256 MiB is more than a task gives to one file."""
+    """A dictionary of more than 256 MiB is more memory than a task allows for one file."""
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
     with pytest.raises(BadFile, match="[Mm]emory"):
         unpacked(_with_dictionary(filters), "xz")
@@ -330,7 +330,7 @@ def _with_dictionary(filters: list[dict[str, int]]) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("made", ["xz", "deflate", "brotli"])
 def test_bombs_in_other_codecs(made: str) -> None:
-    """The limits hold for every codec."""
+    """The limits apply to every codec."""
     codec, pack = MAKERS[made]
     with pytest.raises(BadFile, match="unpacks to"):
         unpacked(pack(bytes(1 << 26)), codec, ratio_max=100)
@@ -338,7 +338,7 @@ def test_bombs_in_other_codecs(made: str) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
-    """A part is closed before the record that could pass its limit: noise of any length grows by no more than is said."""
+    """A part is closed before the record that could exceed its limit: incompressible data grows by no more than the stated bound."""
     for size in (0, 1, 7, 40, 99, 1000, 4096, 70_000, 200_000):
         assert len(compress(NOISE[:size], codec)) <= size + expansion(size)
 
@@ -346,7 +346,7 @@ def test_what_does_not_compress_grows_by_so_much(codec: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", range(1, 10)), ("zstd", (1, 3, 9, 19, 22))])
 def test_levels(codec: str, levels: Iterable[int]) -> None:
-    """Every level gives a member that others read, the same for the same data; a high one is smaller than the lowest."""
+    """Every level gives a member that others read, and the same bytes for the same data; a high level is smaller than the lowest."""
     chance = random.Random(7)  # noqa: S311 - repeatable
     words = [chance.randbytes(chance.randrange(2, 9)).hex() for _ in range(2000)]
     data = "".join(f"{' '.join(chance.choices(words, k=6))}\n" for _ in range(4_000)).encode()

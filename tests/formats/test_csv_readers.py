@@ -1,6 +1,6 @@
 """What the CSV sink writes, as others read it: DuckDB, polars, pandas, Arrow and Python. Spark is in `tests/spark`.
 
-The options with which each reads every value are those of the table in `docs/options.md`.
+The table in `docs/options.md` lists the options with which each of them reads every value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TABLES = st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=12)
 
 
 def put(path: Path, table: list[tuple[str | None, str | None]], dialect: Dialect) -> Rows:
-    """Write a table as the sink does; return its rows, with an id in front."""
+    """Write a table as the sink does; return its rows with an id as the first column."""
     rows: Rows = [(f"r{index}", *row) for index, row in enumerate(table)]
     columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     form = WriteFormat("csv", SCHEMA, csv=dialect)
@@ -93,14 +93,14 @@ def in_arrow(path: Path, **parsing: Any) -> Rows:
 
 
 def in_python(path: Path, **options: Any) -> Rows:
-    """Return the rows as Python reads them, which knows no null."""
+    """Return the rows as Python reads them; Python's csv has no null."""
     with path.open(encoding="utf-8", newline="") as file:
         rows: list[Any] = list(csv.reader(file, strict=True, **options))
     return [tuple(row) for row in rows[1:]]
 
 
 def in_pandas(path: Path, **options: Any) -> Rows:
-    """Return the rows as pandas reads them, without its guesses at what is null."""
+    """Return the rows as pandas reads them, with its guesses about null turned off."""
     import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415 - it has no types, and takes long to import
 
     frame = pd.read_csv(path, dtype=str, keep_default_na=False, **options)
@@ -126,10 +126,10 @@ WITHOUT_NULL = {"python", "pandas"}
 
 
 def expected_of(rows: Rows, reader: str) -> Rows:
-    """Return the rows that a reader can tell."""
+    """Return the rows as this reader can distinguish them."""
     if reader in WITHOUT_NULL:
         rows = [tuple(value or "" for value in row) for row in rows]
-    if reader == "pandas":  # whose strings end at a NUL
+    if reader == "pandas":  # these readers end a string at a NUL
         rows = [tuple((value or "").partition("\0")[0] for value in row) for row in rows]
     return rows
 
@@ -141,7 +141,7 @@ def expected_of(rows: Rows, reader: str) -> Rows:
 def test_every_value_is_read_by_readers_of_rfc4180(
     tmp_path: Path, reader: str, table: list[tuple[str | None, str | None]]
 ) -> None:
-    """The default: quotes, backslashes, line breaks, null, the empty string and what looks like null come back."""
+    """With the defaults, quotes, backslashes, line breaks, null, the empty string and text that looks like null come back."""
     path = tmp_path / "f.csv"
     rows = put(path, table, Dialect(header=True))
     assert DEFAULT[reader](path) == expected_of(rows, reader)
@@ -154,14 +154,14 @@ def test_every_value_is_read_by_readers_of_rfc4180(
 def test_every_value_is_read_by_readers_of_escapes(
     tmp_path: Path, reader: str, table: list[tuple[str | None, str | None]]
 ) -> None:
-    """With a backslash as escape the same holds for readers that are told so, also those that take escapes anywhere."""
+    """With a backslash as escape the same is true of readers set to that escape, also of those that accept escapes anywhere."""
     path = tmp_path / "f.csv"
     rows = put(path, table, Dialect(header=True, escape="\\"))
     assert ESCAPED[reader](path) == expected_of(rows, reader)
 
 
 def test_readers_that_guess_are_kept_from_it(tmp_path: Path) -> None:
-    """DuckDB looks for quotes and comments itself: fields that begin like one are quoted, so it finds what there is."""
+    """DuckDB detects quotes and comments itself: fields that begin with such a character are quoted, so it detects the right dialect."""
     path = tmp_path / "f.csv"
     rows = put(path, [("'a'", "#b"), ("'c'", "#d"), ("#e", "'f"), ("\\", "g;h")], Dialect(header=True))
     guessed = duckdb.execute(f"select * from read_csv('{path}')").fetchall()

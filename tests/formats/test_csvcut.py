@@ -1,4 +1,4 @@
-"""Where records of CSV begin, in every dialect, against a reader that walks from character to character."""
+"""Where records of CSV begin, in every dialect, compared with a reader that goes character by character."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BOM = b"\xef\xbb\xbf"
 SPARK = Dialect(escape="\\")
-# What files are made of that have everything a dialect gives a meaning to.
+# The pieces from which files are made: everything to which a dialect gives a meaning.
 ALPHABETS = {
     Dialect(): 'a",\n\r',
     SPARK: 'a",\n\\',
@@ -44,7 +44,7 @@ EVERY = pytest.mark.parametrize("dialect", ALPHABETS, ids=str)
 
 
 def reader(data: bytes) -> Callable[[int, int], bytes]:
-    """Return `data` as a file to read from; no read may go behind its end."""
+    """Return `data` as a file to read from; no read may go past its end."""
 
     def read_at(offset: int, length: int) -> bytes:
         assert offset + length <= len(data)
@@ -54,14 +54,14 @@ def reader(data: bytes) -> Callable[[int, int], bytes]:
 
 
 def short_files(dialect: Dialect, length_max: int) -> Iterator[str]:
-    """Yield every file of up to so many characters."""
+    """Yield every file of up to this many characters."""
     for length in range(length_max + 1):
         yield from map("".join, itertools.product(ALPHABETS[dialect], repeat=length))
 
 
 @pytest.fixture
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let cuts be searched for through many pieces also in short files."""
+    """Make the search for a cut go through many pieces also in short files."""
     monkeypatch.setattr(csvcut, "_SCAN_BYTES", 3)
     monkeypatch.setattr(csvcut, "_HEADER_BYTES", 3)
 
@@ -70,7 +70,7 @@ def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 @EVERY
 @pytest.mark.usefixtures("small_scans")
 def test_every_cut_of_every_short_file(dialect: Dialect) -> None:
-    """For every short mix of what has a meaning, each target is cut at the next record's start."""
+    """For every short mix of special characters, each target is cut at the start of the next record."""
     for text in short_files(dialect, 4):
         data, size = text.encode(), len(text)
         starts = read(text, dialect).starts(size)
@@ -82,7 +82,7 @@ def test_every_cut_of_every_short_file(dialect: Dialect) -> None:
 @pytest.mark.slow
 @EVERY
 def test_blocks_of_every_short_file(dialect: Dialect) -> None:
-    """For every short file blocks lie edge to edge and begin at records; quotes that are not right are refused instead."""
+    """For every short file, blocks are adjacent and begin at records; a file with invalid quotes is refused instead."""
     for text in short_files(dialect, effort(3, 4)):
         data, records = text.encode(), read(text, dialect)
         for found in (_in_ranges(data, dialect, 1), _in_ranges(data, dialect, 3), _in_a_stream(data, dialect, 1)):
@@ -119,7 +119,7 @@ FILES = st.sampled_from(list(ALPHABETS)).flatmap(
 @settings(max_examples=effort(50, 6000))
 @given(file=FILES, data=st.data())
 def test_any_file_in_any_pieces(file: tuple[Dialect, str], data: st.DataObject) -> None:
-    """The records of a file are the same for every way to cut it, and through how many pieces a cut is looked for."""
+    """The records of a file are the same however it is cut, and in however many pieces the search for a cut reads it."""
     dialect, text = file
     content, size = text.encode(), len(text)
     records = read(text, dialect)
@@ -191,7 +191,7 @@ def test_every_short_file_with_doubled_quotes(dialect: Dialect) -> None:
 @pytest.mark.usefixtures("small_scans")
 @pytest.mark.parametrize("dialect", [Dialect(), SPARK, Dialect(quote="")])
 def test_all_cuts_of_one_reading_are_those_of_many(dialect: Dialect) -> None:
-    """Cuts that are looked for together, also several at one place, are those that are found one by one."""
+    """Cuts that are searched for together, even several at one place, are the same as cuts that are found one by one."""
     content = b'stray " quote\n"a\nb"\nc\n\n"d""\n\n\n\\"e"\nf'
     for anchor in (0, 14):
         targets = [0, 0, *range(len(content) + 2), len(content) + 1]
@@ -200,7 +200,7 @@ def test_all_cuts_of_one_reading_are_those_of_many(dialect: Dialect) -> None:
 
 
 def test_a_cut_counts_from_its_anchor() -> None:
-    """A cut follows the quotes from the record it is told, not from the start of the file, and never goes back."""
+    """A cut follows the quotes from the record given as its anchor, not from the start of the file, and never goes back."""
     content = b'stray " quote\n"a\nb"\nc\n'
     assert csv_cut(reader(content), len(content), 14, 16) == 20
     assert csv_cut(reader(content), len(content), 14, 14) == 14
@@ -209,7 +209,7 @@ def test_a_cut_counts_from_its_anchor() -> None:
 
 
 def test_where_nothing_is_quoted_a_cut_reads_only_what_it_needs() -> None:
-    """Without quotes a cut looks at its target alone."""
+    """Without quotes, the search for a cut reads only the bytes at its target."""
     content = b'a",b\n' * 1_000_000
     offsets: list[int] = []
 
@@ -223,7 +223,7 @@ def test_where_nothing_is_quoted_a_cut_reads_only_what_it_needs() -> None:
 
 @pytest.mark.parametrize("escape", [None, "\\"])
 def test_a_run_of_escapes_over_pieces_counts_whole(escape: str | None) -> None:
-    """Whether a quote is escaped depends on all escapes in front of it, in however many pieces they come."""
+    """Whether a quote is escaped depends on all escapes before it, in however many pieces they are read."""
     dialect = Dialect(escape=escape)
     for count in range(7):
         field = (escape or '"') * count
@@ -240,7 +240,7 @@ def test_a_run_of_escapes_over_pieces_counts_whole(escape: str | None) -> None:
 def test_a_file_of_quotes_without_end_is_not_held(
     dialect: Dialect, mark: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing is decided for long, the driver gives up looking for a place to cut, and reads no further."""
+    """If a long stretch leaves the state of the quotes open, the driver stops looking for a place to cut and reads no further."""
     monkeypatch.setattr(csvcut, "_HELD_BYTES_MAX", 100)
     offsets: list[int] = []
 
@@ -262,7 +262,7 @@ def test_a_file_that_shrank_is_an_error(find: Callable[[Callable[[int, int], byt
 
 
 def test_a_record_above_the_limit_is_refused() -> None:
-    """An opening quote that is never closed does not read the whole file into memory: the record's offset is told."""
+    """An opening quote that is never closed does not read the whole file into memory: the error names the offset of the record."""
     content = b'a\n"' + b"x\n" * 5_000
     with pytest.raises(BadRecord, match="more than 1000 B") as caught:
         list(csv_blocks(reader(content), len(content), 0, len(content), 10, record_bytes_max=1_000))
@@ -272,7 +272,7 @@ def test_a_record_above_the_limit_is_refused() -> None:
 @pytest.mark.parametrize("field", ['"a"b', '""x', '"a" ', '"a\n"b', '"a"""b', '"a"b"c"', '"a,"b'])
 @pytest.mark.parametrize("block_bytes", [1, 50, 1000])
 def test_text_behind_a_closing_quote_is_a_bad_record(field: str, block_bytes: int) -> None:
-    """RFC 4180 has none, and what it would be read as is anybody's guess: the record is named, and not another value."""
+    """RFC 4180 does not allow it, and readers differ on its meaning: the error names the record, and no value is guessed."""
     good = b'"x","y"\n5" pipe,"""q"", r"\n"",""""\n'
     data = good + f"{field},1\n".encode() + good
     with pytest.raises(BadRecord, match="after the closing quote") as caught:
@@ -282,7 +282,7 @@ def test_text_behind_a_closing_quote_is_a_bad_record(field: str, block_bytes: in
 
 
 def test_doubled_quotes_where_they_are_escaped_are_told() -> None:
-    """A file of the other dialect is a bad record with the option to set, and no other value."""
+    """In a file of the other dialect the record is bad, and the error names the option to set; no value is guessed."""
     data = b'1,"plain"\n2,"5"" pipe"\n'
     with pytest.raises(BadRecord, match="set escape to the quote") as caught:
         list(csv_blocks(reader(data), len(data), 0, len(data), dialect=SPARK))

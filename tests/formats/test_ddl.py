@@ -11,7 +11,7 @@ from penstock.formats.ddl import parsed
 
 
 def test_columns_of_all_kinds() -> None:
-    """Names plain and quoted, types by all their names, nested ones, NOT NULL and comments are what Spark's JSON says."""
+    """Plain and quoted names, types under all their names, nested types, NOT NULL and comments give Spark's JSON."""
     known = parsed(
         "id BIGINT not null comment 'the key', `a ``b`: map<string, array<decimal(5,2)>>, s struct<x: int, y dec>"
     )
@@ -55,7 +55,7 @@ WRONG = {
 @pytest.mark.slow
 @pytest.mark.parametrize("text", WRONG)
 def test_a_word_that_is_wrong_is_named(text: str) -> None:
-    """A schema that nobody can read is refused with the place, the word that is wrong, and what is expected there."""
+    """A schema that cannot be parsed is refused with the place, the wrong word, and what was expected there."""
     at, says = WRONG[text]
     with pytest.raises(OptionError) as caught:
         parsed(text)
@@ -84,5 +84,5 @@ def test_a_word_that_is_wrong_is_named(text: str) -> None:
     ],
 )
 def test_what_only_spark_can_say_is_left_to_it(text: str) -> None:
-    """Of rare forms nothing is said: neither that they are wrong nor what they mean."""
+    """Rare forms are left undecided: the parser neither refuses them nor says what they mean."""
     assert parsed(text) is None

@@ -1,4 +1,4 @@
-"""CSV: rows to bytes and bytes to rows, against a reader that walks from character to character."""
+"""CSV: rows to bytes and bytes to rows, compared with a reader that goes character by character."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(
 
 
 def columns_of(width: int) -> pa.Schema:
-    """Return a schema of so many strings."""
+    """Return a schema of this many string columns."""
     return pa.schema([(name, pa.string()) for name in "abcd"[:width]])
 
 
@@ -57,7 +57,7 @@ def all_of(data: bytes, width: int, dialect: Dialect, block_bytes: int) -> list[
             found += zip(*(column.to_pylist() for column in decode(block).columns), strict=True)
     except BadRecord as error:
         bad = error.offset or 0
-        return at + bad if error.__cause__ else bad  # who decodes knows the block alone
+        return at + bad if error.__cause__ else bad  # the decoder knows only the block
     return found
 
 
@@ -65,9 +65,9 @@ def all_of(data: bytes, width: int, dialect: Dialect, block_bytes: int) -> list[
 @EVERY
 @pytest.mark.parametrize("width", [1, 2])
 def test_every_short_file_has_the_rows_of_its_records(dialect: Dialect, width: int) -> None:
-    """Every value is what the bytes of its record say, in whichever block it is read, with a line end behind it or without.
+    """Every value is what the bytes of its record say, in whichever block it is read, with a final line end or without.
 
-    Arrow takes an empty last field of a file for a quoted one if the field in front of it is.
+    Arrow takes the empty last field of a file for a quoted one if the field before it is quoted.
     """
     for text in short_files(dialect, effort(3, 4)):
         records = read(text, dialect)
@@ -93,7 +93,7 @@ def test_every_short_file_has_the_rows_of_its_records(dialect: Dialect, width: i
 )
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
 def test_an_empty_last_field_is_null_without_a_line_end_too(line: str, expected: tuple[str, str], end: str) -> None:
-    """What a field means does not depend on whether the file ends behind it: `"a",` had an empty string there."""
+    """A field means the same whether or not the file ends after it: `"a",` used to end in an empty string there."""
     assert rows(f"x,y\n{line}{end}".encode()) == [("x", "y"), expected]
 
 
@@ -124,7 +124,7 @@ def test_quoted_fields_at_every_cut(block_bytes: int) -> None:
         assert found == QUOTED_ROWS
 
 
-# How Python writes; unless the line end has both, its QUOTE_MINIMAL leaves line breaks bare that end a record elsewhere.
+# How Python writes. Its QUOTE_MINIMAL does not quote line breaks, which end a record elsewhere, unless the line end has both.
 DIALECTS = [
     {"quoting": csv.QUOTE_MINIMAL, "lineterminator": "\r\n"},
     *({"quoting": csv.QUOTE_ALL, "lineterminator": end} for end in ("\n", "\r\n", "\r")),
@@ -142,7 +142,7 @@ DIALECTS = [
 def test_files_of_pythons_csv(
     table: list[tuple[str, str]], python: dict[str, Any], sep: str, data: st.DataObject
 ) -> None:
-    """What Python's csv module writes is read as the same fields, in any ranges, blocks and streams."""
+    """Files that Python's csv module writes are read as the same fields, in any ranges, blocks and streams."""
     file = io.StringIO(newline="")
     csv.writer(file, delimiter=sep, **python).writerows(table)
     dialect = Dialect(sep)
@@ -180,7 +180,7 @@ def test_files_of_pythons_csv(
     ],
 )
 def test_blocks_are_cut_into_fields(block: bytes, expected: list[tuple[str | None, str | None]]) -> None:
-    """An empty field is null, one in quotes an empty string; white space, NUL and backslashes are data; blank lines none."""
+    """An empty field is null, a quoted one an empty string; white space, NUL and backslashes are data; blank lines are skipped."""
     assert rows(block) == expected
 
 
@@ -195,7 +195,7 @@ def test_blocks_are_cut_into_fields(block: bytes, expected: list[tuple[str | Non
     ],
 )
 def test_malformed_records_are_told_by_offset(block: bytes, offset: int, found: str) -> None:
-    """Too few or many fields or invalid UTF-8 are a bad record: its offset, what was found and expected."""
+    """A record with too few or too many fields or invalid UTF-8 is bad: the error has its offset, what was found and what was expected."""
     with pytest.raises(BadRecord) as caught:
         rows(block)
     assert caught.value.offset == offset
@@ -203,7 +203,7 @@ def test_malformed_records_are_told_by_offset(block: bytes, offset: int, found: 
 
 
 def test_the_first_of_many_bad_records_is_told() -> None:
-    """Among many records, the first bad one is the one that is named."""
+    """If many records are bad, the error names the first one."""
     lines = [b"%d,x\n" % index for index in range(1_000)]
     lines[617] = b"six,x\n"
     lines[900] = b"nine\n"
@@ -228,7 +228,7 @@ DEVIATIONS: dict[tuple[str, str], tuple[str | None, str]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS["csv answers"])
 def test_fields_are_read_as_spark_reads_them(kind: str) -> None:
-    """For every scalar type and many fields the value, null or refusal is Spark's, but for the deviations listed."""
+    """For every scalar type and many fields, the value, null or refusal is the same as Spark's, except for the listed deviations."""
     wrong = []
     for text in ANSWERS["csv values"]:
         expected = ANSWERS["csv answers"][kind].get(text, REFUSED)
@@ -245,7 +245,7 @@ def test_fields_are_read_as_spark_reads_them(kind: str) -> None:
 
 
 def test_a_null_where_there_must_be_none_is_a_bad_record() -> None:
-    """An empty field in a column that is not nullable is refused with its record."""
+    """An empty field in a column that is not nullable is refused, and the error names its record."""
     schema = pa.schema([pa.field("a", pa.string()), pa.field("b", pa.int64(), nullable=False)])
     with pytest.raises(BadRecord, match="'b', which is not nullable") as caught:
         rows(b"x,1\ny,\n", schema)
@@ -263,7 +263,7 @@ NO_CSV = [
 
 @pytest.mark.parametrize("kind", NO_CSV, ids=str)
 def test_types_without_a_text_are_refused(kind: pa.DataType) -> None:
-    """A column that CSV cannot hold is refused by name, for reading and writing, before any record."""
+    """A column that CSV cannot hold is refused by name before any record, for reading and for writing."""
     schema = pa.schema([("ok", pa.int64()), ("bad", kind)])
     for make in (lambda: decoder(ReadFormat("csv", schema)), lambda: encoder(WriteFormat("csv", schema))):
         with pytest.raises(OptionError, match=r"column 'bad' is .* which csv cannot hold"):
@@ -271,7 +271,7 @@ def test_types_without_a_text_are_refused(kind: pa.DataType) -> None:
 
 
 def test_line_separators_are_line_breaks() -> None:
-    """Records of CSV end with line breaks; another separator is refused rather than ignored."""
+    """CSV records end with line breaks; any other separator is refused, not ignored."""
     assert decoder(ReadFormat("csv", TWO, line_sep=b"\r\n")).decode(b"1,2\r\n").num_rows == 1
     with pytest.raises(OptionError, match=r"lineSep=b'\|' is not for csv"):
         decoder(ReadFormat("csv", TWO, line_sep=b"|"))
@@ -284,13 +284,13 @@ def test_a_schema_needs_columns() -> None:
 
 
 def test_columns_may_have_one_name() -> None:
-    """Columns go by position, so that two may have the same name."""
+    """Columns are matched by position, so two may have the same name."""
     batch = decoder(ReadFormat("csv", pa.schema([("a", pa.int64()), ("a", pa.string())]))).decode(b"1,x\n")
     assert [column.to_pylist() for column in batch.columns] == [[1], ["x"]]
 
 
 def written(batch: pa.RecordBatch, **options: Any) -> bytes:
-    """Return the CSV of a batch, after a check that each row ends where the encoder says."""
+    """Return the CSV of a batch, after checking that each row ends where the encoder says."""
     encode = encoder(WriteFormat("csv", batch.schema, csv=Dialect(**options)))
     data = bytes(encode.encode(batch))
     ends = encode.ends(batch, data).tolist()
@@ -300,7 +300,7 @@ def written(batch: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def test_fields_are_quoted_where_needed() -> None:
-    """Quotes are put around what needs them in some reader, and around nothing else; null is empty."""
+    """A field is quoted if some reader needs it, and otherwise not; null is an empty field."""
     values = ["a", "a,b", 'a"b', "a\nb", "a\rb", "", None, " a ", "a#", "#a", "'a'", "a'", "\\", "\ufeffa", "\uff01"]
     batch = pa.RecordBatch.from_pydict({"a": values, "n": list(range(len(values))), "b": values})
     fields = [
@@ -326,7 +326,7 @@ def test_fields_are_quoted_where_needed() -> None:
 
 
 def test_escaped_quotes() -> None:
-    """With a backslash as escape, quotes and backslashes are escaped, in quotes, as Spark's default reader expects it."""
+    """With a backslash as escape, quoted fields escape quotes and backslashes, as Spark's default reader expects."""
     values = ["a", 'a"b', "a\\", "\\", '\\"', "a,b", "", None]
     batch = pa.RecordBatch.from_pydict({"a": values, "n": list(range(len(values)))})
     fields = ["a", r'"a\"b"', r'"a\\"', r'"\\"', r'"\\\""', '"a,b"', '""', ""]
@@ -334,7 +334,7 @@ def test_escaped_quotes() -> None:
 
 
 def test_what_stands_for_null_and_for_the_empty_string() -> None:
-    """`nullValue` is null without quotes and a value in them; `emptyValue` is what the empty string is written as."""
+    """`nullValue` is null without quotes and a value in quotes; the empty string is written as `emptyValue`."""
     schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
     batch = pa.RecordBatch.from_pydict({"a": [None, "", "NA", "0", "x"], "n": [None, 0, 1, 2, 3]}, schema=schema)
     assert written(batch, null_value="NA") == b'NA,NA\n"",0\n"NA",1\n0,2\nx,3\n'
@@ -346,7 +346,7 @@ def test_what_stands_for_null_and_for_the_empty_string() -> None:
 
 
 def test_a_single_field_of_white_space_is_a_record() -> None:
-    """Spark's reader takes a line of white space for a blank one: alone in its record such a value is quoted."""
+    """Spark's reader takes a line of white space for a blank line, so such a value is quoted if it is alone in its record."""
     assert written(pa.RecordBatch.from_pydict({"a": [" ", "\t", " a", "\0"]})) == b'" "\n"\t"\n a\n"\0"\n'
 
 
@@ -363,7 +363,7 @@ def test_a_single_field_of_white_space_is_a_record() -> None:
     ],
 )
 def test_null_and_empty_fields(options: dict[str, Any], expected: list[tuple[str | None, int | str | None]]) -> None:
-    """Without quotes an empty field and `nullValue` are null; in quotes they are values, and `emptyValue` what is empty."""
+    """Unquoted, an empty field and `nullValue` are null; quoted, they are values, and `emptyValue` is the empty string."""
     schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
     lines = [b",\n", b'"",""\n', b"NA,7\n", b'"NA","7"\n', b"EMPTY,7\n"]
     for line, row in zip(lines, expected, strict=True):
@@ -375,7 +375,7 @@ def test_null_and_empty_fields(options: dict[str, Any], expected: list[tuple[str
 
 
 def test_null_in_quotes_is_null_where_it_is_no_value() -> None:
-    """In a column of numbers `"NULL"` can only mean null, as Spark reads it; `"7"` is seven even where 7 is null."""
+    """In a column of numbers `"NULL"` can only mean null, and Spark reads it so; `"7"` is seven even if `nullValue` is 7."""
     schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us", tz="UTC"))])
     assert rows(b'"NULL",NULL\nNULL,"NULL"\n', schema, null_value="NULL") == [(None, None)] * 2
     assert rows(b'"7",\n7,\n', schema, null_value="7") == [(7, None), (None, None)]
@@ -394,7 +394,7 @@ def test_null_in_quotes_is_null_where_it_is_no_value() -> None:
     ],
 )
 def test_dialects(options: dict[str, Any], text: bytes, expected: list[tuple[str | None, str | None]]) -> None:
-    """Quotes, escapes and comments are what the options say; escapes mean nothing outside quotes or in front of others."""
+    """Quotes, escapes and comments follow the options; an escape means nothing outside quotes or before other characters."""
     assert rows(text, **options) == expected
 
 
@@ -410,7 +410,7 @@ def test_dialects(options: dict[str, Any], text: bytes, expected: list[tuple[str
     ],
 )
 def test_dialects_that_contradict_themselves_are_refused(options: dict[str, str], found: str) -> None:
-    """Characters with two meanings, and a null that is no field, are refused by the names of the options."""
+    """A character with two meanings, and a null that is not a field, are refused with the names of the options."""
     with pytest.raises(OptionError) as caught:
         Dialect(**options)  # type: ignore[arg-type]
     assert found in caught.value.message
@@ -426,7 +426,7 @@ THREE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("Day", pa.date32(
 
 
 def test_columns_are_taken_by_their_names() -> None:
-    """Another order, columns more and another case of a letter are right: values go where the header says."""
+    """Reordered columns, extra columns and names in another case are accepted: each value goes to the column that the header names."""
     columns = header_names(b'name,x,"i""d",DAY,id\n', Dialect())
     assert columns == ("name", "x", 'i"d', "DAY", "id")
     found = rows(b"a,?,?,2024-01-31,7\n,?,?,,\n", THREE, columns)
@@ -446,14 +446,14 @@ def test_columns_are_taken_by_their_names() -> None:
     ],
 )
 def test_headers_that_do_not_have_the_columns_are_told(columns: tuple[str, ...], found: str) -> None:
-    """A column that is missing, or there more than once, is a bad file that says so: never nulls, never a guess."""
+    """A missing or repeated column makes a bad file, and the error says so: never nulls, never a guess."""
     with pytest.raises(BadFile) as caught:
         rows(b"", THREE, columns)
     assert found in caught.value.message
 
 
 def test_columns_of_one_name_are_in_the_order_of_the_header() -> None:
-    """Two columns of one name are taken one after the other; a name in its own case is no other's."""
+    """Two columns with the same name are taken in order; a name that has an exact match is not matched by case."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("a", pa.int64())])
     batch = decoder(ReadFormat("csv", schema, columns=("a", "a", "b"))).decode(b"1,2,3\n")
     assert [column.to_pylist() for column in batch.columns] == [[1], [3], [2]]
@@ -462,7 +462,7 @@ def test_columns_of_one_name_are_in_the_order_of_the_header() -> None:
 
 
 def test_a_header_of_a_million_fields_is_refused() -> None:
-    """Names cost time: there may be as many as Spark takes, long ones too, and a file with more is told."""
+    """Names cost time: as many are accepted as Spark accepts, long ones too; a file with more is refused with an error."""
     names = tuple(f"column {number} " + "x" * 100 for number in range(20_480))
     assert header_names(",".join(names).encode(), Dialect()) == names
     with pytest.raises(BadFile, match="more than 20480 fields"):
@@ -470,14 +470,14 @@ def test_a_header_of_a_million_fields_is_refused() -> None:
 
 
 def test_a_header_that_is_no_utf8_is_told() -> None:
-    """A header in another encoding is a bad file, with what it has."""
+    """A header in another encoding makes a bad file, and the error shows its bytes."""
     with pytest.raises(BadFile, match=r"found the header 'a,\\xff"):
         header_names(b"a,\xff\n", Dialect())
 
 
 @pytest.mark.parametrize("options", [{}, {"escape": "\\"}, {"quote": "'"}, {"null_value": "a"}])
 def test_headers_are_read_as_they_were_written(options: dict[str, str]) -> None:
-    """Names with separators, quotes, comments or nothing in them come back, whatever stands for null."""
+    """Names that contain separators, quotes, comments or nothing are read back, whatever `nullValue` is."""
     names = ["a", "a,b", 'c"d', "it's", "", "#e", "\ufefff", "g\nh", "\\", " ", "A"]
     dialect = Dialect(header=True, **options)
     fmt = WriteFormat("csv", pa.schema([(name, pa.int64()) for name in names]), csv=dialect)
@@ -488,7 +488,7 @@ def test_headers_are_read_as_they_were_written(options: dict[str, str]) -> None:
 
 
 def test_a_single_null_is_a_record() -> None:
-    """A null alone in its row is written as an empty string: its line would be blank, and blank lines are no records."""
+    """A null that is alone in its row is written as an empty string: its line would be blank, and a blank line is not a record."""
     assert written(pa.RecordBatch.from_pydict({"a": ["x", None, ""]})) == b'x\n""\n""\n'
     batch = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64())})
     assert written(batch) == b'1\n""\n'
@@ -497,7 +497,7 @@ def test_a_single_null_is_a_record() -> None:
 
 @pytest.mark.parametrize(("compression", "name"), [("none", ".csv"), ("gzip", ".csv.gz"), ("zstd", ".csv.zst")])
 def test_extension(compression: str, name: str) -> None:
-    """The extension tells the format and the compression."""
+    """The extension identifies the format and the compression."""
     assert file_extension(WriteFormat("csv", TWO, compression)) == name
 
 
@@ -514,7 +514,7 @@ WRITTEN = st.builds(
 @settings(max_examples=effort(30, 4000))
 @given(batch=flat_batches(), dialect=WRITTEN)
 def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:
-    """Every flat batch comes back, in any dialect, as `readable` says: as it was, unless the options make two values one."""
+    """Every flat batch is read back in any dialect as `readable` predicts: unchanged, unless the options give two values one spelling."""
     encode = CsvEncoder(WriteFormat("csv", batch.schema, csv=dialect))
     reading = Dialect(quote=dialect.quote, escape=dialect.escape, null_value=dialect.null_value)
     data = bytes(encode.encode(batch))
@@ -526,7 +526,7 @@ def test_rows_survive(batch: pa.RecordBatch, dialect: Dialect) -> None:
 
 
 def test_a_null_string_alone_is_read_as_an_empty_one() -> None:
-    """The one value that CSV cannot tell from another, which `readable` says; with `nullValue` it can."""
+    """It is the only value that CSV cannot tell from another, and `readable` says so; with `nullValue` it can."""
     batch = pa.RecordBatch.from_pydict({"a": ["x", None, ""]})
     assert CsvEncoder(WriteFormat("csv", batch.schema)).readable(batch).column(0).to_pylist() == ["x", "", ""]
     told = CsvEncoder(WriteFormat("csv", batch.schema, csv=Dialect(null_value="NA")))
@@ -547,7 +547,7 @@ def test_real_files(loghub: Path) -> None:
 
 
 def test_record_of_bytes_with_another_number_of_fields() -> None:
-    """A record that is no UTF-8, and has too many fields, is set aside as such, and nothing of Arrow's own is said on stderr."""
+    """A record with invalid UTF-8 and too many fields is set aside as that, and Arrow prints nothing on stderr."""
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     sifted = decoder(ReadFormat("csv", schema)).sift(b"1,a\n\xff,2,3\n4,b\n")
     assert (sifted.rows.to_pylist(), sifted.reasons) == (

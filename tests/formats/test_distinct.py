@@ -1,4 +1,4 @@
-"""Columns of Parquet that are not worth a dictionary; what is in the files is told by DuckDB."""
+"""Columns of Parquet that are not worth a dictionary; DuckDB shows what the files contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 200_000
 NUMBERS = np.arange(ROWS)
 CHANCE = np.random.default_rng(7)
 
-# Each as (values, whether it has a dictionary), and why.
+# Each entry is (values, whether the column gets a dictionary); its name says why.
 COLUMNS: dict[str, tuple[Any, bool]] = {
     "counts on": (NUMBERS, False),
     "random doubles": (CHANCE.random(ROWS), False),
@@ -42,21 +42,21 @@ COLUMNS: dict[str, tuple[Any, bool]] = {
 
 @pytest.mark.parametrize("what", COLUMNS)
 def test_numbers_that_hardly_come_twice_have_no_dictionary(what: str) -> None:
-    """What comes again, near or far, is worth one; what does not, and is a number or a time, is not."""
+    """Values that repeat, near or far, get a dictionary; numbers and times that do not repeat get none."""
     values, has_dictionary = COLUMNS[what]
     worth = worth_a_dictionary(pa.table({"a": values}))
     assert worth is True if has_dictionary else worth == []
 
 
 def test_few_rows_say_nothing() -> None:
-    """A file of few rows is as it always was."""
+    """A file of few rows keeps its dictionaries."""
     assert worth_a_dictionary(pa.table({"a": NUMBERS[: ROWS_MIN - 1]})) is True
     assert worth_a_dictionary(pa.table({"a": NUMBERS[:ROWS_MIN]})) == []
 
 
 @pytest.mark.slow
 def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
-    """In one file: columns without a dictionary beside texts, lists, structs and names with dots, which keep theirs."""
+    """In one file, columns without a dictionary do not affect texts, lists, structs and names with dots, which keep theirs."""
     struct = pa.StructArray.from_arrays([pa.array(NUMBERS), pa.array(NUMBERS % 3)], ["x", "y"])
     table = pa.table({
         "id": NUMBERS,
@@ -83,7 +83,7 @@ def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_file_of_no_row_is_whole(rows: int) -> None:
-    """A writer that is closed before it has had a group has written a file all the same."""
+    """A writer that is closed before it had a row group still writes a valid file."""
     file = io.BytesIO()
     table = pa.table({"a": NUMBERS[:rows]})
     writer = ParquetWriter(file, WriteFormat("parquet", table.schema, compression="snappy"))

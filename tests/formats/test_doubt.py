@@ -1,4 +1,4 @@
-"""A block with a few bad lines is read mostly by the quick reader, and gives what the exact one gives, whatever is in it."""
+"""A block with a few bad lines is read mostly by the quick reader, with the result of the exact reader, whatever the block contains."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def record(chance: random.Random, place: int) -> dict[str, Any]:
 
 
 def block(chance: random.Random, count: int, share: float) -> bytes:
-    """Return lines of which a share is not as it should be, in a few ways."""
+    """Return lines of which a share is damaged, in a few ways."""
     ways = chance.sample(DAMAGE, 3)
     odd = [(chance.choice(SCHEMA.names), chance.choice(VALUES)) for _ in range(2)]
     lines = []
@@ -91,12 +91,12 @@ def block(chance: random.Random, count: int, share: float) -> bytes:
 
 
 def told(sifted: Sifted) -> tuple[Any, ...]:
-    """Return all that is said of a block, but for the words: of a line that is wrong twice either may be named."""
+    """Return all that is reported about a block except the wording: if a line is wrong twice, either fault may be named."""
     return repr(sifted.rows.to_pylist()), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
 
 
 def sift_alike(quick: Decoder, exact: Decoder, chance: random.Random) -> None:
-    """Have both sift one block, the second without the quick way, and find the same."""
+    """Have both decoders sift one block, the second without the quick way, and compare the results."""
     data = block(chance, chance.choice([40, 200]), chance.choice([0, 0.01, 0.05, 0.3]))
     sifted = quick.sift(data)
     with pytest.MonkeyPatch.context() as patched:
@@ -108,7 +108,7 @@ def sift_alike(quick: Decoder, exact: Decoder, chance: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(2, 60)))
 def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None:
-    """Rows, places of what is bad and what no column has are the same as without the quick way, block after block."""
+    """Rows, positions of bad records and counts of names without a column are the same as without the quick way, block after block."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     quick_account, exact_account = Account(), Account()
     fmt = ReadFormat("json", SCHEMA)
@@ -123,7 +123,7 @@ def test_most_of_a_block_is_read_as_the_exact_reader_reads_it(seed: int) -> None
 @pytest.mark.parametrize("seed", range(effort(1, 30)))
 @pytest.mark.parametrize("unknown", ["rescue", "ignore", "fail"])
 def test_most_of_a_block_is_rescued_as_all_of_it(seed: int, unknown: str) -> None:
-    """What is rescued, and of which row, is the same as where each line is taken apart; so is what is refused."""
+    """The rescued values and their rows are the same as when each line is parsed by itself; so are the refused lines."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     schema = pa.schema([*SCHEMA, ("rest", pa.string())])
     fmt = ReadFormat("json", schema, rescued="rest", unknown=unknown)
@@ -133,7 +133,7 @@ def test_most_of_a_block_is_rescued_as_all_of_it(seed: int, unknown: str) -> Non
 
 
 def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line in a hundred with a text where a number is expected, or a time that is none: the exact reader sees these alone."""
+    """With one bad line in a hundred (text where a number is expected, or an invalid time) the exact reader gets only these lines."""
     seen: list[int] = []
     original = Doubt.most
 
@@ -150,7 +150,7 @@ def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPa
             fields[place] |= spoilt
         sifted = read.sift("".join(json.dumps(each) + "\n" for each in fields).encode())
         assert (sifted.rows.num_rows, len(sifted.starts)) == (496, 4)
-    assert all(4 <= count <= 5 for count in seen[:4])  # a minus zero may be in doubt, too
+    assert all(4 <= count <= 5 for count in seen[:4])  # minus zero may also be in doubt
 
 
 @pytest.mark.parametrize("text", [r"\\", r"a\nb", r"\"", r"\u00e9", r"\ud83d\ude00", r"\ud83d", r"\/"])
@@ -158,7 +158,7 @@ def test_the_quick_way_is_taken_for_a_few_bad_lines(monkeypatch: pytest.MonkeyPa
     "broken", ['{"id": Inf}', "null", '{"id": 1,, "name": ""}', '{"name": "\\q"}', '{"name": "', "[]"]
 )
 def test_a_string_with_escapes_is_a_row_beside_a_line_that_is_no_json(text: str, broken: str) -> None:
-    """A line with an escape in it is not set aside because another line is: each is a record of its own."""
+    """A valid line with an escape in it is not set aside because another line is broken: each line is a record of its own."""
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     good = f'{{"name": "{text}", "id": 1}}\n'
     for lines in ([good, f"{broken}\n"], [f"{broken}\n", good, good], [good] * 20 + [f"{broken}\n"]):
@@ -170,7 +170,7 @@ def test_a_string_with_escapes_is_a_row_beside_a_line_that_is_no_json(text: str,
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(2, 30)))
 def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:
-    """Which CSV fields are none of their column's type does not depend on how they are looked for, nor on blocks before."""
+    """Which CSV fields do not fit their column's type depends neither on how they are searched for, nor on earlier blocks."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     texts = [
         "1",
@@ -212,7 +212,7 @@ def test_misfits_are_those_that_the_reader_refuses(seed: int) -> None:
 
 
 def test_bytes_in_a_column_that_is_not_read_are_judged_alike_beside_any_other_record() -> None:
-    """A CSV record with bytes that are no UTF-8 where nobody reads is a row, also when a record beside it has some where they are read."""
+    """A CSV record with invalid UTF-8 in a column that is not read is a row, even next to one with invalid UTF-8 in a column that is."""
     fmt = ReadFormat(
         "csv", pa.schema([("a", pa.int64()), ("b", pa.string())]), columns=("a", "b", "other"), unknown="ignore"
     )
@@ -225,7 +225,7 @@ def test_bytes_in_a_column_that_is_not_read_are_judged_alike_beside_any_other_re
 
 @pytest.mark.parametrize("rescued", [None, "rest"])
 def test_null_in_quotes_is_null_also_beside_a_value_that_is_none_of_the_type(rescued: str | None) -> None:
-    """What stands for null in a column of numbers is null there in quotes too, and no misfit, whatever is on other lines."""
+    """In a column of numbers, quoted text that stands for null is null and not a misfit, whatever the other lines contain."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), *([(rescued, pa.string())] if rescued else [])])
     fmt = ReadFormat("csv", schema, csv=Dialect(null_value="none"), rescued=rescued)
     data = b'1,x\n"none",y\n"",w\nbad,z\n'

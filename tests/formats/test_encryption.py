@@ -1,4 +1,4 @@
-"""Files of age: read from another maker, written for another reader, and nothing of a damaged one."""
+"""age files: written by others and read by us, written by us and read by others; and nothing is accepted from a damaged file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.keys import OTHER, OTHER_KEY, READER, READER_KEY, encrypted, 
 
 SAMPLES = (
     Path(__file__).resolve().parent.parent / "data/age"
-)  # written by the reference implementation, age 1.2.1 and 1.3.2 (Go)
+)  # written by age 1.2.1 and 1.3.2, the reference implementation (Go)
 LINES = "".join(f'{{"n": {n}, "text": "line {n}"}}\n' for n in range(3000)).encode()  # more than one chunk
 SSH = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsKLqeplhpW+uObz5dvMgjz1OxfM/XXUB+VHtZ6isGN alice@host"
 
@@ -30,7 +30,7 @@ def keys(text: str = READER_KEY) -> Keys:
 
 
 def decrypted(data: bytes, text: str = READER_KEY) -> bytes:
-    """Return what is in a file, as large ones are read."""
+    """Return the content of a file, read in the way that large files are read."""
     with Scratch() as scratch:
         keys(text).decrypt(lambda at, size: data[at : at + size], len(data), scratch.write)
         return scratch.read(0, scratch.size)
@@ -40,7 +40,7 @@ def decrypted(data: bytes, text: str = READER_KEY) -> bytes:
     ("name", "text"), [("lines.json.age", LINES), ("lines.json.gz.age", LINES), ("nothing.json.age", b"")]
 )
 def test_files_of_the_reference_implementation(name: str, text: bytes) -> None:
-    """What age itself has written is read: several chunks, several recipients, nothing at all; in both ways alike."""
+    """Files that age itself wrote are read: several chunks, several recipients, an empty file; both ways of reading agree."""
     data = (SAMPLES / name).read_bytes()
     inner = decrypted(data)
     assert inner == keys().decrypted(data)
@@ -50,7 +50,7 @@ def test_files_of_the_reference_implementation(name: str, text: bytes) -> None:
 @pytest.mark.skipif(shutil.which("age") is None, reason="the reference implementation, age, is not on the path")
 @pytest.mark.parametrize("size", [0, 1, 65535, 65536, 65537, 200_000])
 def test_the_reference_implementation_reads_what_is_written(size: int, tmp_path: Path) -> None:
-    """What is written for several recipients, around the length of a chunk, age itself reads with the key of each."""
+    """Files written for several recipients, with lengths around that of a chunk, are read by age itself with each recipient's key."""
     text = random.Random(size).randbytes(size)  # noqa: S311 - repeatable
     (tmp_path / "a.age").write_bytes(written([text], READER, OTHER))
     for key in (READER_KEY, OTHER_KEY):
@@ -68,7 +68,7 @@ def written(chunks: list[bytes], *recipients: str) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 1, 5000, 65536, 400_000])
 def test_a_file_is_no_longer_than_it_was_reckoned(size: int) -> None:
-    """`room` holds for any number of recipients of any kind, though the header has a length of chance."""
+    """`room` is right for any number and kind of recipients, although the length of the header is random."""
     for recipients in ((READER,), (READER, OTHER), (READER, OTHER, SSH)):
         for _ in range(20 if size < 10_000 else 2):
             length = len(written([bytes(size)], *recipients))
@@ -79,7 +79,7 @@ def test_a_file_is_no_longer_than_it_was_reckoned(size: int) -> None:
 @pytest.mark.parametrize("damage", ["bit", "cut"])
 @pytest.mark.parametrize("maker", ["pyrage", "age"])
 def test_nothing_is_read_of_a_file_that_is_damaged_anywhere(damage: str, maker: str) -> None:
-    """A flipped bit in any byte, and a cut at any, is an error; a line of the header that is damaged looks like a wrong key."""
+    """A flipped bit in any byte, or a truncation at any byte, is an error; a damaged line of the header looks like a wrong key."""
     data = encrypted(b"some text\n" * 20) if maker == "pyrage" else (SAMPLES / "nothing.json.age").read_bytes()
     for at in range(len(data)):
         broken = flipped(data, at) if damage == "bit" else data[:at]
@@ -92,7 +92,7 @@ def test_nothing_is_read_of_a_file_that_is_damaged_anywhere(damage: str, maker: 
 
 
 def test_a_cut_between_two_chunks_is_noticed() -> None:
-    """Where all chunks that are there are whole, the last one does not say that it is the last: text comes out, and then an error."""
+    """If all chunks present are whole but the last is not marked as the last, the text is returned and then an error is raised."""
     data, chunk = (SAMPLES / "lines.json.age").read_bytes(), 65536 + 16
     at = len(data) - (len(LINES) - 65536 + 16)
     came: list[bytes] = []
@@ -102,7 +102,7 @@ def test_a_cut_between_two_chunks_is_noticed() -> None:
 
 
 def test_keys_of_others() -> None:
-    """A file for others is `WrongKey`, which names where the key is; one of several keys is enough."""
+    """A file for other recipients raises `WrongKey`, which names where the key comes from; one matching key of several is enough."""
     data = encrypted(LINES, OTHER)
     for read in (decrypted, keys().decrypted):
         with pytest.raises(WrongKey, match="env:K"):
@@ -111,10 +111,10 @@ def test_keys_of_others() -> None:
 
 
 def test_errors_of_either_end_come_through() -> None:
-    """What a storage raises while a file is encrypted or decrypted is not swallowed, also what is no `Exception`."""
+    """An error that a storage raises during encryption or decryption is not swallowed, even if it is not an `Exception`."""
 
     class Crash(BaseException):
-        """As the simulators raise it."""
+        """An error as the crash simulators raise it."""
 
     def failing(error: BaseException) -> Iterator[bytes]:
         yield b"a" * 100_000
@@ -138,7 +138,7 @@ def test_errors_of_either_end_come_through() -> None:
 
 @pytest.mark.parametrize("size", [10, 70_000, 200_000])
 def test_the_write_that_finds_the_disk_full_may_be_the_last(size: int) -> None:
-    """F32: the library writes what it still holds when it ends, and drops what that raises: the file would be cut, without a word."""
+    """F32: at its end the library writes what it still holds and drops any error: the file would be truncated without an error."""
     data = encrypted(bytes(size))
     ways: tuple[Callable[[Callable[[bytes], object]], None], ...] = (
         lambda write: encrypt([bytes(size)], [READER], write),
@@ -180,7 +180,7 @@ def test_what_is_no_key_is_not_shown(text: str) -> None:
     ],
 )
 def test_keys_of_kinds_that_are_not_known(text: str, said: str) -> None:
-    """`age-keygen -pq` and plugins make keys, too: the error called them no keys, and said that age-keygen prints others."""
+    """`age-keygen -pq` and plugins make keys too. The error used to call them no keys and said that age-keygen prints other ones."""
     with pytest.raises(OptionError, match=said) as caught:
         keys(text)
     assert "hunter2" not in str(caught.value).lower()
@@ -196,7 +196,7 @@ def test_keys_of_kinds_that_are_not_known(text: str, said: str) -> None:
     ],
 )
 def test_recipients_of_kinds_that_are_not_known(recipient: str, said: str) -> None:
-    """They begin as others do, so that they begin so is no advice."""
+    """They start with the usual prefix, so the error must not tell the user that recipients start with it."""
     with pytest.raises(OptionError, match=said) as caught:
         check_recipients((recipient,), "encryptTo")
     assert recipient not in str(caught.value)
@@ -210,7 +210,7 @@ def test_recipients_of_kinds_that_are_not_known(recipient: str, said: str) -> No
     ],
 )
 def test_files_that_no_key_of_ours_can_open(name: str, said: str) -> None:
-    """As age writes them for a passphrase, and for a key of `age-keygen -pq`: to add the key that opens it is no advice."""
+    """Files that age wrote for a passphrase or for an `age-keygen -pq` key: the error must not advise to add the key that opens them."""
     data = (SAMPLES / f"{name}.json.age").read_bytes()
     for read in (decrypted, keys().decrypted):
         with pytest.raises(WrongKey, match=said):
@@ -218,7 +218,7 @@ def test_files_that_no_key_of_ours_can_open(name: str, said: str) -> None:
 
 
 def test_keys_are_neither_shown_nor_pickled() -> None:
-    """What holds a key tells nothing of it, in no spelling, and travels nowhere."""
+    """An object that holds a key shows no part of it in any representation, and cannot be pickled."""
     held = keys()
     assert READER_KEY not in f"{held} {held!r} {vars(held)}"
     assert held.recipient == READER
@@ -227,7 +227,7 @@ def test_keys_are_neither_shown_nor_pickled() -> None:
 
 
 def test_recipients() -> None:
-    """A file of them may have remarks; what is none is named by its place, and not shown: it may be a key."""
+    """A file of recipients may have comments; an invalid line is named by its place and not shown, because it may be a key."""
     assert recipients_in(f"# readers\n{READER}\n\n  {SSH}\n", "encryptTo='file:r'") == (READER, SSH)
     assert opened(written([b"x"], READER, SSH)) == b"x"
     for text in ("", "# nobody\n"):

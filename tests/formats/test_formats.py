@@ -1,4 +1,4 @@
-"""What all formats share: how they are described, found and refused, and how bad records are told."""
+"""What all formats share: how they are described, found and refused, and how bad records are reported."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SCHEMA = pa.schema([("value", pa.string())])
 
 
 def test_descriptions_travel() -> None:
-    """Formats are pickled to other processes and come out equal, schema included."""
+    """Format descriptions are pickled to other processes and come out equal, schema included."""
     for fmt in (ReadFormat("csv", SCHEMA, csv=Dialect(sep=";", header=True)), WriteFormat("json", SCHEMA, "gzip")):
         assert pickle.loads(pickle.dumps(fmt)) == fmt  # noqa: S301 - our own bytes
 
 
 @pytest.mark.parametrize("name", ["parquet", "binary"])
 def test_formats_without_lines_have_no_decoder(name: str) -> None:
-    """What is not read or written in lines is refused by name."""
+    """A format that is not read or written in lines is refused by name."""
     with pytest.raises(OptionError, match=f"format='{name}' is not read in lines: expected text, json or csv"):
         decoder(ReadFormat(name, SCHEMA))
     with pytest.raises(OptionError, match=f"format='{name}' is not written in lines"):
@@ -36,7 +36,7 @@ def test_formats_without_lines_have_no_decoder(name: str) -> None:
 
 
 def test_extensions() -> None:
-    """Parquet names no codec, as it compresses inside; an unknown format or compression has no extension."""
+    """Parquet's extension names no codec, because it compresses internally; an unknown format or compression has no extension."""
     assert file_extension(WriteFormat("parquet", SCHEMA, "snappy")) == ".parquet"
     with pytest.raises(OptionError, match="format='binary' cannot be written"):
         file_extension(WriteFormat("binary", SCHEMA))
@@ -60,7 +60,7 @@ def test_polars_is_loaded_when_it_is_needed() -> None:
 
 @given(data=st.binary() | st.text())
 def test_excerpts_are_short_lines(data: bytes | str) -> None:
-    """An excerpt is one printable line of at most 80 characters, whatever it is of."""
+    """An excerpt is one printable line of at most 80 characters, whatever its source."""
     shown = excerpt(data)
     assert len(shown) <= EXCERPT_CHARACTERS
     assert shown.isprintable()
@@ -77,7 +77,7 @@ def test_excerpts_are_short_lines(data: bytes | str) -> None:
     ],
 )
 def test_excerpts_show_what_is_there(data: bytes, expected: str) -> None:
-    """What can be printed is shown as it is, the rest escaped, the end of what is long left out."""
+    """Printable text is shown as it is, the rest is escaped, and the end of a long text is left out."""
     assert excerpt(data) == expected
 
 
@@ -102,13 +102,13 @@ def test_halving_finds_the_first_bad_record(count: int, bad: set[int]) -> None:
 
 
 def test_a_block_whose_records_are_all_fine() -> None:
-    """Should no single record be refused, the error of the block is told, at its last record; nothing is swallowed."""
+    """If no single record is refused, the error of the block is reported at its last record; nothing is swallowed."""
     with pytest.raises(BadRecord, match="expected the block"):
         raise_bad_record(b"a\nb\n", np.array([0, 2]), lambda _: None, MalformedError("the block"))
 
 
 def test_decimals_are_written_without_an_exponent() -> None:
-    """`1E-38` is no number to DuckDB's CSV: small decimals, zeros of many digits and negative scales are written digit by digit."""
+    """DuckDB's CSV does not read `1E-38` as a number: small decimals, zeros of many digits and negative scales get plain digits."""
     texts = {
         (38, 38): [
             "0.00000000000000000000000000000000000001",

@@ -1,4 +1,4 @@
-r"""Escapes in flat records: a look at the bytes tells whether polars, which makes NUL of half a character, read them right."""
+r"""Escapes in flat records: a scan of the bytes tells whether polars, which turns half a surrogate pair into NUL, reads them right."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = [
     "\x01", "tab\t", '"', "\\", "\\ud83d", "/", "\x7f",
 ]  # fmt: skip
 HALF = re.compile("[\ud800-\udfff]")
-# Text of strings as JSON has it, in pieces that mean another thing beside another piece.
+# Pieces of JSON strings whose meaning depends on the piece next to them.
 PIECES = [
     r"\ud83d", r"\uDE00", r"\udE00", r"\uD83D", r"\ud83d\ude00", r"\uDBFF\uDFFF", r"\uD55C", r"\ud7ff", r"\\", r"\\\\", r"\"", r"\n",
     r"\u005c", r"\u0041", "ud83d", "ude00", "u", "d83d", "x", "é", "👍",
@@ -42,7 +42,7 @@ PIECES = [
 
 
 def lines_of(texts: list[str]) -> bytes:
-    """Return records with these as the insides of their strings."""
+    """Return records whose strings contain these texts."""
     return "".join(f'{{"s":"x{text}"}}\n' for text in texts).encode()
 
 
@@ -54,7 +54,7 @@ def lines_of(texts: list[str]) -> bytes:
 @example(texts=[r"\\\ud83d\ude00"])
 @example(texts=[r"\ude00\ud83d", r"\ud83d\ude00"])
 def test_escapes_are_read_as_what_they_stand_for_or_by_others(texts: list[str]) -> None:
-    """A block in which half a character is alone is left to others; any other one is read, as Python's parser reads it."""
+    """A block with an unpaired surrogate is left to another reader; any other block is read as Python's parser reads it."""
     block = lines_of(texts)
     expected = [json.loads(line)["s"] for line in block.splitlines()]
     found = DenseReader(TEXT, TimeForms()).read(block)
@@ -69,7 +69,7 @@ def test_escapes_are_read_as_what_they_stand_for_or_by_others(texts: list[str]) 
 
 @pytest.mark.parametrize("shift", range(14))
 def test_halves_on_both_sides_of_where_a_look_begins_anew(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes are looked at some at a time: two halves with a border between them, or in them, are two halves all the same."""
+    """Bytes are scanned in chunks: a surrogate pair with a chunk border in it is still a pair, and an unpaired half is still unpaired."""
     monkeypatch.setattr(dense, "_SCAN_BYTES", 64)
     before = "x" * (64 - len('{"s":"x') - shift)
     assert DenseReader(TEXT, TimeForms()).read(lines_of([before + r"\ud83d\ude00"])) is not None
@@ -78,7 +78,7 @@ def test_halves_on_both_sides_of_where_a_look_begins_anew(shift: int, monkeypatc
 
 
 def test_whole_characters_in_escapes_are_known_by_a_look_at_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all is escaped nothing is looked for escape by escape, which took longer than to parse it."""
+    """If everything is escaped, the escapes are not examined one by one, which took longer than parsing the block."""
     monkeypatch.setattr(dense, "unpaired", lambda _: pytest.fail("each escape was looked at"))
     chance = random.Random(7)  # noqa: S311 - repeatable
     words = [word for word in WORDS if word != "\\ud83d"]
@@ -90,7 +90,7 @@ def test_whole_characters_in_escapes_are_known_by_a_look_at_where_they_are(monke
 
 
 def test_records_that_duckdb_has_written_are_what_it_reads(tmp_path: Path) -> None:
-    """Controls, quotes, backslashes and characters of any size, by another's writer and by Python's with escapes alone: one content."""
+    """Controls, quotes, backslashes and characters of any size read the same from DuckDB's writer and from Python's, all escaped."""
     chance = random.Random(8)  # noqa: S311 - repeatable
     rows = [(place, " ".join(chance.choices(WORDS, k=chance.randrange(1, 9)))) for place in range(3000)]
     schema = pa.schema([("id", pa.int64()), ("note", pa.string())])
@@ -118,7 +118,7 @@ def test_records_that_duckdb_has_written_are_what_it_reads(tmp_path: Path) -> No
 @example(data=b"\xf4\x90\x80\x80")
 @example(data=b"x" * 200 + b"\xe2\x82")
 def test_text_is_what_python_can_decode(data: bytes) -> None:
-    """What is no UTF-8 anywhere is found by polars as it is by Arrow and by Python: overlong, half, too large, cut off."""
+    """polars finds invalid UTF-8 anywhere as Arrow and Python do: overlong, unpaired, too large, truncated."""
     try:
         right = bool(data.decode() is not None)
     except UnicodeDecodeError:
@@ -141,7 +141,7 @@ def test_text_is_what_python_can_decode(data: bytes) -> None:
 def test_a_control_character_is_found_among_line_feeds(
     odd: list[tuple[int, str]], blank: list[int], end: str, *, is_ended: bool
 ) -> None:
-    """That there are no more control characters than lines, counted, lets none pass: blank lines, other ends or none, cut no matter how."""
+    """Comparing the counts of control characters and lines misses none: with blank lines, other or missing line ends, and any cuts."""
     lines = [f'{{"s": "x{place}"}}' for place in range(40)]
     for place, text in odd:
         lines[place] = lines[place].replace("x", f"x{text}")

@@ -1,4 +1,4 @@
-"""JSON files that are one document: read as Spark's `multiLine` does, with the offsets of the file; what is no document is told."""
+"""JSON files that are one document: read as Spark's `multiLine` does, with the file's offsets; anything else is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBJECTS = st.dictionaries(st.text('ab,[{"\\', max_size=3), TREE, max_size=3)
 @pytest.mark.slow
 @given(documents=st.lists(OBJECTS, max_size=5), indent=st.none() | st.integers(0, 3), ascii_only=st.booleans())
 def test_what_python_writes_becomes_its_lines(documents: list[Any], indent: int | None, ascii_only: bool) -> None:
-    """Any array of Python's writer, indented or not, becomes a line for each element, and each byte stays in its place."""
+    """Any array that Python writes, indented or not, becomes a line for each element, and each byte keeps its offset."""
     text = json.dumps(documents, indent=indent, ensure_ascii=ascii_only)
     lines = as_lines(text.encode())
     assert len(lines) == len(text.encode())
@@ -47,14 +47,14 @@ def test_what_python_writes_becomes_its_lines(documents: list[Any], indent: int 
     ],
 )
 def test_what_is_no_document_is_told_with_its_place(text: str, at: int, expected: str) -> None:
-    """The offset is where it is wrong, and the message says what was expected."""
+    """The offset is the place of the error, and the message says what was expected."""
     with pytest.raises(BadRecord, match=expected) as caught:
         as_lines(text.encode())
     assert caught.value.offset == at
 
 
 def test_a_document_that_is_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document is held as a whole, so there is a longest one, and what to do is said."""
+    """A document is held in memory as a whole, so its length is limited, and the error says what to do."""
     monkeypatch.setattr(jsondocument, "DOCUMENT_BYTES_MAX", 4)
     with pytest.raises(BadRecord, match="write it as one object a line"):
         jsondocument.whole([b"{ ", b" }", b"\n"])

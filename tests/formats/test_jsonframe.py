@@ -1,4 +1,4 @@
-"""Lines of one form are cut at their quotes, and give what the exact reader gives, whatever is in them."""
+"""Lines of one form are cut at their quotes, with the result of the exact reader, whatever they contain."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _spoilt(line: bytes, at: int, by: bytes, length: int = 1) -> bytes:
 
 
 def values(chance: random.Random, place: int, share: float) -> dict[str, str]:
-    """Return the JSON text of a value for most columns, of which a share is not as it should be."""
+    """Return the JSON text of a value for most columns; a share of the values is damaged."""
     usual = {
         "id": str(place),
         "small": str(place % 100),
@@ -96,7 +96,7 @@ def values(chance: random.Random, place: int, share: float) -> dict[str, str]:
 
 
 def block(chance: random.Random, count: int, share: float) -> bytes:
-    """Return lines of one form, of which a share is damaged in some way."""
+    """Return lines of one form; a share of them is damaged in some way."""
     comma, colon = chance.choice([(", ", ": "), (",", ":"), (" , ", " :\t"), (",\t", " : ")])
     end = chance.choice([b"\n", b"\n", b"\r\n"])
     order = chance.sample([*SCHEMA.names[:8], "wide"], chance.randrange(1, 10))
@@ -111,7 +111,7 @@ def block(chance: random.Random, count: int, share: float) -> bytes:
 
 
 def told(read: Callable[[], Any]) -> Any:
-    """Return all that a sifted block says, but for the words: of a line that is wrong twice either may be named."""
+    """Return everything a sifted block reports except the wording: if a line is wrong twice, either fault may be named."""
     sifted = read()
     return repr(sifted.rows.to_pylist()), sifted.starts.tolist(), sifted.ends.tolist(), len(sifted.reasons)
 
@@ -119,7 +119,7 @@ def told(read: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("seed", range(effort(3, 300)))
 @pytest.mark.parametrize("unknown", [None, "rescue", "fail"])
 def test_lines_of_one_form_are_read_as_the_exact_reader_reads_them(seed: int, unknown: str | None) -> None:
-    """Rows, places of what is bad and what no column has are those of the other readers, block after block, damaged or not."""
+    """Rows, positions of bad records and counts of names without a column equal the other readers', block after block, damaged or not."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     accounts = Account(), Account()
     fmt = ReadFormat("json", SCHEMA, zone="Europe/Berlin")
@@ -138,7 +138,7 @@ def test_lines_of_one_form_are_read_as_the_exact_reader_reads_them(seed: int, un
 
 
 def most_of(lines: list[bytes], schema: pa.Schema = SCHEMA) -> Most | None:
-    """Return what is read of lines."""
+    """Return what the quick reader makes of these lines."""
     data = b"".join(line + b"\n" for line in lines)
     return FrameReader(schema, TimeForms()).most(data, lambda: record_starts(data, sep=b"\n"))
 
@@ -150,7 +150,7 @@ NUMBERS = pa.schema(
 
 @pytest.mark.parametrize("name", NUMBERS.names)
 def test_a_literal_that_is_no_value_is_in_doubt(name: str) -> None:
-    """Of numbers and words, each that is read means what the exact reader says; of some it says nothing, and of none a wrong value."""
+    """A number or word that is read has the exact reader's value; a few of them are left in doubt, and none gets a wrong value."""
     schema = pa.schema([NUMBERS.field(name)])
     usual = b"true" if name == "bool" else b"7"
     lines = [b'{"%s": %s}' % (name.encode(), usual)] * 8 * len(LITERALS)
@@ -165,7 +165,7 @@ def test_a_literal_that_is_no_value_is_in_doubt(name: str) -> None:
 
 
 def test_lines_of_many_forms_are_left_alone() -> None:
-    """Where lines differ in more than their values there is no answer; nor where a key has no column, or is there twice."""
+    """If lines differ in more than their values the reader gives no answer; nor if a key has no column or is repeated."""
     usual = [b'{"id": 1, "name": "x"}'] * 10
     assert most_of(usual) is not None
     for others in (
@@ -191,7 +191,7 @@ def test_lines_of_many_forms_are_left_alone() -> None:
 
 
 def test_a_few_broken_lines_are_all_that_is_in_doubt() -> None:
-    """One line in a hundred with another number of quotes, another key or no number: the others are read at once."""
+    """With one line in a hundred broken (an odd count of quotes, another key, not a number), all other lines are read at once."""
     broken = [
         b'{"id": 1, "na',
         b'{"id": 1,, "name": "x", "at": ""}',
@@ -211,7 +211,7 @@ def test_a_few_broken_lines_are_all_that_is_in_doubt() -> None:
 
 
 def test_what_must_be_there_is_not_null() -> None:
-    """A column that may not be null has no null by way of a missing key or the word."""
+    """A column that may not be null gets no null, neither from a missing key nor from the word `null`."""
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)])
     for lines in ([b'{"id": 1}'] * 5, [b'{"id": 1, "name": "x"}'] * 9 + [b'{"id": null, "name": "x"}']):
         assert most_of(lines, schema) is None
@@ -220,7 +220,7 @@ def test_what_must_be_there_is_not_null() -> None:
 
 
 def test_no_pandas_is_imported_to_read_plain_lines() -> None:
-    """Some calls of Arrow import it wherever it is installed: a third of a second of each process, and more memory than all the rest."""
+    """Some Arrow calls import pandas wherever it is installed: a third of a second for each process, and more memory than all the rest."""
     pytest.importorskip("pandas")
     program = """
 import sys

@@ -1,4 +1,4 @@
-"""JSON lines: what is read, what is refused, what is written; and that the quick reader is never wrong."""
+"""JSON lines: what is read, refused and written; and that the quick reader never gives a wrong result."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def column(*values: str, kind: pa.DataType) -> list[Any]:
     ],
 )
 def test_objects_are_found_on_lines(block: bytes, expected: list[int | None]) -> None:
-    """A line is an object, found by any line end; missing is null, unknown is skipped, white space and a BOM are nothing."""
+    """A line is an object, found by any line end; missing keys are null, unknown keys are skipped, white space and a BOM are ignored."""
     assert [row["a"] for row in rows(block)] == expected
 
 
@@ -129,7 +129,7 @@ def test_objects_are_found_on_lines(block: bytes, expected: list[int | None]) ->
     ],
 )
 def test_lines_that_are_no_object_are_refused(line: bytes) -> None:
-    """What is not one whole JSON object on a line is a bad record, told by its offset; the line before it does not matter."""
+    """A line that is not one whole JSON object is a bad record, reported with its offset, whatever line comes before it."""
     for before, after in ((b"", b""), (b'{"a":1}\n\n', b'\n{"a":2}\n')):
         with pytest.raises(BadRecord, match="expected a record that is one JSON object") as caught:
             rows(before + line + after)
@@ -138,7 +138,7 @@ def test_lines_that_are_no_object_are_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 def test_lines_that_begin_as_packed_data_are_refused(level: int) -> None:
-    """polars unpacks what begins as zlib, gzip and zstd do: such a line is a bad record like others, and what is behind it is not lost."""
+    """polars decompresses data that begins like zlib, gzip or zstd: such a line is a normal bad record, and later lines are not lost."""
     packed = (
         zlib.compress(b'{"a":3}', level),
         gzip.compress(b'{"a":3}', level),
@@ -169,13 +169,13 @@ def test_lines_that_begin_as_packed_data_are_refused(level: int) -> None:
     ],
 )
 def test_other_separators(sep: bytes, block: bytes, expected: list[int]) -> None:
-    """With a separator of its own, a format takes line breaks for white space."""
+    """If a format has a custom separator, line breaks are white space."""
     assert [row["a"] for row in rows(block, sep=sep)] == expected
 
 
 @pytest.mark.parametrize("sep", [b"\r\n", b"|"])
 def test_nul_is_no_separator(sep: bytes) -> None:
-    """NUL and other control characters stay what they are, which is no JSON, whatever the separator."""
+    """NUL and other control characters are never separators: they make the record invalid JSON, whatever the separator is."""
     for bad in (b"\0", b"\1"):
         with pytest.raises(BadRecord) as caught:
             rows(b'{"a":1}' + sep + b'{"a":2}' + bad + b'{"a":3}', sep=sep)
@@ -183,7 +183,7 @@ def test_nul_is_no_separator(sep: bytes) -> None:
 
 
 def test_the_first_of_many_bad_records_is_told() -> None:
-    """Among many lines the first bad one is told: its offset in the block, an excerpt, the column and the type."""
+    """Of several bad lines, the first is reported: its offset in the block, an excerpt, the column and the type."""
     lines = [b'{"a":%d}\n' % index for index in range(1_000)]
     lines[617] = b'{"a":"' + b"x" * 200 + b'"}\n'
     lines[900] = b"nonsense\n"
@@ -196,7 +196,7 @@ def test_the_first_of_many_bad_records_is_told() -> None:
 
 # -- reading: values
 
-# What we answer differently from Spark's reader, on purpose. Years of other than four digits have no text form here.
+# Where we deliberately differ from Spark's reader. A year without exactly four digits has no text form here.
 DEVIATIONS = {
     ("tinyint", "200"): "Spark takes it for -56",
     **{(kind, "1E400"): "beyond a double; Spark reads infinity" for kind in ("float", "double")},
@@ -213,15 +213,15 @@ DEVIATIONS = {
     ("timestamp", '"2024-01-02T03:04:05+02:00:00"'): "an offset of seconds",
     ("timestamp", "99999999999999"): "beyond 64 bits of microseconds, which Spark lets wrap",
 }
-NOT_SPARKS = {("timestamp", '"2024-01-02T03Z"'): "2024-01-02 03:00:00"}  # an hour alone is ISO 8601
+NOT_SPARKS = {("timestamp", '"2024-01-02T03Z"'): "2024-01-02 03:00:00"}  # an hour without minutes is ISO 8601
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS["json answers"])
 def test_values_are_read_as_spark_reads_them(kind: str) -> None:
-    """For every type and many values the result, null or refusal is Spark's, but for the deviations listed.
+    """For every type and many values the result, null or refusal is Spark's, except for the listed deviations.
 
-    A gate asks for half of the values, by its seed others each time.
+    A gate run tests half of the values, chosen by its seed, so each run has different ones.
     """
     values = ANSWERS["json values"] + ([] if "<" in kind else ANSWERS["more json values, of scalar types"])
     decode = decoder(ReadFormat("json", pa.schema([("a", TYPES[kind])]))).decode
@@ -238,7 +238,7 @@ def test_values_are_read_as_spark_reads_them(kind: str) -> None:
     assert wrong == []
 
 
-# Bytes that are no text, so that the answers do not hold them.
+# Bytes that are not text, so the file of Spark's answers does not contain them.
 _BYTES_OF_SPARK = ['"+INF"', '"2024"', '"\\u0000"', '"Infinity"', '"20240102"']
 
 
@@ -264,7 +264,7 @@ _BYTES_OF_SPARK = ['"+INF"', '"2024"', '"\\u0000"', '"Infinity"', '"20240102"']
     ids=str,
 )
 def test_wrong_types_are_refused(kind: pa.DataType, bad: list[str]) -> None:
-    """A value of another type is a bad record and never null, alone and among good ones."""
+    """A value of another type makes a bad record, never a null, alone and among good values."""
     for value in bad:
         for before in (0, 2):
             block = b'{"a":null}\n' * before + f'{{"a":{value}}}\n'.encode() + b'{"a":null}\n'
@@ -274,7 +274,7 @@ def test_wrong_types_are_refused(kind: pa.DataType, bad: list[str]) -> None:
 
 
 def test_numbers_and_objects_become_their_text_in_string_columns() -> None:
-    """A string column holds the text of what is no string, exactly as it stands in the file."""
+    """A string column holds the text of a value that is not a string, exactly as it is in the file."""
     values = [
         "3",
         "3.0",
@@ -294,7 +294,7 @@ def test_numbers_and_objects_become_their_text_in_string_columns() -> None:
 
 
 def test_escapes_and_half_characters() -> None:
-    r"""Escapes stand for what JSON says; a lone half of a character is a question mark, as Spark reads it."""
+    r"""Escapes are decoded as JSON says; an unpaired surrogate becomes a question mark, as Spark reads it."""
     values = [
         r'"\u0041\n\"\\\/\u0000"',
         r'"\ud83d\ude00"',
@@ -309,7 +309,7 @@ def test_escapes_and_half_characters() -> None:
 
 
 def test_text_of_a_nested_value_has_its_half_characters() -> None:
-    r"""In the text of an object or array, which a string column takes as it stands, an escape stays what it was, as for Spark."""
+    r"""When a string column takes the text of an object or array as it is, its escapes stay as written, as in Spark."""
     values = [r'["\\ud83d"]', r'["\ud83d"]', r'{"\udc00": "\ud83d\ude00"}', "1"]
     assert column(*values, kind=pa.string()) == values
     assert [column(value, kind=pa.string())[0] for value in values] == values
@@ -317,7 +317,7 @@ def test_text_of_a_nested_value_has_its_half_characters() -> None:
 
 @pytest.mark.parametrize("quoted", [False, True])
 def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:
-    """Where a value of a block is rounded, the others keep their digits: Arrow divides some by a large power of ten wrongly."""
+    """If one value of a block is rounded, the others keep their digits: Arrow divides some by a large power of ten wrongly."""
     whole = [str(2**bits + more) for bits in (31, 32, 63, 64, 95, 96) for more in (-2, -1, 0, 1)]
     values = [*whole, *(f"-{number}.25" for number in whole), "0.1234567890123456789012345678", "0.005"]
     read = column(*(f'"{value}"' if quoted else value for value in values), kind=pa.decimal128(38, 2))
@@ -326,7 +326,7 @@ def test_large_decimals_beside_one_to_round_are_exact(quoted: bool) -> None:
 
 
 def test_decimals_are_exact() -> None:
-    """Decimals keep every digit of their text, in numbers and strings; a half beyond the scale is rounded up, as in Spark."""
+    """Decimals keep every digit of their text, in numbers and in strings; half a unit beyond the scale is rounded up, as in Spark."""
     values = [
         "12345678901234567890.123456789012345678",
         '"0.1"',
@@ -357,20 +357,20 @@ def test_decimals_are_exact() -> None:
     quoted=st.booleans(),
 )
 def test_decimals_of_any_length_are_right_or_refused(kind: pa.DataType, number: str, quoted: bool) -> None:
-    """A number becomes the nearest one of the type, or is refused where the type has no room; never another number."""
+    """A number becomes the nearest value of the type, or is refused if it does not fit; never another number."""
     context = Context(prec=1000, rounding=ROUND_HALF_UP)
     nearest = Decimal(number).quantize(Decimal(1).scaleb(-kind.scale), context=context)
     text = f'"{number}"' if quoted else number
     if abs(nearest) < Decimal(10) ** (kind.precision - kind.scale):
         assert column(text, kind=kind) == [nearest]
     else:
-        with pytest.raises(BadRecord):  # some integers of 40 digits and more polars refuses as no JSON at all
+        with pytest.raises(BadRecord):  # polars refuses some integers of 40 digits and more as invalid JSON
             column(text, kind=kind)
 
 
 def test_floats_are_the_nearest() -> None:
-    """A float is the nearest to the text, not to a double near it; words stand for what has no number."""
-    tie = "1.00000005960464477539062500001"  # a hair above the middle of two floats: as a double it is the middle
+    """A float is the one nearest to the text, not to a nearby double; words stand for NaN and infinities."""
+    tie = "1.00000005960464477539062500001"  # slightly above the middle of two floats: as a double it is exactly the middle
     assert column(tie, kind=pa.float32()) == [1.00000011920928955078125]
     assert column(f'1}}\n{{"a":{tie}', kind=pa.float32()) == [1.0, 1.00000011920928955078125]
     words = ["NaN", '"NaN"', "Infinity", "-INF", '"+INF"', '"-Infinity"', "null"]
@@ -378,7 +378,7 @@ def test_floats_are_the_nearest() -> None:
 
 
 def test_times_of_many_forms() -> None:
-    """ISO times with any zone, fraction or none, and seconds as numbers, are read to the microsecond; no zone is UTC."""
+    """ISO times with any zone, with or without a fraction, and seconds as numbers are read to the microsecond; no zone means UTC."""
     noon = '"2024-01-02T12:00:00Z"'
     forms = [noon, '"2024-01-02 12:00"', '"2024-01-02T14:00:00.0+02:00"', '"2024-1-2T7:0:0-0500"', "1704196800"]
     assert column(*forms, kind=UTC) == [NOON] * 5
@@ -400,7 +400,7 @@ NESTED = pa.schema(
 
 
 def test_nested_values() -> None:
-    """Lists, maps and structs in each other are read by the same rules; a null and an empty one are two things."""
+    """Nested lists, maps and structs are read by the same rules; null and empty are different."""
     block = (
         b'{"id":1,"l":[[1,2],[],null,[null]],"m":{"a\\n":1.005,"b":null,"a\\n":2},"s":{"x":1.10,"y":[{"z":"2024-01-02T12:00:00Z"},{}]}}\n'
         b'{"id":2,"l":[],"m":{},"s":{"unknown":{"x":1}}}\n'
@@ -436,7 +436,7 @@ def test_a_null_where_there_must_be_none_is_a_bad_record(schema: pa.Schema, line
 
 
 def test_of_a_key_that_is_there_twice_the_last_value_counts() -> None:
-    """As in Spark the last value of a repeated key counts, also when it is null, escaped otherwise, or nested."""
+    """As in Spark, the last value of a repeated key counts, also if it is null, escaped differently, or nested."""
     lines = [
         b'{"a":1,"a":2}',
         b'{"a":1,"a":null}',
@@ -460,14 +460,14 @@ def test_of_a_key_that_is_there_twice_the_last_value_counts() -> None:
     ids=str,
 )
 def test_types_without_a_text_are_refused(kind: pa.DataType, message: str) -> None:
-    """A column that JSON cannot hold, at any depth, is refused by name, for reading and writing."""
+    """A column that JSON cannot hold, at any depth, is refused by name, for reading and for writing."""
     schema = pa.schema([("a", kind)])
     for make in (lambda: decoder(ReadFormat("json", schema)), lambda: encoder(WriteFormat("json", schema))):
         with pytest.raises(OptionError, match=message):
             make()
 
 
-# What Spark 4.3's own writers make of so many microseconds.
+# What Spark 4.3's own writers produce for this many microseconds.
 INTERVALS = {
     0: "0 00:00:00",
     1: "0 00:00:00.000001",
@@ -488,7 +488,7 @@ INTERVALS = {
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_intervals_are_written_as_by_spark(form: str) -> None:
-    """They were refused, with the advice to take a format that refused them, too; a source of ours takes them as strings."""
+    """They used to be refused, with the advice to use a format that refused them too. Our own source reads them as strings."""
     column = pa.array([*INTERVALS, None], pa.int64()).view(pa.duration("us"))
     schema = pa.schema([("i", pa.duration("us"))])
     batch = pa.record_batch([column], schema=schema).slice(1)
@@ -505,7 +505,7 @@ def test_intervals_are_written_as_by_spark(form: str) -> None:
 )
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_intervals_of_fewer_parts_are_refused(form: str, kind: object) -> None:
-    """Spark writes them in forms of their own, and reads no other: refused by name, with what to make of them."""
+    """Spark writes them in special forms and reads only those: they are refused by name, with the type to use instead."""
     field = {"name": "i", "type": kind, "nullable": True, "metadata": {}}
     schema = to_arrow(json.dumps({"type": "struct", "fields": [field]}))
     with pytest.raises(OptionError, match=rf"column 'i' is .*interval .*, which {form} cannot hold; make it "):
@@ -569,7 +569,7 @@ ODD = [
 
 
 def complete(schema: pa.Schema) -> st.SearchStrategy[str]:
-    """Return lines that have every column, nearly all with a value of its type, and seldom a key more or less."""
+    """Return lines that have every column, nearly all with a value of its type; a few lines have a key too many or too few."""
     usual = {
         "struct<x:bigint,y:string>": ['{"x":1,"y":"z"}', '{"y":null}'], "array<bigint>": ["[1,2]", "[]"], "decimal(10,4)": ["1.5", "2"],
         "date": ['"2024-01-02"'], "bigint": ["1", "-5"], "double": ["1.5", "1e3"], "boolean": ["true"], "string": ['"a"', '"\\":"'],
@@ -589,7 +589,7 @@ def complete(schema: pa.Schema) -> st.SearchStrategy[str]:
 
 
 def read_by(read: Callable[[], pa.RecordBatch | None]) -> pa.RecordBatch | None:
-    """Return what a reader makes of a block; nothing where it leaves that alone."""
+    """Return the answer of a reader for a block, or None if it gives none."""
     try:
         return read()
     except MalformedError:
@@ -606,7 +606,7 @@ READ = {"any": (FLAT, LINES), "nested": (SHAPED, complete(SHAPED)), "dense": (DE
 def test_the_quick_readers_are_right_or_say_nothing(
     schema: pa.Schema, lines: st.SearchStrategy[str], data: st.DataObject
 ) -> None:
-    """Where a quick reader answers at all, its rows are those of the exact one, whatever the keys and values."""
+    """If a quick reader answers at all, its rows are those of the exact reader, whatever the keys and values."""
     block = "".join(f"{line}\n" for line in data.draw(st.lists(lines, min_size=1, max_size=3))).encode()
     exactly = read_by(lambda: jsonexact.exact(block, schema, TimeForms("Europe/Berlin")))
     quick = QuickReader(schema, TimeForms("Europe/Berlin"))
@@ -638,7 +638,7 @@ USUAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("block", USUAL.values(), ids=USUAL)
 def test_what_is_usual_does_not_need_the_exact_reader(block: str) -> None:
-    """Usual files do not fall to the slower reader; nor does more than a piece of a file because of one odd line."""
+    """Ordinary files do not need the slower reader; and because of one odd line only a part of the file goes to it."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     reader = JsonReader(schema, TimeForms())
     assert reader.read(f"{block}\n".encode(), Account()).equals(jsonexact.exact(block.encode(), schema))
@@ -649,7 +649,7 @@ def test_what_is_usual_does_not_need_the_exact_reader(block: str) -> None:
 
 
 def test_an_odd_block_does_not_change_the_next_ones() -> None:
-    """After a block that was left to the exact reader, blocks give the rows they always give."""
+    """After a block that was left to the exact reader, later blocks give their usual rows."""
     decode = decoder(ReadFormat("json", STRING)).decode
     for _ in range(3):
         for block in (b'{"a":1.10}\n', b'{"a":7}\n', *[b'{"a":"x"}\n'] * 10):
@@ -657,7 +657,7 @@ def test_an_odd_block_does_not_change_the_next_ones() -> None:
 
 
 def test_polars_is_as_strict_as_it_must_be() -> None:
-    """The polars installed here refuses each value of a wrong type; an older one that does not is not asked."""
+    """The installed polars refuses each value of a wrong type; an older polars that does not is not used."""
     wrong = {"bigint": ["1.5", '"1"', "true", "[1]", "1e3"], "double": ['"1.5"', "true"], "boolean": ["1", '"true"']}
     for kind, values in wrong.items():
         reader = DenseReader(pa.schema([("a", TYPES[kind])]), TimeForms())
@@ -681,7 +681,7 @@ VALUE = st.recursive(
     ascii_only=st.booleans(),
 )
 def test_any_json_is_kept_as_text(values: list[Any], indent: tuple[str, str], ascii_only: bool) -> None:
-    """Any JSON value of any depth comes out of a string column as its very text, a string as what it stands for."""
+    """A string column returns any JSON value of any depth as its exact text, and a string as its decoded value."""
     texts = [json.dumps(value, separators=indent, ensure_ascii=ascii_only) for value in values]
     half = re.compile("[\ud800-\udfff]")
     kept = [
@@ -695,7 +695,7 @@ def test_any_json_is_kept_as_text(values: list[Any], indent: tuple[str, str], as
 
 
 def written(batch: pa.RecordBatch) -> bytes:
-    """Return the JSON of a batch, after a check that each row ends where the encoder says."""
+    """Return the JSON of a batch, after checking that each row ends where the encoder says."""
     encode = encoder(WriteFormat("json", batch.schema))
     data = bytes(encode.encode(batch))
     assert encode.ends(batch, data).tolist() == [at + 1 for at, code in enumerate(data) if code == ord("\n")]
@@ -746,7 +746,7 @@ HALF_A_SECOND, MICROS = dt.timedelta(milliseconds=500), dt.timedelta(microsecond
     ],
 )
 def test_values_are_written_as_spark_writes_them(kind: pa.DataType, value: object, expected: str) -> None:
-    """Each value has Spark's form, but for the digits of floats, which are the fewest, and microseconds, which it cuts."""
+    """Each value has Spark's form, except that floats have the fewest digits possible, and microseconds, which Spark cuts off, are kept."""
     batch = pa.RecordBatch.from_arrays([pa.array([None, value, None, value], kind)], names=["a"])
     assert written(batch).decode() == f'{{}}\n{{"a":{expected}}}\n' * 2
     assert written(batch.slice(3)).decode() == f'{{"a":{expected}}}\n'
@@ -754,7 +754,7 @@ def test_values_are_written_as_spark_writes_them(kind: pa.DataType, value: objec
 
 
 def test_null_members_are_left_out() -> None:
-    """A null member is left out wherever it stands, with its comma; a row of nulls is an empty object."""
+    """A null member is left out wherever it occurs, with its comma; a row of nulls is an empty object."""
     names = ["a", "b", "c"]
     batch = pa.RecordBatch.from_pylist(
         [{name: index for index, name in enumerate(names) if mask >> index & 1} for mask in range(8)],
@@ -769,7 +769,7 @@ def test_null_members_are_left_out() -> None:
 
 
 def test_names_are_escaped() -> None:
-    """Names of columns are JSON strings as well, and are found again."""
+    """Names of columns are JSON strings too, and are read back."""
     schema = pa.schema([('a"\\\n\N{EURO SIGN}', pa.int64()), ("", pa.int64())])
     batch = pa.RecordBatch.from_arrays([pa.array([1, None]), pa.array([2, 3])], schema=schema)
     assert written(batch).decode() == '{"a\\"\\\\\\n\N{EURO SIGN}":1,"":2}\n{"":3}\n'
@@ -777,7 +777,7 @@ def test_names_are_escaped() -> None:
 
 
 def test_large_batches_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch too large to be turned into text at once gives the same bytes."""
+    """A batch too large to be converted to text at once gives the same bytes."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(100)), "s": ["text"] * 100})
     expected = written(batch)
     monkeypatch.setattr(jsonl, "_ENCODED_BYTES_MAX", 50)
@@ -787,7 +787,7 @@ def test_large_batches_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("kind", [pa.date32(), UTC, pa.timestamp("us")], ids=str)
 @pytest.mark.parametrize("beyond", [-(1 << 40), 1 << 40])
 def test_years_beyond_four_digits_are_refused(kind: pa.DataType, beyond: int) -> None:
-    """A date or time that text cannot hold is refused with its column, not written as something else."""
+    """A date or time that text cannot hold is refused with its column, and not written as another one."""
     number = beyond // 1_000 if kind == pa.date32() else beyond << 20
     batch = pa.RecordBatch.from_arrays([pa.array([0, number], kind)], names=["when"])
     with pytest.raises(OptionError, match="column 'when' has a date or time outside the years 0000 to 9999"):
@@ -796,7 +796,7 @@ def test_years_beyond_four_digits_are_refused(kind: pa.DataType, beyond: int) ->
 
 @pytest.mark.parametrize(("compression", "name"), [("none", ".json"), ("gzip", ".json.gz"), ("zstd", ".json.zst")])
 def test_extension(compression: str, name: str) -> None:
-    """The extension tells the format and the compression."""
+    """The extension identifies the format and the compression."""
     assert file_extension(WriteFormat("json", LONG, compression)) == name
 
 
@@ -844,7 +844,7 @@ def test_real_logs_survive(loghub: Path) -> None:
 
 
 def test_malformed_is_not_seen_by_callers() -> None:
-    """The error that readers use among themselves stays below the decoder."""
+    """The readers' internal error does not leave the decoder."""
     assert not issubclass(MalformedError, BadRecord)
     with pytest.raises(MalformedError):
         jsonexact.exact(b"nonsense", LONG)

@@ -1,4 +1,4 @@
-"""How lines of JSON look: what is named as no JSON is none, whatever was done to it; most of what is damaged is seen."""
+"""The pattern for lines of JSON: a line that it rejects is never JSON, however it was damaged; and it finds most damage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def value(chance: random.Random, depth: int) -> Any:
 
 
 def line(chance: random.Random) -> bytes:
-    """Return a line that is an object, or was one."""
+    """Return a line that is an object, or an object that was damaged."""
     fields = {f"k{place}": value(chance, chance.randrange(7)) for place in range(3)}
     text = bytearray(json.dumps(fields, ensure_ascii=chance.random() < 0.5, indent=None).encode())
     if chance.random() < 0.2:
@@ -70,7 +70,7 @@ def line(chance: random.Random) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_named_is_no_json(seed: int) -> None:
-    """Each line that is named is refused by the parser alone; of what it refuses, most is named."""
+    """The parser refuses each line that the pattern rejects; and the pattern rejects most lines that the parser refuses."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     lines = [line(chance) + b"\n" for _ in range(700)]
     starts = np.cumsum([0, *map(len, lines)])[:-1]
@@ -81,7 +81,7 @@ def test_what_is_named_is_no_json(seed: int) -> None:
 
 
 def is_refused(text: bytes) -> bool:
-    """Tell whether a line is no JSON object, by who decides it."""
+    """Tell whether the parser, which decides, refuses the line as a JSON object."""
     try:
         check_json(text)
     except MalformedError:
@@ -90,7 +90,7 @@ def is_refused(text: bytes) -> bool:
 
 
 def test_lines_that_look_like_the_schema() -> None:
-    """Whatever the order, the white space and what is missing; a value of another kind, another key and what was cut are seen."""
+    """The order of keys, white space and missing keys do not matter; values of another kind, other keys and truncated lines are found."""
     alike = [
         {
             "id": -7,
@@ -121,6 +121,6 @@ def test_lines_that_look_like_the_schema() -> None:
 
 
 def test_a_schema_that_is_too_long_says_nothing() -> None:
-    """What cannot be told is not told: thousands of columns are more than an expression is good for."""
+    """A schema of thousands of columns is too large for a regular expression, so the pattern gives no answer."""
     schema = pa.schema([(f"column {place}", pa.string()) for place in range(2000)])
     assert unlike(b"{}\n", np.zeros(1, np.int64), Looks(schema, schema)) is None

@@ -1,4 +1,4 @@
-"""Which reader of flat JSON is asked first is measured, and changes no row."""
+"""A measurement decides which reader of flat JSON is tried first; it changes no row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK = b"".join(b'{"id": %d, "name": "a name of some length"}\n' % number for n
 
 
 class Seconds:
-    """A clock that goes on by what is read, at a pace for each reader."""
+    """A clock that advances with the amount read, at a different speed for each reader."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ class Seconds:
 
 
 def test_the_faster_reader_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is timed once, then the faster one is asked; the other again from time to time, since files change."""
+    """Each reader is timed once, then the faster one is tried first; the other is timed again now and then, because files change."""
     seconds, race, size = Seconds(monkeypatch), Race("a", "b"), 1 << 20
     paces = {"a": 2.0, "b": 1.0}
     asked = []
@@ -53,7 +53,7 @@ def test_the_faster_reader_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes the time of the calls alone is no measure; a reader that leaves a block alone is asked second."""
+    """A block so small that it times only the call is not measured; a reader that gives up on a block is tried second."""
     seconds, race = Seconds(monkeypatch), Race("a", "b")
     race.ask("a", 100, lambda: seconds.take(0.1))
     assert race.first() == "a"
@@ -64,7 +64,7 @@ def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("faster", ["dense", "frame"])
 def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatch, faster: str) -> None:
-    """Good blocks, and one with a line that has an escape, one with a null, and one with a key that no column has."""
+    """Good blocks, and blocks with one line that has an escape, a null, or a key without a column."""
     race_of.cache_clear()
     asked = []
     for name, kind, method in (("dense", DenseReader, "read"), ("frame", FrameReader, "most")):
@@ -87,6 +87,6 @@ def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_next_reader_of_a_schema_knows_it() -> None:
-    """A task has but a few blocks, and a reader of its own."""
+    """A task has only a few blocks, and its own reader, so the reader starts with what an earlier reader of the schema measured."""
     assert race_of(SCHEMA, "a", "b") is race_of(pa.schema(list(SCHEMA)), "a", "b")
     assert race_of(SCHEMA, "a", "b") is not race_of(SCHEMA.remove(0), "a", "b")

@@ -1,4 +1,4 @@
-"""Byte ranges and the records that begin in them, against a reader that walks from byte to byte."""
+"""Byte ranges and the records that begin in them, compared with a reader that goes byte by byte."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SEPARATORS = [None, b"\n", b"\r\n", b"\r", b"\n\n", b"||", b"aba", "\N{EURO SIGN
 
 @pytest.fixture(autouse=True)
 def small_peeks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search for the first record go through many windows also in short files."""
+    """Make the search for the first record go through many windows also in short files."""
     monkeypatch.setattr(lines, "_PEEK_BYTES", 2)
 
 
 def walked(data: bytes, sep: bytes | None) -> list[tuple[int, bytes]]:
-    """Return (offset, bytes with their separator) of each record, found one byte after another from the start."""
+    """Return (offset, bytes with their separator) of each record, found byte by byte from the start."""
     begin = at = len(BOM) if data.startswith(BOM) else 0
     found = []
     while at < len(data):
@@ -46,7 +46,7 @@ def walked(data: bytes, sep: bytes | None) -> list[tuple[int, bytes]]:
 
 
 def reader(data: bytes) -> Callable[[int, int], bytes]:
-    """Return `data` as a file to read from; no read may go behind its end."""
+    """Return `data` as a file to read from; no read may go past its end."""
 
     def read(offset: int, length: int) -> bytes:
         assert offset >= 0
@@ -57,7 +57,7 @@ def reader(data: bytes) -> Callable[[int, int], bytes]:
 
 
 def check(data: bytes, sep: bytes | None, cuts: Iterable[int], block_bytes: int) -> None:
-    """Read `data` in the ranges between `cuts`: each record comes once, whole, from the range it begins in."""
+    """Read `data` in the ranges between `cuts`: each record is read once, whole, in the range where it begins."""
     expected = walked(data, sep)
     found = []
     bounds = [0, *sorted(cuts), len(data)]
@@ -80,7 +80,7 @@ def check(data: bytes, sep: bytes | None, cuts: Iterable[int], block_bytes: int)
     [(b"a\r\n", [None, b"\n", b"\r\n", b"\r", b"\n\n"], 5), (b"ab", [b"a", b"aa", b"ab", b"aba"], 7)],
 )
 def test_every_cut_of_every_short_file(alphabet: bytes, separators: list[bytes | None], length_max: int) -> None:
-    """No record of any short file is lost, doubled or cut by any one cut, nor by a cut at every byte."""
+    """No single cut, and no cut at every byte, loses, doubles or splits a record of any short file."""
     for length in range(length_max + 1):
         for codes in itertools.product(alphabet, repeat=length):
             for sep, block_bytes in itertools.product(separators, (1, 3)):
@@ -93,7 +93,7 @@ def test_every_cut_of_every_short_file(alphabet: bytes, separators: list[bytes |
 @pytest.mark.parametrize("sep", SEPARATORS)
 @given(data=st.data())
 def test_any_cuts_of_any_file(sep: bytes | None, data: st.DataObject) -> None:
-    """Any number of cuts at any bytes of any mix of separators, parts of them, text, NUL and a BOM loses nothing."""
+    """Any number of cuts at any bytes of any mix of separators, parts of separators, text, NUL and a BOM loses nothing."""
     parts = [b"a", b"b|", b"\0", b"\xc3\xa4\xe2\x82\xac", b"\r", b"\n", b"\r\n", b"|", b"\xff", sep or b"\n"]
     middle = b"".join(data.draw(st.lists(st.sampled_from(parts), max_size=30)))
     content = data.draw(st.sampled_from([b"", BOM])) + middle
@@ -118,7 +118,7 @@ CASES = {
 @pytest.mark.parametrize("content", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("sep", [None, b"\n", b"\r\n"])
 def test_every_cut_of_odd_files(content: bytes, sep: bytes | None) -> None:
-    """The files that readers of ranges get wrong are read right at every cut and every width of ranges."""
+    """Files that range readers typically get wrong are read right with every cut and every width of ranges."""
     for cut in range(len(content) + 1):
         check(content, sep, [cut], 4)
     for width in range(1, 8):
@@ -141,7 +141,7 @@ def test_streams_give_the_same_blocks(sep: bytes | None, data: st.DataObject) ->
 
 
 def test_blocks_have_about_the_size_asked_for() -> None:
-    """Blocks are at most a record longer than asked for, and not shorter but for the last."""
+    """A block is longer than asked for by at most one record, and only the last block is shorter."""
     content = b"x" * 99 + b"\n"
     sizes = [len(block) for _, block in blocks(reader(content * 100), 10_000, 0, 10_000, sep=None, block_bytes=1_000)]
     assert sizes == [1_000] * 10
@@ -157,7 +157,7 @@ def test_a_record_longer_than_a_block_makes_a_longer_block() -> None:
 @pytest.mark.parametrize("sep", [None, b"\n"])
 @pytest.mark.parametrize("end", [b"\nb\n", b""])
 def test_a_record_above_the_limit_is_refused(sep: bytes | None, end: bytes) -> None:
-    """A record longer than allowed is an error that names its offset, in a range and in a stream."""
+    """A record longer than the limit is an error that names its offset, in a range and in a stream."""
     content = b"a\n" + b"x" * 5_000 + end
     size = len(content)
     with pytest.raises(BadRecord, match="more than 1000 B") as caught:
@@ -190,14 +190,14 @@ def test_a_file_that_shrank_is_an_error(start: int, end: int) -> None:
 
 
 def test_nothing_behind_the_planned_size_is_read() -> None:
-    """A file that grew after it was planned is read up to its planned size."""
+    """A file that grew after it was planned is read only up to its planned size."""
     content = b"a\nb\nc\nd"
     found = list(blocks(reader(content[:5]), 5, 0, 5, sep=None))
     assert found == [(0, b"a\nb\nc")]
 
 
 def test_record_at_end_and_limit() -> None:
-    """No record begins at the end of a file, at the limit, or behind a separator that ends the file."""
+    """No record begins at the end of a file, at the limit, or after a separator that ends the file."""
     content = b"a\nbc\n"
     assert record_at(reader(content), 5, 1, 5, sep=None) == 2
     assert record_at(reader(content), 5, 1, 2, sep=None) is None
@@ -207,7 +207,7 @@ def test_record_at_end_and_limit() -> None:
 
 @pytest.mark.slow
 def test_real_logs_in_many_ranges(loghub: Path) -> None:
-    """Every line of real log files comes once and in order, for ranges of odd widths, with any of the newline rules."""
+    """Every line of real log files is read once and in order, for ranges of odd widths and with any newline rule."""
     for path in sorted(loghub.glob("*.log")):
         content = path.read_bytes()[:60_000]
         for sep, width in itertools.product([None, b"\n", b"\r\n"], [997, 7_919]):
@@ -215,12 +215,12 @@ def test_real_logs_in_many_ranges(loghub: Path) -> None:
 
 
 UNITS = {"utf-16-le": "<u2", "utf-16-be": ">u2", "utf-32-le": "<u4", "utf-32-be": ">u4"}
-# Characters whose bytes have separators across them, in one order or the other.
+# Characters that contain a separator's bytes across their boundary, in one byte order or the other.
 MISLEADING = "a\r\n|\u0a0d\u0d0a\u0a00\u0d00\u7c00\u007c\u0100\u0a31\u010a"
 
 
 def wide_records(text: str, sep: str | None, codec: str) -> list[tuple[int, bytes, bytes]]:
-    """Return (offset, bytes with their separator, bytes without) of each record of a text behind a mark."""
+    """Return (offset, bytes with their separator, bytes without) of each record of a text after its byte order mark."""
     ends = "\r\n|\r|\n" if sep is None else re.escape(sep)
     found, at, begin = [], 0, len("\ufeff".encode(codec))
     bounds = [(match.start(), match.end()) for match in re.finditer(ends, text)]
@@ -239,7 +239,7 @@ def wide_records(text: str, sep: str | None, codec: str) -> list[tuple[int, byte
 @pytest.mark.parametrize("sep", [None, "\n", "|", "\r\n", "||", "|\n|", "\u0a00", "\N{GRINNING FACE}"])
 @given(data=st.data())
 def test_any_cuts_of_text_in_wide_code_units(codec: str, sep: str | None, data: st.DataObject) -> None:
-    """UTF-16 and UTF-32 in ranges cut at any byte: each record once, though its separator's bytes stand between others."""
+    """UTF-16 and UTF-32 in ranges cut at any byte: each record once, even if its separator's bytes also occur across characters."""
     text = "".join(data.draw(st.lists(st.sampled_from([*MISLEADING, sep or "\n"]), max_size=20)))
     mark, wide = "\ufeff".encode(codec), sep.encode(codec) if sep else None
     content = mark + text.encode(codec)
@@ -266,7 +266,7 @@ def test_any_cuts_of_text_in_wide_code_units(codec: str, sep: str | None, data: 
 
 @pytest.mark.parametrize("sep", [None, b"\n\0"])
 def test_a_file_that_ends_within_a_code_unit(sep: bytes | None) -> None:
-    """What is left of a unit at the end of a file is there for its decoder to refuse, in any ranges."""
+    """An incomplete code unit at the end of a file is passed on for the decoder to refuse, in any ranges."""
     for content in (b"a", b"a\0\n\0b", b"\n\0a", b"a\0\n", b"a\0b\0c", b"\r\0\n"):
         for cut in range(len(content) + 1):
             ranges = [(0, cut), (cut, len(content))]
@@ -292,7 +292,7 @@ def test_a_file_that_ends_within_a_code_unit(sep: bytes | None) -> None:
     ended=st.booleans(),
 )
 def test_records_with_nothing_but_white_space_are_left_out(records: list[str], *, ended: bool) -> None:
-    """Whether its end is told or not, a record stays if it has anything else, however much white space is in front of it."""
+    """With or without known ends, a record stays if it contains anything else, however much white space comes first."""
     block = "\n".join(records).encode() + b"\n" * ended
     starts = record_starts(block, sep=b"\n")
     expected = [int(start) for start in starts if block[start:].partition(b"\n")[0].strip()]
@@ -305,7 +305,7 @@ def test_records_with_nothing_but_white_space_are_left_out(records: list[str], *
     data=st.binary(max_size=200).map(lambda data: data.translate(bytes(b"\n|a\0" * 64))), sep=st.sampled_from(b"\n|\0")
 )
 def test_places_of_a_byte(data: bytes, sep: int) -> None:
-    """A byte is found wherever it stands, however near the next one is."""
+    """A byte is found wherever it is, however near the next one is."""
     found = [place for place, code in enumerate(data) if code == sep]
     assert places(data, bytes([sep])).tolist() == found
     sparse = b"x" * 9 + b"".join(bytes([code]) + b"x" * 9 for code in data)
@@ -313,7 +313,7 @@ def test_places_of_a_byte(data: bytes, sep: int) -> None:
 
 
 def test_to_look_for_filled_records_takes_no_step_for_each_byte_of_white_space() -> None:
-    """A megabyte of white space in front of a record costs no more steps than a little: the block is looked at once."""
+    """A megabyte of white space before a record costs no more steps than a little: the whole block is scanned at once."""
     block = b"a\n" + b" " * (1 << 20) + b"b\n" + b" " * (1 << 20) + b"\n"
     starts = record_starts(block, sep=b"\n")
     assert not_blank(block, starts, b" \t\r\n").tolist() == starts[:2].tolist()

@@ -1,4 +1,4 @@
-"""Many bad values and lines at once: what is sorted out by its looks is what each says of itself when it is read alone."""
+"""Many bad values and lines at once: each is reported as it would be if it were read alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FORMS = {
 @pytest.mark.parametrize("forms", FORMS)
 @pytest.mark.parametrize("name", SCALARS)
 def test_what_cannot_be_a_value_is_told_as_if_it_were_alone(name: str, forms: str) -> None:
-    """Of values side by side those are refused that are refused alone, with the same words: fields of CSV, and values of JSON."""
+    """Of many values together, exactly those are refused that are refused alone, with the same messages: CSV fields and JSON values."""
     field, times = pa.field("c", SCALARS[name]), FORMS[forms]
     fields = pa.array(ODD, pa.string())
     plain = partial(parse, kind=field.type, name="c", times=times)
@@ -76,7 +76,7 @@ USUAL = {
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("name", SCALARS)
 def test_column_without_what_is_refused_is_that_of_each_value_alone(name: str, nullable: bool) -> None:
-    """A few odd values among many usual ones: the right ones are in their places, and the others told as if each were alone."""
+    """A few odd values among many usual ones: the good values keep their places, and the others are reported as if each were alone."""
     field = pa.field("c", SCALARS[name], nullable=nullable)
     texts = [text for odd in ODD for text in (*[USUAL.get(name, "5")] * 6, odd)]
     values = pa.array([None, *texts] if nullable else texts, pa.string())
@@ -105,14 +105,14 @@ def assert_as_alone(
     read: Callable[[pa.Array], object],
     told: Callable[[pa.Array], pa.Array],
 ) -> None:
-    """Compare what is told of all values with what is told of each."""
+    """Compare what is reported about all values together with what is reported about each."""
     each = {place: refusal(partial(read, values.slice(place, 1))) for place in range(len(values))}
     together = {place: str(error) for place, error in misfits_of(values, field, times, read, told)}
     assert together == {place: words for place, words in each.items() if words}
 
 
 def refusal(read: Callable[[], object]) -> str:
-    """Return what is said of what is refused, nothing if it is not."""
+    """Return the message of the refusal, or nothing if the value is not refused."""
     try:
         read()
     except MalformedError as error:
@@ -120,7 +120,7 @@ def refusal(read: Callable[[], object]) -> str:
     return ""
 
 
-LINES = [  # in quotes of Python's other kind, but where they hold those
+LINES = [  # in single quotes, unless the text itself contains them
     '{"a":1}', "{}", '{"a":1,,"b":2}', '{"a":01}', '{"a":10}', '{"a":1.05}', '{"a":1.}', '{"a":.5}', '{"a":-0}', '{"a":-01}', '{"a":1e05}',
     '{"a":1e}', '{"a" 1}', '{"a":}', "{:1}", '{"a":1,}', '{,"a":1}', '{"a":[1,2}', '{"a":[1,2]}', '{"a":[1 2]}', '{"a":"\\x"}',
     '{"a":"\\n"}',
@@ -132,7 +132,7 @@ LINES = [  # in quotes of Python's other kind, but where they hold those
 
 
 def test_lines_are_no_json_by_their_grammar_as_they_are_alone() -> None:
-    """Strings and numbers are exchanged for others before lines are asked about: what is told of each is what it is alone."""
+    """The check replaces strings and numbers before it examines lines; each line still gets the same answer as alone."""
     data = "".join(f"{line}\n" for line in LINES).encode()
     starts = np.cumsum([0, *(len(f"{line}\n".encode()) for line in LINES[:-1])])
     places, reasons = BROKEN[-1](data, starts)

@@ -1,4 +1,4 @@
-"""ORC where it differs from other tables: what it cannot hold, times that say no zone, stripes."""
+"""ORC where it differs from other tables: values it cannot hold, times without a zone, and stripes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def foreign(table: pa.Table) -> bytes:
     ],
 )
 def test_structs_in_structs_are_refused(kind: pa.DataType) -> None:
-    """Of a null struct in another Arrow's writer makes values of other rows, so such columns are refused before rows come."""
+    """For a null struct inside another, Arrow's writer stores values of other rows, so such columns are refused before any row."""
     with pytest.raises(OptionError, match="column 's' is .* which orc cannot hold .a struct inside a struct"):
         check_table(FORM, pa.schema([("id", pa.int64()), ("s", kind)]), "zstd")
 
 
 def test_the_library_still_mixes_up_structs() -> None:
-    """Once this fails, Arrow writes structs in structs as they are, and they need not be refused any more."""
+    """When this test fails, Arrow writes nested structs correctly, and they need not be refused any more."""
     rows = [{"s": {"a": number}} if number % 2 else {"s": None} for number in range(6)]
     table = pa.table({"x": pa.array(rows, pa.struct([("s", INNER)]))})
     assert orc.ORCFile(io.BytesIO(foreign(table))).read().to_pylist() != table.to_pylist()
@@ -52,7 +52,7 @@ def test_the_library_still_mixes_up_structs() -> None:
 )
 @pytest.mark.parametrize("year", [1600, 2300])
 def test_times_that_arrow_cannot_read(kind: pa.DataType, year: int) -> None:
-    """A time that Arrow would not read again is refused before it is staged, wherever it is in a column."""
+    """A time that Arrow could not read back is refused before it is staged, at any depth of a column."""
     moment = dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc)
     value = {pa.list_(UTC): [moment], pa.map_(pa.string(), UTC): [("k", moment)], UTC: moment}.get(
         kind, {"t": moment.replace(tzinfo=None)}
@@ -64,7 +64,7 @@ def test_times_that_arrow_cannot_read(kind: pa.DataType, year: int) -> None:
 
 
 def test_times_without_a_zone_are_of_the_zone() -> None:
-    """What a clock showed is an instant of `timeZone` where one is wanted, and stays as it is where it is not."""
+    """A local time is an instant in `timeZone` if the column wants an instant, and otherwise stays as it is."""
     noon = dt.datetime(2024, 7, 1, 12)
     data = foreign(pa.table({"x": pa.array([noon, None], pa.timestamp("us"))}))
     berlin = read(FORM, data, pa.schema([("x", UTC)]), zone="Europe/Berlin").column(0)
@@ -74,7 +74,7 @@ def test_times_without_a_zone_are_of_the_zone() -> None:
 
 
 def test_times_inside_are_utc_or_refused() -> None:
-    """Times without a zone inside of a column are read as UTC; in another zone the error says what to do."""
+    """Nested times without a zone are read as UTC; if another zone is set, the error says what to do."""
     noon = dt.datetime(2024, 7, 1, 12)
     data = foreign(pa.table({"x": pa.array([[noon]], pa.list_(pa.timestamp("us")))}))
     wanted = pa.schema([("x", pa.list_(UTC))])
@@ -85,7 +85,7 @@ def test_times_inside_are_utc_or_refused() -> None:
 
 @pytest.mark.parametrize("name", ["a.b", "größe", "x y", "a"])
 def test_names_of_any_kind(name: str) -> None:
-    """A column is found whatever its name, among others, though Arrow takes a dot for a member."""
+    """A column is found whatever its name, among others, although Arrow takes a dot for a member."""
     table = pa.table({"a": [1], name: [2]} if name != "a" else {"a": [2], "b": [1]})
     schema = pa.schema([(name, pa.int64())])
     assert read(FORM, foreign(table), schema).to_pylist() == [{name: 2}]
@@ -93,7 +93,7 @@ def test_names_of_any_kind(name: str) -> None:
 
 
 def test_fractions_before_1970_are_refused() -> None:
-    """Arrow writes them with a negative fraction, over which Java's readers fail; whole seconds it writes as all do."""
+    """Arrow writes a negative fraction for them, on which Java's readers fail; whole seconds it writes as all others do."""
     whole = dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=dt.timezone.utc)
     FORM.check(pa.RecordBatch.from_arrays([pa.array([whole, None], UTC)], ["x"]))
     with pytest.raises(OptionError, match="column 'x' has a time before 1970 with a fraction of a second"):

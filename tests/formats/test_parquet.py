@@ -1,4 +1,4 @@
-"""Parquet: row groups by range, columns by name, files that every reader reads."""
+"""Parquet: row groups by range, columns by name, and files that every reader can read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def written(*batches: pa.RecordBatch, codec: str = "snappy", **options: Any) -> 
 
 
 def foreign(table: pa.Table, **options: Any) -> io.BytesIO:
-    """Return a file as another program may have written it."""
+    """Return a file as another program might have written it."""
     file = io.BytesIO()
     pq.write_table(table, file, **options)
     file.seek(0)
@@ -122,7 +122,7 @@ def test_other_engines_read_the_file(tmp_path: Path) -> None:
 
 
 def test_columns_that_arrow_knows_by_another_name(tmp_path: Path) -> None:
-    """DuckDB's JSON is text, and its UUID sixteen bytes, as to Spark, though Arrow has types of its own for them."""
+    """Arrow has special types for DuckDB's JSON and UUID; they are read as text and as sixteen bytes, as Spark reads them."""
     path = tmp_path / "a.parquet"
     with duckdb.connect() as connection:
         uuid = "'00112233-4455-6677-8899-aabbccddeeff'::uuid"
@@ -135,7 +135,7 @@ def test_columns_that_arrow_knows_by_another_name(tmp_path: Path) -> None:
 
 
 def test_types_that_arrow_has_of_its_own() -> None:
-    """Arrow notes in its files that a text is JSON, and bytes a UUID, and gives them as such: they are text and bytes."""
+    """Arrow records in its files that a text is JSON or that bytes are a UUID and returns special types: they are text and bytes here."""
     of_json = pa.array(["{}", None], pa.json_())
     columns = {
         "j": (of_json, pa.string(), ["{}", None]),
@@ -155,7 +155,7 @@ def test_types_that_arrow_has_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_every_cut_gives_each_row_group_once() -> None:
-    """At any cut each row group comes once, from the range it begins in."""
+    """At any cut each row group is read once, in the range where it begins."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(60))}, NUMBERS)
     data = written(batch, group_bytes=100, codec="none")
     for cut in range(len(data) + 1):
@@ -171,7 +171,7 @@ def test_every_cut_gives_each_row_group_once() -> None:
 
 
 def test_columns_are_found_by_name() -> None:
-    """Columns are taken by name, in the schema's order; one that the file lacks is null, other ones are left out."""
+    """Columns are matched by name, in the schema's order; one that the file lacks is null, and extra ones are left out."""
     table = pa.table({"b": [1], "Name": ["x"], "other": [0], "st": [{"x": 5}]})
     schema = pa.schema(
         [
@@ -186,7 +186,7 @@ def test_columns_are_found_by_name() -> None:
 
 
 def test_names_that_differ_in_case_only() -> None:
-    """The exact name is preferred; two columns that differ from it in case are ambiguous, as in Spark."""
+    """The exact name is preferred; two columns that match only by case are ambiguous, as in Spark."""
     table = pa.table({"A": [1], "a": [2]})
     assert read(foreign(table), NUMBERS).to_pylist() == [{"a": 2}]
     with pytest.raises(BadFile, match="column 'aa' is ambiguous: found AA, Aa"):
@@ -223,7 +223,7 @@ _CATEGORY = pa.dictionary(pa.int8(), pa.large_string())
 def test_files_of_other_programs(
     array: pa.Array, kind: pa.DataType, expected: list[Any], options: dict[str, Any]
 ) -> None:
-    """Narrower numbers, other time units, INT96, unmarked text and other encodings are read as the schema says."""
+    """Narrower numbers, other time units, INT96, unmarked text and other encodings are read as the schema's types."""
     assert read(foreign(pa.table({"a": array}), **options), pa.schema([("a", kind)])).column(0).to_pylist() == expected
 
 
@@ -237,7 +237,7 @@ def test_files_of_other_programs(
     ids=["struct", "list", "lists"],
 )
 def test_categories_inside_of_polars(values: list[Any], stored: Any, kind: pa.DataType) -> None:
-    """Arrow gives text that polars had as categories as dictionaries, at any depth: it is text, and no error that is not ours."""
+    """Text that polars stored as categories comes from Arrow as dictionaries, at any depth: it is text, not a foreign error."""
     file = io.BytesIO()
     pl.DataFrame({"a": pl.Series(values, dtype=stored)}).write_parquet(file)
     assert read(file, pa.schema([("a", kind)])).column(0).to_pylist() == values
@@ -245,7 +245,7 @@ def test_categories_inside_of_polars(values: list[Any], stored: Any, kind: pa.Da
 
 @pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
 def test_views_of_lists_are_read_to_the_last(view: Callable[[pa.DataType], pa.DataType]) -> None:
-    """A file that Arrow wrote of views of lists gives them back as such, and its cast leaves the last one empty: every value is there."""
+    """Arrow returns list views from a file of list views, and its cast empties the last list: every value must still be there."""
     lists = [[[1, None], [], [2], None, [3, 4]], [[1]], [None, [1]], [[]], []]
     for values in lists:
         file = foreign(pa.table({"a": pa.array(values, view(pa.int32()))}))
@@ -255,7 +255,7 @@ def test_views_of_lists_are_read_to_the_last(view: Callable[[pa.DataType], pa.Da
     assert read(foreign(table), members).column(0).to_pylist() == [
         [{"x": 1}],
         [{"x": 2}],
-    ]  # found but for case, not null
+    ]  # matched by case, not null
 
 
 @pytest.mark.parametrize(
@@ -273,14 +273,14 @@ def test_views_of_lists_are_read_to_the_last(view: Callable[[pa.DataType], pa.Da
     ids=str,
 )
 def test_values_that_do_not_fit_are_refused(array: pa.Array, field: pa.Field, message: str) -> None:
-    """Another type, a value or a null that does not fit is a bad file, told by column, found and expected."""
+    """Another type, or a value or null that does not fit, makes a bad file; the error has the column, found and expected."""
     with pytest.raises(BadFile, match=message):
         read(foreign(pa.table({"a": array})), pa.schema([field]))
 
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_times_of_day_that_count_nanoseconds(nested: bool) -> None:
-    """polars stores all times of day so: they are read where they end with microseconds, and refused here, not by the sink, where not."""
+    """polars stores all times of day in nanoseconds: whole microseconds are read, and others are refused here, not by the sink."""
     kind = pa.list_(pa.time64("ns")) if nested else pa.time64("ns")
     schema = pa.schema([("a", kind)])
 
@@ -297,7 +297,7 @@ def test_times_of_day_that_count_nanoseconds(nested: bool) -> None:
 
 
 def test_days_are_read_as_times_of_no_zone() -> None:
-    """As Spark 4.3 reads them: the midnight of each; never as an instant, which it refuses; and not where a time has no room for it."""
+    """As in Spark 4.3, a day is read as its midnight; never as an instant, which Spark refuses; and not if the time is out of range."""
     days = [dt.date(2026, 1, 2), None, dt.date(1, 1, 1), dt.date(9999, 12, 31)]
     file = foreign(pa.table({"a": pa.array(days, pa.date32())}))
     midnights = [day and dt.datetime.combine(day, dt.time()) for day in days]
@@ -312,16 +312,16 @@ def test_days_are_read_as_times_of_no_zone() -> None:
 
 
 def test_maps_whose_keys_may_be_null_are_told() -> None:
-    """Presto and old writers of Hive mark keys so, and Spark reads them; Arrow reads nothing of such a file: it is said what to do."""
+    """Presto and old Hive writers mark keys so, and Spark reads them; Arrow reads nothing of such a file, so the error says what to do."""
     data = foreign(pa.table({"a": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))})).getvalue()
-    required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"  # of the key, in the footer
+    required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"  # the field of the key, in the footer
     assert data.count(required) == 1
     with pytest.raises(BadFile, match="keys of a map may be null in it.*: have Spark read it, and write it again"):
         read(io.BytesIO(data.replace(required, optional)), NUMBERS)
 
 
 def test_every_cut_file_is_bad() -> None:
-    """A file cut at any byte is refused, never read in part."""
+    """A file truncated at any byte is refused, never read in part."""
     data = written(rows(20))
     for length in range(0, len(data), 7):
         with pytest.raises(BadFile, match="not a readable Parquet file"):
@@ -330,14 +330,14 @@ def test_every_cut_file_is_bad() -> None:
 
 @pytest.mark.parametrize("garbage", [b"", b"PAR1", b"PAR1" * 3, b"plain text\n" * 100, bytes(1_000)])
 def test_garbage_is_bad(garbage: bytes) -> None:
-    """What is no Parquet file is refused by each way to look at it."""
+    """Each function that looks at a file refuses one that is not Parquet."""
     for look in (parquet_footer, lambda file: list(parquet_batches(file, 0, 10, NUMBERS))):
         with pytest.raises(BadFile):
             look(io.BytesIO(garbage))
 
 
 def test_damaged_pages_are_bad() -> None:
-    """Overwritten pages are a bad file, not other values."""
+    """Overwritten pages make a bad file, not other values."""
     data = bytearray(written(pa.RecordBatch.from_pydict({"a": [f"{i:x}" * 9 for i in range(5_000)]})))
     data[200:2_000] = bytes(1_800)
     with pytest.raises(BadFile, match="row group 0 cannot be read"):
@@ -345,7 +345,7 @@ def test_damaged_pages_are_bad() -> None:
 
 
 class Broken(io.BytesIO):
-    """A file that the file system fails to read."""
+    """A file on which reads fail."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Fail."""
@@ -353,13 +353,13 @@ class Broken(io.BytesIO):
 
 
 def test_errors_of_the_file_come_through() -> None:
-    """What the file object raises is not taken for a bad file."""
+    """Errors that the file object raises are not mistaken for a bad file."""
     with pytest.raises(OSError, match="Input/output error"):
         read(Broken(written(rows(3))), SCHEMA)
 
 
 def test_batches_are_bounded() -> None:
-    """Batches have at most the rows asked for, whatever the row group has."""
+    """Batches have at most the requested number of rows, however many the row group has."""
     data = written(pa.RecordBatch.from_pydict({"a": list(range(1_000))}, NUMBERS))
     batches = list(parquet_batches(io.BytesIO(data), 0, len(data), NUMBERS, batch_rows=64))
     assert max(batch.num_rows for batch in batches) == 64
@@ -369,7 +369,7 @@ def test_batches_are_bounded() -> None:
 @pytest.mark.slow
 @given(sizes=st.lists(st.integers(0, 400), max_size=8), group_bytes=st.integers(1, 4_000))
 def test_any_batches_make_row_groups_of_about_the_size(sizes: list[int], group_bytes: int) -> None:
-    """Batches of any sizes are cut and joined to row groups of the size asked for; no row is lost or moved."""
+    """Batches of any sizes are cut and joined into row groups of about the requested size; no row is lost or moved."""
     whole = pa.RecordBatch.from_pydict({"a": list(range(sum(sizes)))}, NUMBERS)
     bounds = itertools.pairwise(itertools.accumulate(sizes, initial=0))
     batches = [whole.slice(0, 0), *(whole.slice(start, end - start) for start, end in bounds)]
@@ -397,7 +397,7 @@ def test_a_small_view_does_not_pin_its_batch() -> None:
 
 
 def test_the_estimate_follows_the_file() -> None:
-    """The size is estimated by the ratio given, then by the one the file has shown; when closed it is the file's size."""
+    """The size is estimated first with the given ratio, then with the ratio measured in the file; after closing it is the file's size."""
     file = io.BytesIO()
     batch = pa.RecordBatch.from_pydict({"a": list(range(100_000))}, NUMBERS)
     writer = ParquetWriter(file, WriteFormat("parquet", NUMBERS, "zstd"), group_bytes=2 * batch.nbytes, ratio=0.5)
@@ -417,7 +417,7 @@ def test_the_estimate_follows_the_file() -> None:
 
 
 def test_a_file_without_rows_is_a_file() -> None:
-    """A writer closed without rows leaves a file that says its columns."""
+    """A writer closed without rows leaves a valid file with its columns."""
     data = written(rows(2).slice(0, 0))
     assert read(data, SCHEMA).num_rows == 0
     assert parquet_footer(io.BytesIO(data))[0].equals(SCHEMA)
@@ -425,7 +425,7 @@ def test_a_file_without_rows_is_a_file() -> None:
 
 
 def test_other_columns_are_refused() -> None:
-    """A batch of another schema is refused, and the file stays as it was."""
+    """A batch of another schema is refused, and the file is unchanged."""
     writer = ParquetWriter(io.BytesIO(), WriteFormat("parquet", NUMBERS, "none"))
     with pytest.raises(OptionError, match="other columns than the file"):
         writer.write(rows(1))
@@ -433,7 +433,7 @@ def test_other_columns_are_refused() -> None:
 
 
 def test_errors_of_writing_come_through() -> None:
-    """What the file object raises when it is written to reaches the caller as it is."""
+    """An error that the file object raises during a write reaches the caller unchanged."""
 
     class Full:
         def write(self, data: bytes, /) -> None:
@@ -448,7 +448,7 @@ def test_errors_of_writing_come_through() -> None:
 
 @pytest.mark.parametrize("told", ["comment", "type"])
 def test_schemas_that_only_spark_tells_apart(told: str) -> None:
-    """Two schemas are equal to Arrow whatever they carry for Spark: each file has its own, which a process makes once."""
+    """Arrow calls two schemas equal whatever Spark metadata they carry: each file has its own metadata, which a process builds once."""
     footers = []
     for value in ("interval hour", "interval day"):
         metadata = {"comment": value} if told == "comment" else {}

@@ -1,4 +1,4 @@
-"""Times by patterns: what each text means is what Python's `strptime` says, and depends on that text alone."""
+"""Times read by patterns: each text means what Python's `strptime` says, and the result depends on that text alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.formats.spark import REFUSED, cast_to_string
 
 UTC = pa.timestamp("us", tz="UTC")
 
-# Python's words for some patterns.
+# The `strptime` directives for some patterns.
 STRPTIME = {
     "yyyy-MM-dd HH:mm:ss": "%Y-%m-%d %H:%M:%S",
     "dd/MMM/yyyy:HH:mm:ss Z": "%d/%b/%Y:%H:%M:%S %z",
@@ -31,13 +31,13 @@ STRPTIME = {
 
 
 def read(pattern: str, *texts: str | None, kind: pa.DataType = UTC, zone: str = "UTC") -> list[Any]:
-    """Return what texts mean as one column."""
+    """Return the values of a column of texts."""
     values: list[Any] = compiled(pattern).parse(pa.array(texts, pa.string()), kind, zone).to_pylist()
     return values
 
 
 def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
-    """Return what a text means by itself, in Spark's words."""
+    """Return the value of a text read alone, in Spark's words."""
     try:
         return cast_to_string(pattern.parse(pa.array([text]), kind, "UTC")[0])
     except MalformedError:
@@ -45,7 +45,7 @@ def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
 
 
 def without_layouts(pattern: str) -> TimePattern:
-    """Return what reads by the regular expression alone."""
+    """Return a reader that uses only the regular expression."""
     plain = compiled.__wrapped__(pattern)
     plain._layouts = []
     return plain
@@ -55,7 +55,7 @@ def without_layouts(pattern: str) -> TimePattern:
 @pytest.mark.parametrize("pattern", STRPTIME)
 @given(times=st.lists(st.none() | st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2099, 12, 31)), max_size=5))
 def test_what_python_writes_is_what_python_reads(pattern: str, times: list[dt.datetime | None]) -> None:
-    """Columns of any texts of Python's `strftime`, with nulls among them, mean what `strptime` makes of each."""
+    """Columns of any texts of Python's `strftime`, with nulls among them, have the values that `strptime` gives for each."""
     form = STRPTIME[pattern]
     zone = dt.timezone(dt.timedelta(hours=-3, minutes=-30)) if "%z" in form else dt.timezone.utc
     texts = [None if time is None else time.replace(tzinfo=zone).strftime(form) for time in times]
@@ -87,7 +87,7 @@ VARIED = "[d/M/yyyy][yyyy-MM-dd]['T'][ ][H:m[:ss[.SSS]]][XXX]"
     )
 )
 def test_neighbours_do_not_matter(texts: list[str]) -> None:
-    """Texts of many lengths in one column mean what each means by itself, and what the regular expression alone makes of it."""
+    """Texts of different lengths in one column have the values that each has alone, and that the regular expression alone gives."""
     by_layouts, by_expression = compiled(VARIED), without_layouts(VARIED)
     each = [alone(by_expression, text, UTC) for text in texts]
     assert [alone(by_layouts, text, UTC) for text in texts] == each
@@ -121,21 +121,21 @@ def test_neighbours_do_not_matter(texts: list[str]) -> None:
     ],
 )
 def test_a_pattern_that_is_not_read_is_refused_by_name(pattern: str, says: str) -> None:
-    """What is not in the subset is refused with the pattern, what is wrong in it, and what to write."""
+    """A pattern outside the subset is refused with the pattern, its fault, and what to write instead."""
     with pytest.raises(OptionError, match=says) as caught:
         compiled(pattern, "timestampFormat")
     assert caught.value.message.startswith("timestampFormat=")
 
 
 def test_a_second_time_of_one_field_must_say_the_same() -> None:
-    """A field that is there twice is compared, as Java does."""
+    """A repeated field must have the same value both times, as in Java."""
     assert read("yyyy-MM-dd yyyy", "2026-01-31 2026")[0].year == 2026
     with pytest.raises(MalformedError):
         read("yyyy-MM-dd yyyy", "2026-01-31 2025")
 
 
 def test_slices_and_nulls_stay_in_their_places() -> None:
-    """A column that is a slice of another, with nulls, is read from where it begins."""
+    """A column that is a slice of another, with nulls, is read from its own start."""
     column = pa.array(["bad", "31.01.2026", None, "01.02.2026", "bad"]).slice(1, 3)
     days = compiled("dd.MM.yyyy").parse(column, pa.date32(), "UTC").to_pylist()
     assert days == [dt.date(2026, 1, 31), None, dt.date(2026, 2, 1)]

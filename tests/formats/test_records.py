@@ -1,4 +1,4 @@
-"""What every format of records must do, whatever its records are: each that is registered and written goes through all of it."""
+"""What every record format must do, whatever its records are: each registered format that can be written runs all these tests."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 RECORDS = names(lambda form: hasattr(form, "decoder"), WRITTEN)
 COLUMNS = pa.schema([("id", pa.int64()), ("s", pa.string())])
 ROWS = [{"id": 1, "s": "plain"}, {"id": -2, "s": 'öne "two", three'}, {"id": 3, "s": "a\\tb: c"}, {"id": 4, "s": "end"}]
-BAD = b"\xff"  # no text in UTF-8, wherever it stands
+BAD = b"\xff"  # not valid text in UTF-8, wherever it occurs
 
 record = pytest.mark.parametrize("name", RECORDS)
 of_columns = pytest.mark.parametrize("name", [name for name in RECORDS if name not in VALUES])
 by_label = pytest.mark.parametrize(
     "name", [name for name in RECORDS if format_named(name).read_options.issuperset(FIELD_OPTIONS) and name != "csv"]
-)  # the records of CSV name their values in the header of their file
+)  # CSV names the columns of its records in the header of its file
 
 
 def rows(name: str, begin: int = 0, end: int = len(ROWS)) -> pa.RecordBatch:
-    """Return rows that the format holds, of its only column if it has one."""
+    """Return rows that the format can hold; if it has only one column, only that one."""
     if name in VALUES:
         return pa.RecordBatch.from_pydict({"value": [row["s"] for row in ROWS[begin:end]]})
     return pa.RecordBatch.from_pylist(ROWS[begin:end], COLUMNS)
@@ -57,7 +57,7 @@ def read(name: str, data: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def joined(blocks: Iterable[tuple[int, bytes]]) -> tuple[int, bytes]:
-    """Return blocks that lie edge to edge as one, with the offset of the first."""
+    """Return adjacent blocks joined into one, with the offset of the first."""
     start, data = 0, b""
     for offset, block in blocks:
         start = start if data else offset
@@ -68,7 +68,7 @@ def joined(blocks: Iterable[tuple[int, bytes]]) -> tuple[int, bytes]:
 
 @record
 def test_rows_survive(name: str) -> None:
-    """What is written is read as it was, and a view of rows is the rows that it shows."""
+    """Written rows are read back unchanged, and a slice of a batch gives exactly its own rows."""
     batch = rows(name)
     for view in (batch, batch.slice(1, 2), batch.slice(3), batch.slice(2, 0)):
         assert read(name, written(name, view), batch.schema).equals(view)
@@ -78,7 +78,7 @@ def test_rows_survive(name: str) -> None:
 @of_columns
 @given(st.data())
 def test_any_columns_survive(name: str, data: st.DataObject) -> None:
-    """Columns of any type of single values come back, nulls and rows of nothing else among them, but where `read_back` says so."""
+    """Columns of any non-nested type come back, also nulls and rows of only nulls, except for what `read_back` lists."""
     form, count = record_format(name), data.draw(st.integers(0, 6))
     kinds = data.draw(st.lists(st.sampled_from(list(batches.VALUES)), min_size=1, max_size=4))
     arrays = [
@@ -92,7 +92,7 @@ def test_any_columns_survive(name: str, data: st.DataObject) -> None:
 
 @record
 def test_records_are_joined_as_bytes(name: str) -> None:
-    """The bytes of two batches are those of both, no rows have none, and a part is staged and merged by that."""
+    """The bytes of two batches concatenated are those of the joined batch, and no rows give no bytes; staging and merging rely on this."""
     whole = rows(name)
     assert written(name, whole) == b"".join(written(name, rows(name, at, at + 1)) for at in range(len(ROWS)))
     assert written(name, whole.slice(0, 0)) == b""
@@ -101,7 +101,7 @@ def test_records_are_joined_as_bytes(name: str) -> None:
 
 @record
 def test_ends_and_starts_are_where_records_end_and_begin(name: str) -> None:
-    """Encoder, decoder and format tell the same place between two records, so that a part is cut there, and a bad record found."""
+    """Encoder, decoder and format agree on where a record ends, so a part can be cut there and a bad record can be found."""
     batch, form = rows(name), record_format(name)
     data, fmt = written(name, batch), ReadFormat(name, batch.schema)
     ends = form.encoder(WriteFormat(name, batch.schema, "none")).ends(batch, data).tolist()
@@ -112,7 +112,7 @@ def test_ends_and_starts_are_where_records_end_and_begin(name: str) -> None:
 
 @record
 def test_ranges_have_each_record_once(name: str) -> None:
-    """Whatever the cuts, ranges that lie edge to edge have all records, in order, each in the one in which it begins."""
+    """Whatever the cuts, adjacent ranges contain all records, in order, each in the range where it begins."""
     form, batch, chance = record_format(name), rows(name), random.Random(name)  # noqa: S311 - a case
     data, fmt = written(name, batch) * 5, ReadFormat(name, batch.schema)
 
@@ -135,7 +135,7 @@ def test_ranges_have_each_record_once(name: str) -> None:
 
 @record
 def test_streams_have_the_same_records(name: str) -> None:
-    """A file that comes in chunks of any size, as a compressed one does, has the records that it has in ranges."""
+    """A file that arrives in chunks of any size, as a compressed one does, has the same records as in ranges."""
     batch = rows(name)
     data = written(name, batch)
     for size in (1, 2, 7, len(data)):
@@ -146,7 +146,7 @@ def test_streams_have_the_same_records(name: str) -> None:
 
 @record
 def test_a_record_that_is_still_written_is_left(name: str) -> None:
-    """Of a file that grows only records are taken that surely end, wherever it was looked at."""
+    """From a growing file only records that are certainly complete are taken, at whatever length it is read."""
     form, batch = record_format(name), rows(name)
     data, fmt = written(name, batch), ReadFormat(name, batch.schema)
     ends = [0, *form.encoder(WriteFormat(name, batch.schema, "none")).ends(batch, data).tolist()]
@@ -157,7 +157,7 @@ def test_a_record_that_is_still_written_is_left(name: str) -> None:
 
 @record
 def test_a_bad_record_is_told_and_set_aside_alone(name: str) -> None:
-    """One record that is no text: the error says where it begins; what is set aside is that record, and all others are read."""
+    """One record that is not valid text: the error gives its offset, only this record is set aside, and all others are read."""
     batch = rows(name)
     decoder = record_format(name).decoder(ReadFormat(name, batch.schema), Account())
     data = written(name, batch)
@@ -180,7 +180,7 @@ def test_a_bad_record_is_told_and_set_aside_alone(name: str) -> None:
 
 @of_columns
 def test_what_does_not_fit_is_refused(name: str) -> None:
-    """A value of another type, and a null where none may be, are bad records with the column's name, and never a null."""
+    """A value of another type, and a null where none is allowed, make a bad record with the column's name, never a null."""
     number = pa.schema([("id", pa.int64()), ("s", pa.int64())])
     required = pa.schema([("id", pa.int64()), pa.field("s", pa.string(), nullable=False)])
     nothing = pa.RecordBatch.from_pylist([{"id": 1, "s": "x"}, {"id": 2, "s": None}], COLUMNS)
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
 
 @by_label
 def test_columns_are_found_by_name(name: str) -> None:
-    """Values come in the order of the schema, one that a record lacks is null, and what no column has is counted."""
+    """Values come in the order of the schema; a column that a record lacks is null, and names without a column are counted."""
     data = written(name, pa.RecordBatch.from_pydict({"other": [2], "s": ["x"], "id": [1]}))
     account, schema = Account(), pa.schema([("id", pa.int64()), ("new", pa.date32()), ("s", pa.string())])
     found = record_format(name).decoder(ReadFormat(name, schema), account).decode(data)
@@ -202,7 +202,7 @@ def test_columns_are_found_by_name(name: str) -> None:
 
 @record
 def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
-    """A type that no record of the format has is refused when the encoder is made, before anything is staged."""
+    """A type that no record of the format can hold is refused when the encoder is made, before anything is staged."""
     for kind in (pa.month_day_nano_interval(), pa.dense_union([pa.field("x", pa.int64())])):
         with pytest.raises(OptionError, match="column"):
             record_format(name).encoder(WriteFormat(name, pa.schema([("x", kind)]), "none"))
@@ -210,7 +210,7 @@ def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
 
 @record
 def test_names_of_files_tell_the_codec(name: str) -> None:
-    """A file is found and decompressed by the end of its name, whatever it was written with."""
+    """The end of a file's name decides how the file is decompressed, whatever wrote it."""
     form = record_format(name)
     for codec in form.codecs:
         found = codec_of(f"a{form.file_extension(codec)}")

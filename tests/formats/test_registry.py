@@ -26,7 +26,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 PACKAGE = Path(penstock.__file__).parent
 KNOWN = PACKAGE / "formats" / "known"
 
-# Files that may name a format, with the reason.
+# Files that may name a format, each with the reason.
 NAMING = {
     "options/formats.py": "the registry",
     "formats/ddl.py": "types of Spark's DDL",
@@ -43,7 +43,7 @@ NAMING = {
 
 
 def test_every_format_has_a_file_and_a_line() -> None:
-    """The registry and the directory have the same formats, each object has the name of its file, and is of one family."""
+    """Registry and directory have the same formats; each object has the name of its file and belongs to exactly one family."""
     assert sorted(READ) == sorted(path.stem for path in KNOWN.glob("*.py") if path.stem != "__init__")
     for name in READ:
         form = format_named(name)
@@ -54,9 +54,9 @@ def test_every_format_has_a_file_and_a_line() -> None:
 
 
 def named_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """Yield (file, name) of every text in these files that is the name of a format, or what the names of its files end in.
+    """Yield (file, name) for every string in these files that is the name of a format or the extension of its files.
 
-    `.json` alone may end names elsewhere: what we keep is JSON.
+    Only `.json` may occur elsewhere, because our own state files are JSON.
     """
     marks = {*READ, *(f".{name}" for name in READ if name != "json")}
     for path in sorted(paths):
@@ -67,7 +67,7 @@ def named_in(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_no_other_file_names_a_format() -> None:
-    """Nobody compares names of formats: what differs between them is asked of their objects."""
+    """No code compares names of formats: it asks the format objects for their differences."""
     found = [
         f"{place}: {name}" for place, name in named_in(path for path in PACKAGE.rglob("*.py") if path.parent != KNOWN)
     ]
@@ -75,30 +75,30 @@ def test_no_other_file_names_a_format() -> None:
 
 
 def test_every_exception_is_needed() -> None:
-    """A file that may name a format does."""
+    """Each file in the list of exceptions really names a format."""
     assert set(NAMING) == {place for place, _ in named_in(PACKAGE / place for place in NAMING)}
 
 
 @pytest.mark.parametrize(("table", "side"), [(SOURCE, "read_options"), (SINK, "write_options")])
 def test_options_of_formats_are_marked(table: tuple[penstock.options.Option, ...], side: str) -> None:
-    """An option that a format names as its own is in the table as one of some formats, and the other way round."""
+    """Every option that a format claims as its own is marked in the options table as an option of some formats, and vice versa."""
     owned = {option for name in READ for option in getattr(format_named(name), side)}
     assert owned == {option.name for option in table if option.special}
 
 
 def test_files_of_formats_know_no_other_format() -> None:
-    """A format is one file: none imports that of another."""
+    """A format is one file, and no such file imports another."""
     for path in KNOWN.glob("*.py"):
         assert "penstock.formats.known" not in path.read_text(encoding="utf-8").replace('"""', ""), path
 
 
 def test_no_format_is_called_as_a_form_of_segments() -> None:
-    """A segment says in one word what it is, a piece of a file or a file of a format: a format of that name would be taken for pieces."""
+    """A segment's form is one word: a piece of a file, or the name of a format for a whole file. A format must not share those words."""
     assert not {BYTES, ARROW} & set(READ)
 
 
 def test_a_format_that_infers_nothing_says_so() -> None:
-    """Asked for columns that only users can say, a format with a file of its own and no more refuses as it does all options."""
+    """A format that implements no inference refuses to infer columns, with the usual form of an option error."""
 
     class Bare(RecordFormat):
         name = "bare"
@@ -112,7 +112,7 @@ def test_a_format_that_infers_nothing_says_so() -> None:
 
 
 def test_unknown_formats_are_refused_by_name() -> None:
-    """A name that is none is refused with those that there are, in the options and where a format is asked for."""
+    """An unknown name is refused with a list of the known ones, in the options and where a format is looked up."""
     for ask in (format_named, record_format, table_format):
         with pytest.raises(OptionError, match="format='xml' is not known: expected one of text, json, csv, parquet"):
             ask("xml")
@@ -123,7 +123,7 @@ def test_unknown_formats_are_refused_by_name() -> None:
 
 
 def test_only_what_is_written_has_an_extension() -> None:
-    """Each format that is written has an extension of its own, and the others say what could be written instead."""
+    """Each format that can be written has its own extension, and the others say which formats could be written instead."""
     extensions = {file_extension(WriteFormat(name, SCHEMA, format_named(name).codecs[0])) for name in WRITTEN}
     assert len(extensions) == len(WRITTEN)
     for name in set(READ) - set(WRITTEN):
@@ -132,12 +132,12 @@ def test_only_what_is_written_has_an_extension() -> None:
 
 
 def test_formats_of_one_column_say_its_type() -> None:
-    """A format with a column of its own needs no schema, and no other format has one."""
+    """A format with one fixed column needs no schema, and no other format has such a column."""
     assert VALUES == {"text": "string", "binary": "binary"}
 
 
 def test_names_are_told_in_words() -> None:
-    """Names are told in the order of the registry, the last behind an `or`."""
+    """Names are listed in the order of the registry, with `or` before the last."""
     assert enumerated(("a",)) == "a"
     assert enumerated(("a", "b", "c")) == "a, b or c"
     assert names(lambda form: form.anchored) == ("csv",)
@@ -145,5 +145,5 @@ def test_names_are_told_in_words() -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_read_format_travels_by_name(name: str) -> None:
-    """What travels to tasks is the name; the object is found again there, and is the same one in a process."""
+    """Tasks receive the name of the format and look up its object again; within one process it is the same object."""
     assert format_named(ReadFormat(name, SCHEMA).name) is format_named(name)

@@ -1,4 +1,4 @@
-"""Spark's schemas in Arrow and back, against PySpark's own mapping, and batches that must fit one."""
+"""Conversion between Spark's schemas and Arrow's, compared with PySpark's own mapping; and batches that must fit a schema."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ EXACT = b"penstock.spark"
 
 
 def without_exact(fields: Any) -> Any:
-    """Return a schema, or fields, without what is carried of types that say more in Spark than in Arrow."""
+    """Return a schema, or fields, without the record of the exact Spark type that Arrow cannot express."""
     plain = []
     for field in fields:
         metadata = {key: value for key, value in (field.metadata or {}).items() if key != EXACT}
@@ -89,7 +89,7 @@ def test_to_arrow_is_what_pyspark_demands(schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_to_spark_is_what_pyspark_writes(schema: dict[str, Any]) -> None:
-    """Spark's JSON of an Arrow schema is the one that it was made of, as PySpark writes it, and leads back to the same."""
+    """The Spark JSON of an Arrow schema equals the JSON it was made from, as PySpark writes it, and converts back to the same schema."""
     types = pytest.importorskip("pyspark.sql.types")
     arrow = to_arrow(json.dumps(schema))
     assert to_spark(arrow) == types.StructType.fromJson(schema).json()
@@ -106,12 +106,12 @@ def test_to_spark_is_what_pyspark_writes(schema: dict[str, Any]) -> None:
     ],
 )
 def test_other_names_of_types(name: Any, expected: pa.DataType) -> None:
-    """Character types, collations and user-defined types are read as what they are stored as."""
+    """Character types, collations and user-defined types are read as the types in which they are stored."""
     assert to_arrow(json.dumps(struct(("a", name)))).field("a").type == expected
 
 
 def test_collations_are_no_metadata() -> None:
-    """A column with a collation, which Spark's JSON keeps in the metadata, is a plain string."""
+    """A column with a collation, which Spark's JSON keeps in the metadata, is a plain string column."""
     schema = struct(("a", "string"), metadata={"__COLLATIONS": {"a": "icu.UNICODE"}})
     arrow = to_arrow(json.dumps(schema))
     assert without_exact(arrow).equals(pa.schema([("a", pa.string())]), check_metadata=True)
@@ -120,7 +120,7 @@ def test_collations_are_no_metadata() -> None:
 
 @pytest.mark.parametrize("change", [{"type": pa.int64()}, {"name": "other"}])
 def test_a_column_that_became_another_one_is_what_it_is_now(change: dict[str, Any]) -> None:
-    """What a column carries of its type in Spark is not believed of one that a transform has renamed, or given another type."""
+    """The exact Spark type recorded for a column is ignored once a transform has renamed the column or changed its type."""
     field = to_arrow(json.dumps(struct(("a", "interval day")))).field("a")
     field = field.with_type(change.get("type", field.type)).with_name(change.get("name", field.name))
     expected = "long" if "type" in change else "interval day to second"
@@ -128,7 +128,7 @@ def test_a_column_that_became_another_one_is_what_it_is_now(change: dict[str, An
 
 
 def test_user_defined_types_are_what_they_are_stored_as() -> None:
-    """The name of a class, which whoever reads a schema would load, is not carried on, at any depth."""
+    """The class name of a user-defined type, which a reader of the schema would load, is dropped at any depth."""
     udt = {
         "type": "udt",
         "class": "x",
@@ -144,7 +144,7 @@ def test_user_defined_types_are_what_they_are_stored_as() -> None:
 
 
 def test_nulls_of_structs_whose_members_may_not_be_null() -> None:
-    """A null struct has no members, so it is none of theirs: also where only metadata, or the order of columns, differ."""
+    """A null struct breaks no rule about its members, also if only metadata or the order of the columns differ."""
     member = pa.field("x", pa.int32(), nullable=False)
     column = pa.StructArray.from_arrays(
         [pa.array([1, None], pa.int32())], fields=[member], mask=pa.array([False, True])
@@ -167,7 +167,7 @@ def test_nulls_of_structs_whose_members_may_not_be_null() -> None:
 
 @pytest.mark.parametrize("kind", ["array<void>", "map<void, void>"])
 def test_types_without_values_name_the_column(kind: str) -> None:
-    """What `array()` and `map()` are to Spark, void where no null may be, is refused by name and not by Arrow's words."""
+    """The Spark types of `array()` and `map()`, void where no null is allowed, are refused with the column's name, not Arrow's error."""
     element = {"type": "array", "elementType": "void", "containsNull": False}
     entries = {"type": "map", "keyType": "void", "valueType": "void", "valueContainsNull": False}
     field = {"name": "x", "nullable": True, "type": element if kind == "array<void>" else entries}
@@ -180,7 +180,7 @@ def test_types_without_values_name_the_column(kind: str) -> None:
 @pytest.mark.parametrize("name", ["variant", "interval", "interval year to month", "geometry(OGC:CRS84)", "nonsense"])
 @pytest.mark.parametrize("wrap", [lambda t: t, array, lambda t: struct(("inner", t)), lambda t: mapping("string", t)])
 def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:
-    """A type that files cannot hold is refused, at any depth, with the column's name and the type."""
+    """A type that files cannot hold is refused at any depth, with the column's name and the type."""
     with pytest.raises(OptionError, match=r"column 'bad(\.inner)?' has type") as caught:
         to_arrow(json.dumps(struct(("good", "long"), ("bad", wrap(name)))))
     assert name in caught.value.message
@@ -210,7 +210,7 @@ def test_unsupported_types_name_the_column(name: str, wrap: Any) -> None:
     ],
 )
 def test_other_encodings_have_sparks_type(kind: pa.DataType, expected: Any) -> None:
-    """What a transform may make of a column is named by the Spark type that holds the same values, and then fits it."""
+    """A type that a transform may produce is mapped to the Spark type with the same values, and the batch then fits that type."""
     schema = to_spark(pa.schema([("a", kind)]))
     assert json.loads(schema)["fields"][0]["type"] == expected
     batch = pa.RecordBatch.from_arrays([pa.nulls(2, kind)], names=["a"])
@@ -219,7 +219,7 @@ def test_other_encodings_have_sparks_type(kind: pa.DataType, expected: Any) -> N
 
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.month_day_nano_interval()])
 def test_arrow_types_without_a_spark_type_are_refused(kind: pa.DataType) -> None:
-    """A type Spark cannot hold is refused with the path of the column."""
+    """An Arrow type without a Spark type is refused with the path of the column."""
     with pytest.raises(OptionError, match=r"column 'a\.b'"):
         to_spark(pa.schema([("a", pa.struct([("b", kind)]))]))
 
@@ -255,7 +255,7 @@ UTC = pa.timestamp("us", tz="UTC")
 def test_conform_keeps_the_values(
     found: pa.DataType, values: list[Any], expected: pa.DataType, expected_values: list[Any]
 ) -> None:
-    """Another encoding of the same values becomes exactly the expected type; no value changes."""
+    """The same values in another encoding become exactly the expected type; no value changes."""
     schema = pa.schema([pa.field("a", expected, metadata={b"k": b"v"})])
     fitted = conform(pa.RecordBatch.from_arrays([pa.array(values, found)], names=["a"]), schema)
     assert fitted.schema.equals(schema, check_metadata=True)
@@ -263,7 +263,7 @@ def test_conform_keeps_the_values(
 
 
 def test_conform_selects_and_orders_by_name() -> None:
-    """Columns are found by name, put in the schema's order, and others are left out; members of structs as well."""
+    """Columns are matched by name and put in the schema's order, and extra ones are left out; so are members of structs."""
     inner = pa.struct([("x", pa.int64()), ("y", pa.string())])
     schema = pa.schema([("b", pa.string()), ("a", inner)])
     batch = pa.RecordBatch.from_pylist([{"a": {"y": "why", "x": 1, "z": 0}, "c": 0, "b": "bee"}])
@@ -296,7 +296,7 @@ def test_conform_selects_and_orders_by_name() -> None:
 def test_conform_refuses_what_would_change(
     found: pa.DataType, expected: pa.DataType, values: list[Any], words: list[str]
 ) -> None:
-    """Another kind of value, or one that does not fit, is refused with the column, what was found and what expected."""
+    """A value of another kind, or one that does not fit, is refused with the column, what was found and what was expected."""
     batch = pa.RecordBatch.from_arrays([pa.array(values, found)], names=["col"])
     with pytest.raises(OptionError, match="column 'col'") as caught:
         conform(batch, pa.schema([("col", expected)]))
@@ -304,7 +304,7 @@ def test_conform_refuses_what_would_change(
 
 
 def test_conform_misses_columns_by_name() -> None:
-    """A missing column is refused with its name, its type and the names that are there; so is one that is there twice."""
+    """A missing column is refused with its name, its type and the names that exist; so is a repeated column."""
     batch = pa.RecordBatch.from_arrays([pa.array([1])] * 3, names=["a", "b", "b"])
     with pytest.raises(OptionError, match=r"'c' is missing.* found a, b, b; expected one of bigint"):
         conform(batch, pa.schema([("c", pa.int64())]))
@@ -335,7 +335,7 @@ def test_conform_refuses_nulls_where_there_must_be_none(
 
 
 def test_conform_allows_nulls_around_values_that_must_not_be_null() -> None:
-    """A null struct or list has no members, so it does not break the rule that they are not null."""
+    """A null struct or list has no members, so the rule that members may not be null does not apply to it."""
     schema = pa.schema([("s", pa.struct([NO_NULL])), ("l", pa.list_(NO_NULL))])
     batch = pa.RecordBatch.from_pylist([{"s": None, "l": None}, {"s": {"element": 1}, "l": [1]}])
     assert conform(batch, schema).to_pylist() == batch.to_pylist()
@@ -346,7 +346,7 @@ LISTS_OF_NULLS = [[None, None, None], [], None, [None]]
 
 @pytest.mark.parametrize("begin", range(4))
 def test_nulls_in_lists_and_slices_are_cast_as_they_are(begin: int) -> None:
-    """Lists and maps of nothing but nulls, and slices of nested columns, keep their lengths where a neighbour has another type."""
+    """Lists and maps that contain only nulls, and slices of nested columns, keep their lengths when another column is cast."""
 
     def kind(number: pa.DataType) -> pa.DataType:
         member = pa.struct([("l", pa.list_(pa.null())), ("m", pa.map_(pa.string(), pa.null())), ("n", number)])
@@ -363,7 +363,7 @@ def test_nulls_in_lists_and_slices_are_cast_as_they_are(begin: int) -> None:
 
 
 def test_null_structs_as_values_of_a_map() -> None:
-    """A map whose values are null structs, of which a member may not be null, has no null where none may be."""
+    """A map with null structs as values, whose members may not be null, breaks no rule."""
     kind = pa.map_(pa.string(), pa.struct([pa.field("x", pa.int64(), nullable=False)]))
     batch = pa.RecordBatch.from_arrays([pa.array([[("a", None), ("b", {"x": 1})]], kind)], names=["m"])
     found = conform(batch, pa.schema([pa.field("m", kind, nullable=False)]))

@@ -1,4 +1,4 @@
-"""Patterns of times and JSON documents: what Spark makes of single values and files, asked once and kept, and what we make of them."""
+"""Time patterns and JSON documents: Spark's results for single values and files, recorded once, compared with ours."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ANSWERS: dict[str, Any] = json.loads(Path(__file__).with_name("spark_dialects.js
 TEXTS: list[str] = ANSWERS["texts"]
 PAIR = pa.schema([("a", pa.string()), ("b", pa.string())])
 
-# Each (pattern, text) here is either read or refused by one of both; none is another time.
+# For each (pattern, text) here, one of the two reads it and the other refuses it; they never give two different times.
 READ_HERE_ALONE = {
-    ("yyyy-MM-dd'T'HH:mm:ssx", "2026-01-31T12:34:56+0000"),  # Java stops behind +00
-    ("yyyyMMddHHmmssSSS", "20260131123456123"),  # to Java the year takes the digits of the fraction
+    ("yyyy-MM-dd'T'HH:mm:ssx", "2026-01-31T12:34:56+0000"),  # Java stops after +00
+    ("yyyyMMddHHmmssSSS", "20260131123456123"),  # Java takes the digits of the fraction as part of the year
     ("yyyyMMddHHmmssSSS", "202601311234561"),
 }
 READ_BY_SPARK_ALONE = {
@@ -37,7 +37,7 @@ READ_BY_SPARK_ALONE = {
     ("yyyy-MM-dd[ HH:mm[:ss]]", "+12026-01-31"),
     ("yyyy-MM-dd[ HH:mm[:ss]]", "-2026-01-31"),
 }
-# Spark reads the first document, and drops what is behind it without a word.
+# Spark reads the first document and silently drops everything after it.
 DOCUMENTS_NOT_READ_HERE = {
     '{"a":1}{"a":2}',
     '{"a":1}\n{"a":2}',
@@ -48,7 +48,7 @@ DOCUMENTS_NOT_READ_HERE = {
 
 
 def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
-    """Return what a text means by itself, in Spark's words."""
+    """Return the value of a text read alone, in Spark's words."""
     try:
         return cast_to_string(pattern.parse(pa.array([text]), kind, "UTC")[0])
     except MalformedError:
@@ -58,9 +58,9 @@ def alone(pattern: TimePattern, text: str, kind: pa.DataType) -> str | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(ANSWERS["patterns"]))
 def test_each_text_is_read_as_spark_reads_it(kind: str) -> None:
-    """Each pattern that is read here makes of each text what Spark makes of it, but for the deviations listed.
+    """With each pattern that is read here, each text has the value that Spark gives it, except for the listed deviations.
 
-    A gate asks for a third of the texts of each pattern, by its seed others each time.
+    A gate run tests a third of the texts of each pattern, chosen by its seed, so each run has different ones.
     """
     wrong = []
     for name, answers in ANSWERS["patterns"][kind].items():
@@ -76,14 +76,14 @@ def test_each_text_is_read_as_spark_reads_it(kind: str) -> None:
 
 @pytest.mark.parametrize("zone", sorted(ANSWERS["zones"]))
 def test_a_time_without_a_zone_is_one_of_the_zone(zone: str) -> None:
-    """By a pattern, too, a clock that is put forward or back shows what Spark says it shows."""
+    """With a pattern too, a time in the gap or overlap of a clock change is the time that Spark says."""
     kept = ANSWERS["zones"][zone]
     values = compiled("yyyy-MM-dd HH:mm:ss").parse(pa.array(list(kept)), TYPES["timestamp"], zone)
     assert [value // 1_000_000 for value in values.view(pa.int64()).to_pylist()] == list(kept.values())
 
 
 def test_patterns_that_spark_has_no_use_for_are_refused() -> None:
-    """What is refused by Spark when a query is defined is refused here, too."""
+    """A pattern that Spark refuses when a query is defined is refused here too."""
     for name in ("YYYY-MM-dd", "qq yyyy", "yyyy-MM-dd'T", "yyyy-MM-dd{", "yyyy-MM-dd A"):
         with pytest.raises(OptionError):
             compiled(name)
@@ -99,7 +99,7 @@ def read_as_document(text: str) -> list[list[Any]] | str:
 
 
 def test_documents_are_read_as_spark_reads_them() -> None:
-    """Each document is what Spark makes of it, but for what Spark drops without a word, which is refused."""
+    """Each document gives Spark's rows, except documents of which Spark silently drops a part: they are refused."""
     ours = {text: read_as_document(text) for text in ANSWERS["documents"]}
     other = {text for text, rows in ANSWERS["documents"].items() if ours[text] != rows}
     assert other == DOCUMENTS_NOT_READ_HERE

@@ -1,4 +1,4 @@
-"""Rows that wait to be written: what was put in comes out, or an error."""
+"""Rows that wait to be written: they are read back unchanged, or there is an error."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BATCH = pa.RecordBatch.from_pylist(
 
 @pytest.mark.parametrize("wrap", [bytes, memoryview, pa.py_buffer, io.BytesIO])
 def test_batches_survive(wrap: type) -> None:
-    """Batches come back as they were, slices and batches without rows too, from bytes, buffers and files."""
+    """Batches come back unchanged, also slices and batches without rows, from bytes, buffers and files."""
     batches = [BATCH, BATCH.slice(5, 3), BATCH.slice(0, 0)]
     assert list(arrow_batches(wrap(arrow_stream(batches, SCHEMA)))) == batches
     assert list(arrow_batches(wrap(arrow_stream([], SCHEMA)))) == []
 
 
 def test_a_slice_takes_its_own_bytes() -> None:
-    """A small view of a large batch is staged as the few rows it is."""
+    """A small slice of a large batch is staged as only its few rows."""
     assert len(arrow_stream([BATCH.slice(7, 1)], SCHEMA)) < 2_000
 
 
 def test_every_cut_shows() -> None:
-    """A stream that is cut at any byte, also between two batches or before its checksum, is an error before any row."""
+    """A stream truncated at any byte, also between two batches or before its checksum, is an error before any row is returned."""
     data = arrow_stream([BATCH.slice(0, 9), BATCH.slice(9, 1)], SCHEMA)
     for length in range(len(data)):
         with pytest.raises(DamagedState, match="cut or altered"):
@@ -39,7 +39,7 @@ def test_every_cut_shows() -> None:
 
 
 def test_every_flipped_bit_shows() -> None:
-    """No flipped bit passes for other rows, wherever it is; nor do bytes behind the end, or garbage."""
+    """No flipped bit, wherever it is, gives other rows; nor do bytes after the end, or garbage."""
     data = arrow_stream([BATCH], SCHEMA)
     chance = random.Random(7)  # noqa: S311 - the same in every run
     for _ in range(500):
@@ -53,12 +53,12 @@ def test_every_flipped_bit_shows() -> None:
 
 
 def test_arrow_reads_the_stream() -> None:
-    """Any Arrow reader can look into staged rows: the checksum stands behind the end of the stream."""
+    """Any Arrow reader can read staged rows: the checksum comes after the end of the stream."""
     assert pa.ipc.open_stream(arrow_stream([BATCH], SCHEMA)).read_all() == pa.Table.from_batches([BATCH])
 
 
 def test_errors_of_the_file_come_through() -> None:
-    """What reading raises is not taken for damage."""
+    """Errors raised during reading are not mistaken for damage."""
 
     class Broken:
         def read(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Strings that are not UTF-8, in columns of any type: found, named, and replaced as Python replaces them."""
+"""Strings with invalid UTF-8, in columns of any type: found, named, and replaced as Python replaces them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS: list[pa.DataType] = [
 
 
 def drawn(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return values of a type, null among them."""
+    """Return values of a type, some of them null."""
     if types.is_struct(kind):
         return st.none() | st.fixed_dictionaries({field.name: drawn(field.type) for field in kind})
     if types.is_map(kind):
@@ -49,7 +49,7 @@ def drawn(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def of_strings(kind: pa.DataType) -> pa.DataType:
-    """Return a type with strings for bytes."""
+    """Return the type with string in place of binary."""
     if types.is_struct(kind):
         return pa.struct([pa.field(field.name, of_strings(field.type)) for field in kind])
     if types.is_map(kind):
@@ -60,7 +60,7 @@ def of_strings(kind: pa.DataType) -> pa.DataType:
 
 
 def as_strings(column: pa.Array) -> pa.Array:
-    """Return bytes as strings that nobody has checked, which is what Spark hands over."""
+    """Return binary data as unchecked strings, which is what Spark passes on."""
     kind = column.type
     if types.is_struct(kind):
         members = [as_strings(column.field(index)) for index in range(kind.num_fields)]
@@ -74,7 +74,7 @@ def as_strings(column: pa.Array) -> pa.Array:
 
 
 def decoded(value: Any) -> Any:
-    """Return Python values with text for bytes."""
+    """Return Python values with text in place of bytes."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, dict):
@@ -86,7 +86,7 @@ def decoded(value: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_bytes_that_are_no_text_are_replaced_or_named(kind: pa.DataType, data: st.DataObject) -> None:
-    """At any depth, in any slice: each string is what Python's own `replace` makes of it; and `fail` names the column."""
+    """At any depth and in any slice, each string equals the result of Python's own `replace`; and `fail` names the column."""
     values = data.draw(st.lists(drawn(kind), min_size=1, max_size=6))
     begin = data.draw(st.integers(0, len(values)))
     column = as_strings(pa.array(values, kind)).slice(begin)
@@ -104,7 +104,7 @@ def test_bytes_that_are_no_text_are_replaced_or_named(kind: pa.DataType, data: s
 
 
 def test_the_string_that_is_wrong_is_shown() -> None:
-    """The message has the first wrong string, of whatever depth, and what to do."""
+    """The message shows the first invalid string, at whatever depth, and says what to do."""
     wrong = pa.array([[b"good"], [b"also good", b"caf\xe9"]], pa.list_(pa.binary()))
     batch = pa.RecordBatch.from_arrays([as_strings(wrong)], names=["names"])
     with pytest.raises(
@@ -114,13 +114,13 @@ def test_the_string_that_is_wrong_is_shown() -> None:
 
 
 def test_characters_are_not_put_together_of_two_values() -> None:
-    """Two values that are halves of a character are both wrong, though one behind the other they would be right."""
+    """Two values that each hold half of a character are both invalid, although concatenated they would be valid."""
     halves = pa.RecordBatch.from_arrays([as_strings(pa.array([b"\xc3", b"\xa9"]))], names=["c"])
     assert checked(halves, "replace").column(0).to_pylist() == ["\ufffd", "\ufffd"]
 
 
 def test_what_lies_below_a_null_is_no_value() -> None:
-    """Bytes in a member of a struct that is null are never read, and are no reason to fail."""
+    """Bytes in a member of a null struct are never read and must not cause a failure."""
     member = as_strings(pa.array([b"\xff", b"a"]))
     struct = pa.StructArray.from_arrays([member], names=["s"], mask=pa.array([True, False]))
     batch = pa.RecordBatch.from_arrays([struct], names=["c"])

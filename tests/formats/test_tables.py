@@ -1,4 +1,4 @@
-"""What every table format must do, whatever its files are: each that is registered and written goes through all of it."""
+"""What every table format must do, whatever its files are: each registered format that can be written runs all these tests."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ NUMBERS = pa.schema([("a", pa.int64()), ("s", pa.string())])
 TABLES = [name for name in names(lambda form: not hasattr(form, "decoder"), WRITTEN) if name != "avro" or HAS_AVRO]
 
 table = pytest.mark.parametrize("name", TABLES)
-WHOLE: set[str] = set()  # formats whose files are read whole, as there is no place at which one can be cut
+WHOLE: set[str] = set()  # formats whose files are read whole because they cannot be cut anywhere
 in_ranges = pytest.mark.parametrize("name", [name for name in TABLES if name not in WHOLE])
 
 
 class InMemory:
-    """The bytes of a file, as an open file of a storage gives them."""
+    """The bytes of a file, with the interface of an open file of a storage."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -106,20 +106,20 @@ def numbers(count: int, begin: int = 0) -> pa.RecordBatch:
 
 
 def written(form: TableFormat, *batches: pa.RecordBatch, codec: str | None = None, group_bytes: int = 1 << 20) -> bytes:
-    """Return the file of the batches."""
+    """Return a file of these batches."""
     file = io.BytesIO()
     codec = codec or form.codecs[0]
     writer = form.writer(file, WriteFormat(form.name, batches[0].schema, codec), group_bytes=group_bytes, ratio=0.5)
     for batch in batches:
         writer.write(batch)
     writer.close()
-    writer.close()  # as who closes twice after an error
+    writer.close()  # like a caller that closes twice after an error
     assert writer.bytes_estimate == len(file.getvalue())
     return file.getvalue()
 
 
 def read(form: TableFormat, data: bytes, schema: pa.Schema, *spans: tuple[int, int], **more: Any) -> pa.Table:
-    """Return the rows of the ranges, of the whole file if none are given, as exactly `schema`."""
+    """Return the rows of the ranges, or of the whole file if there are none, as exactly `schema`."""
     fmt = ReadFormat(form.name, schema, **more)
     found = []
     for span in spans or ((0, len(data)),):
@@ -130,7 +130,7 @@ def read(form: TableFormat, data: bytes, schema: pa.Schema, *spans: tuple[int, i
 
 @table
 def test_rows_survive_each_codec(name: str) -> None:
-    """Every type, nulls and nested values come back as they were, however they are compressed."""
+    """Every type, nulls and nested values come back unchanged with every compression."""
     form, batch = table_format(name), rows(10)
     for codec in form.codecs:
         assert read(form, written(form, batch, codec=codec), SCHEMA).to_pylist() == batch.to_pylist()
@@ -138,18 +138,16 @@ def test_rows_survive_each_codec(name: str) -> None:
 
 @table
 def test_files_can_be_cut(name: str) -> None:
-    """One large file is the work of many tasks, unless nothing in it says where a row begins."""
+    """One large file is split among many tasks, unless the format does not record where a row begins."""
     assert table_format(name).divisible(ReadFormat(name, NUMBERS), "f") == (name not in WHOLE)
 
 
 @in_ranges
 def test_ranges_have_each_row_once(name: str) -> None:
-    """Whatever the cuts, ranges that lie edge to edge give all rows, in order."""
+    """Whatever the cuts, adjacent ranges give all rows, in order."""
     form = table_format(name)
     chance = random.Random(name)  # noqa: S311 - a case
-    values = [
-        chance.getrandbits(63) for _ in range(6000)
-    ]  # which no encoding makes shorter, so that there are many groups
+    values = [chance.getrandbits(63) for _ in range(6000)]  # no encoding makes this shorter, so there are many groups
     batch = pa.RecordBatch.from_pydict({"a": values, "s": [str(value) for value in values]}, schema=NUMBERS)
     data = written(form, *(batch.slice(begin, 300) for begin in range(0, 6000, 300)), codec="none", group_bytes=4000)
     for count in (1, 2, 7, 50):
@@ -162,7 +160,7 @@ def test_ranges_have_each_row_once(name: str) -> None:
 @pytest.mark.slow
 @in_ranges
 def test_a_range_for_each_byte(name: str) -> None:
-    """A file cut between any two bytes still has each row in one range."""
+    """A file cut between any two bytes still gives each row in exactly one range."""
     form = table_format(name)
     data = written(form, numbers(5), numbers(5, 5), group_bytes=10)
     assert read(form, data, NUMBERS, *((at, at + 1) for at in range(len(data)))).column("a").to_pylist() == [*range(10)]
@@ -170,7 +168,7 @@ def test_a_range_for_each_byte(name: str) -> None:
 
 @table
 def test_slices_are_the_rows_they_show(name: str) -> None:
-    """Of a batch that is a view, nested too, the rows that it shows are written, and no others."""
+    """If a batch is a slice, also a nested one, exactly its visible rows are written."""
     form, batch = table_format(name), rows(9)
     views = [batch.slice(0, 2), batch.slice(2, 0), batch.slice(2, 1), batch.slice(3)]
     assert read(form, written(form, *views), SCHEMA).to_pylist() == batch.to_pylist()
@@ -178,7 +176,7 @@ def test_slices_are_the_rows_they_show(name: str) -> None:
 
 @table
 def test_a_file_without_rows_is_a_file(name: str) -> None:
-    """Without rows there is a file all the same, with its columns, which reads as none."""
+    """A writer without rows still makes a file, with its columns; it reads as no rows."""
     form = table_format(name)
     data = written(form, numbers(0))
     assert read(form, data, NUMBERS).num_rows == 0
@@ -187,7 +185,7 @@ def test_a_file_without_rows_is_a_file(name: str) -> None:
 
 @table
 def test_the_size_is_known_while_it_is_written(name: str) -> None:
-    """What a file would have if it were closed now is told to within a group or two."""
+    """The estimated size of the file, if it were closed now, is right to within a group or two."""
     form, chance = table_format(name), random.Random(1)  # noqa: S311 - a case
     values = [chance.getrandbits(63) for _ in range(40_000)]
     file = io.BytesIO()
@@ -202,7 +200,7 @@ def test_the_size_is_known_while_it_is_written(name: str) -> None:
 
 @table
 def test_columns_are_found_by_name(name: str) -> None:
-    """Columns come in the order of the schema, by name or else by case; one that the file lacks is null, others are counted."""
+    """Columns come in the schema's order, matched by name or else by case; one that the file lacks is null; extra ones are counted."""
     form = table_format(name)
     batch = pa.RecordBatch.from_pydict({"B": ["x"], "a": pa.array([1], pa.int32()), "other": [2.5]})
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("new", pa.date32())])
@@ -215,10 +213,10 @@ def test_columns_are_found_by_name(name: str) -> None:
 
 @table
 def test_members_are_found_by_name(name: str) -> None:
-    """Members of structs are found as columns are, in lists and maps, too: `null` for one in another case was a value lost."""
+    """Struct members are matched like columns, also in lists and maps: reading null for a member in another case had lost a value."""
     form = table_format(name)
     member = pa.struct([("Key", pa.int32()), ("other", pa.string())])
-    kind = pa.struct([("L", pa.list_(member))]) if name != "orc" else member  # which takes no struct in a struct
+    kind = pa.struct([("L", pa.list_(member))]) if name != "orc" else member  # ORC takes no struct in a struct
     inner = {"Key": 7, "other": "x"}
     value = {"L": [inner]} if name != "orc" else inner
     data = written(
@@ -246,7 +244,7 @@ def test_members_are_found_by_name(name: str) -> None:
 
 @table
 def test_columns_of_another_type_are_refused(name: str) -> None:
-    """A column of another type is an error that names it, with what was found and expected; a null too where none may be."""
+    """A column of another type is an error with its name, found and expected; so is a null where none is allowed."""
     form = table_format(name)
     data = written(form, numbers(3))
     with pytest.raises(BadFile, match="column 's' has another type: found string, expected bigint"):
@@ -258,14 +256,14 @@ def test_columns_of_another_type_are_refused(name: str) -> None:
 
 @table
 def test_columns_of_no_file(name: str) -> None:
-    """Where the file has none of the columns, its rows are there all the same."""
+    """If the file has none of the columns, its rows are still there."""
     form = table_format(name)
     assert read(form, written(form, numbers(3)), pa.schema([("z", pa.int64())])).to_pylist() == [{"z": None}] * 3
 
 
 @table
 def test_files_that_are_none(name: str) -> None:
-    """Other bytes, none at all, and a file that ends early are `BadFile`, and never a file with fewer rows."""
+    """Other bytes, an empty file, and a truncated file raise `BadFile`, and never give fewer rows."""
     form = table_format(name)
     data = written(form, numbers(50), numbers(50, 50), group_bytes=500)
     for other in (b"", b"id,name\n1,x\n", b"\0" * 100, *(data[:at] for at in range(0, len(data), 13))):
@@ -278,7 +276,7 @@ def test_files_that_are_none(name: str) -> None:
 @pytest.mark.slow
 @table
 def test_what_is_given_up_leaves_the_process_alone(name: str) -> None:
-    """Reading and writing may be given up at any place, with an error on its way: no library minds."""
+    """Reading and writing may be abandoned anywhere, with an error in flight, without harm to the process from any library."""
     form = table_format(name)
     data = written(form, *(numbers(200, number) for number in range(20)), group_bytes=4000)
     wrong = pa.schema([pa.field("a", pa.int8()), ("s", pa.string())])
@@ -298,7 +296,7 @@ def test_what_is_given_up_leaves_the_process_alone(name: str) -> None:
 
 @table
 def test_damaged_bits_lose_no_row(name: str) -> None:
-    """Of a file with a flipped bit there is an error, or all rows: it is never shorter without a word."""
+    """A file with a flipped bit gives an error or all rows: it is never silently shorter."""
     form, chance = table_format(name), random.Random(name)  # noqa: S311 - a case
     data = written(form, numbers(200), numbers(200, 200), group_bytes=2000)
     outcomes: Counter[str] = Counter()
@@ -311,15 +309,13 @@ def test_damaged_bits_lose_no_row(name: str) -> None:
             outcomes["refused"] += 1
         else:
             outcomes["read"] += 1
-            assert (
-                found.num_rows == 400 or name == "avro"
-            )  # whose blocks say how many rows they have, and nothing else does
+            assert found.num_rows == 400 or name == "avro"  # only its blocks record their number of rows
     assert outcomes["refused"]
 
 
 @table
 def test_errors_of_the_storage_come_through(name: str) -> None:
-    """A disk that fails is no bad file: what the storage raises comes through, so that the task is tried again."""
+    """A failing disk does not make a bad file: the storage's error comes through, so that the task is retried."""
     form = table_format(name)
     data = written(form, numbers(500), group_bytes=4000)
     for broken_from in (1, len(data) // 3, len(data) - 1):
@@ -330,7 +326,7 @@ def test_errors_of_the_storage_come_through(name: str) -> None:
 
 
 class FullDisk:
-    """A file on a disk that is full behind so many bytes, and stays so."""
+    """A file on a disk that is full after this many bytes, and stays full."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -346,7 +342,7 @@ class FullDisk:
 @table
 @pytest.mark.parametrize("group_bytes", [4000, 1 << 20])
 def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: int) -> None:
-    """F32: in a group, at the end and behind it: what the storage raises comes through, again too, and the process lives on."""
+    """F32: whether within a group, at the end or after it, the storage's error comes through, also a second time; the process survives."""
     form = table_format(name)
     whole = len(written(form, numbers(500), group_bytes=group_bytes))
     for room in (0, 2, whole // 3, whole // 2, whole - 20, whole - 1):
@@ -363,7 +359,7 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
 
         with pytest.raises(NoSpace, match="the disk is full"):
             write()
-        for writer in writers:  # none that begins its file as soon as it is made, and could not
+        for writer in writers:  # no writer exists if it writes at once when it is made, and that failed
             with pytest.raises(NoSpace):
                 writer.close()
         writers.clear()
@@ -371,7 +367,7 @@ def test_a_disk_that_is_full_wherever_a_file_is_written(name: str, group_bytes: 
 
 @table
 def test_staged_files_give_the_rows_with_their_schema(name: str) -> None:
-    """A format that tells the schema of its rows tells exactly that, and another one says so."""
+    """A format that records the schema of its rows returns exactly that schema; the others say that they do not."""
     form, schema = table_format(name), pa.schema([pa.field("a", pa.int64(), nullable=False), ("i", pa.int8())])
     batch = pa.RecordBatch.from_pydict({"a": [1], "i": [2]}, schema=schema)
     data = written(form, batch)
@@ -382,7 +378,7 @@ def test_staged_files_give_the_rows_with_their_schema(name: str) -> None:
 
 @table
 def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
-    """A type that no file of the format has is refused with the column's name, before anything is staged."""
+    """A type that no file of the format can hold is refused with the column's name, before anything is staged."""
     form = table_format(name)
     for kind in (pa.month_day_nano_interval(), pa.dense_union([pa.field("x", pa.int64())])):
         with pytest.raises(OptionError, match=f"column 'x' is .*, which {name} cannot hold"):
@@ -392,7 +388,7 @@ def test_what_cannot_be_held_is_refused_before_rows_come(name: str) -> None:
 
 @table
 def test_batches_of_other_columns_are_refused(name: str) -> None:
-    """A writer takes rows of its schema alone."""
+    """A writer accepts only rows of its own schema."""
     writer = table_format(name).writer(io.BytesIO(), WriteFormat(name, NUMBERS), group_bytes=100, ratio=1)
     with pytest.raises(OptionError, match="the batch has other columns than the file"):
         writer.write(rows(1))
@@ -413,7 +409,7 @@ KINDS = st.recursive(
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return values of a type, null among them."""
+    """Return values of a type, some of them null."""
     if pa.types.is_list(kind):
         value: st.SearchStrategy[Any] = st.lists(values_of(kind.value_type), max_size=3)
     elif pa.types.is_map(kind):
@@ -428,7 +424,7 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def has_struct_in_struct(kind: pa.DataType, *, inside: bool = False) -> bool:
-    """Tell whether a struct is in another one, at any depth."""
+    """Tell whether a struct is inside another one, at any depth."""
     if not pa.types.is_nested(kind):
         return False
     is_struct = pa.types.is_struct(kind)
@@ -442,7 +438,7 @@ def has_struct_in_struct(kind: pa.DataType, *, inside: bool = False) -> bool:
 @table
 @given(st.data())
 def test_any_columns_survive(name: str, data: st.DataObject) -> None:
-    """Any types in each other, with any values, cut into any groups, are read as they were written."""
+    """Any nested types, with any values, cut into any groups, are read as they were written."""
     form = table_format(name)
     held = KINDS.filter(lambda kind: name != "orc" or not has_struct_in_struct(kind))
     kinds = data.draw(st.lists(held, min_size=1, max_size=3))
@@ -453,12 +449,12 @@ def test_any_columns_survive(name: str, data: st.DataObject) -> None:
     file = written(form, batch, group_bytes=data.draw(st.integers(1, 2000)))
     middle = data.draw(st.integers(0, len(file)))
     found = read(form, file, schema, (0, middle), (middle, len(file)))
-    assert str(found.to_pylist()) == str(batch.to_pylist())  # as text NaN equals NaN
+    assert str(found.to_pylist()) == str(batch.to_pylist())  # as text, NaN equals NaN
 
 
 @table
 def test_a_format_that_is_no_table(name: str) -> None:
-    """Tables and records are told apart."""
+    """Tables and record formats are told apart."""
     assert format_named(name) is table_format(name)
     with pytest.raises(OptionError, match="format='csv' is not a table: expected parquet"):
         table_format("csv")

@@ -48,7 +48,7 @@ def lines(block: bytes, *, sep: bytes | None = None, schema: pa.Schema = STRING)
     ],
 )
 def test_blocks_are_cut_into_lines(block: bytes, expected: list[str]) -> None:
-    r"""Only \n, \r\n and \r end lines; blank lines are rows, nothing else of a line is dropped."""
+    r"""Only \n, \r\n and \r end lines; blank lines are rows, and nothing else of a line is dropped."""
     assert lines(block) == expected
 
 
@@ -64,7 +64,7 @@ def test_blocks_are_cut_into_lines(block: bytes, expected: list[str]) -> None:
     ],
 )
 def test_other_separators(block: bytes, sep: bytes, expected: list[str]) -> None:
-    """With a separator of its own, of any length, a format knows no other line end."""
+    """With a custom separator, of any length, no other line end ends a line."""
     assert lines(block, sep=sep) == expected
 
 
@@ -72,7 +72,7 @@ def test_other_separators(block: bytes, sep: bytes, expected: list[str]) -> None
 @pytest.mark.parametrize("before", [b"", b"first\r\n", "\N{EURO SIGN}\n\n".encode()])
 @pytest.mark.parametrize("prefix", [b"", b"some "])
 def test_invalid_utf8_is_a_bad_record(bad: bytes, before: bytes, prefix: bytes) -> None:
-    """A byte that is no UTF-8 is refused, with the start of its line as the offset and the byte in the message."""
+    """Invalid UTF-8 is refused, with the start of its line as the offset and the byte in the message."""
     with pytest.raises(BadRecord, match="expected UTF-8") as caught:
         lines(before + prefix + bad + b" end\nlast\n")
     assert caught.value.offset == len(before)
@@ -108,7 +108,7 @@ def test_binary_lines_of_wide_code_units_are_the_bytes_of_the_file(
 
 
 def test_binary_lines_are_not_checked() -> None:
-    """A binary column takes lines of any bytes."""
+    """A binary column accepts lines of any bytes."""
     assert lines(b"\xff\xfe\n\x80", schema=BINARY) == [b"\xff\xfe", b"\x80"]
 
 
@@ -130,7 +130,7 @@ def test_text_has_one_column(schema: pa.Schema) -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
 def test_rows_become_lines(kind: pa.DataType) -> None:
-    """A null is an empty line, as in Spark; slices and batches without rows are written as what they are."""
+    """A null is an empty line, as in Spark; slices and batches without rows are written correctly."""
     schema = pa.schema([("value", kind)])
     batch = pa.RecordBatch.from_arrays([pa.array(["no", "a", None, "", "b c", "no"], kind)], schema=schema)
     encode = encoder(WriteFormat("text", schema))
@@ -142,14 +142,14 @@ def test_rows_become_lines(kind: pa.DataType) -> None:
 
 @given(st.lists(st.none() | st.text(max_size=5)), st.integers(0, 5), st.integers(0, 5))
 def test_a_piece_of_a_column_is_its_lines(values: list[str | None], start: int, length: int) -> None:
-    """A slice has the lines of its own rows, with nulls in it and around it, and none where it has no rows."""
+    """A slice gives the lines of its own rows, with nulls in it and around it, and no lines if it has no rows."""
     rows = pa.RecordBatch.from_arrays([pa.array(values, pa.string()).slice(start, length)], schema=STRING)
     expected = "".join(f"{value or ''}\n" for value in values[start : start + length])
     assert bytes(encoder(WriteFormat("text", STRING)).encode(rows)).decode() == expected
 
 
 def test_ends_are_of_rows_not_of_lines() -> None:
-    """A value with a newline in it makes two lines, as in Spark, and is one row for whoever cuts between rows."""
+    """A value that contains a newline makes two lines, as in Spark, but counts as one row when a part is cut between rows."""
     batch = pa.RecordBatch.from_pydict({"value": ["a\nb", "c"]})
     encode = encoder(WriteFormat("text", STRING))
     assert bytes(encode.encode(batch)) == b"a\nb\nc\n"
@@ -158,7 +158,7 @@ def test_ends_are_of_rows_not_of_lines() -> None:
 
 @given(values=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))))
 def test_lines_survive(values: list[str]) -> None:
-    """Rows without line breaks come back as they were."""
+    """Rows without line breaks come back unchanged."""
     batch = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], schema=STRING)
     encode = encoder(WriteFormat("text", STRING))
     data = bytes(encode.encode(batch))
@@ -168,7 +168,7 @@ def test_lines_survive(values: list[str]) -> None:
 
 @given(block=st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(block: bytes) -> None:
-    """Any bytes give the lines that Python finds, or a bad record if they are no UTF-8; never something else."""
+    """Any bytes give the lines that Python finds, or a bad record if they are invalid UTF-8; never anything else."""
     try:
         text = block.decode()
     except UnicodeDecodeError:
@@ -181,7 +181,7 @@ def test_any_bytes_are_read_or_refused(block: bytes) -> None:
 
 @pytest.mark.parametrize(("compression", "name"), [("none", ".txt"), ("gzip", ".txt.gz"), ("zstd", ".txt.zst")])
 def test_extension(compression: str, name: str) -> None:
-    """The extension tells the format and the compression."""
+    """The extension identifies the format and the compression."""
     assert file_extension(WriteFormat("text", STRING, compression)) == name
 
 

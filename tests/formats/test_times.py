@@ -1,4 +1,4 @@
-"""Times as text, in JSON and CSV: what one means depends on that text alone, and on the zone; and it is what Spark says."""
+"""Times as text, in JSON and CSV: the value depends only on the text and the zone, and it is the value that Spark gives."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TEXTS: list[str] = ANSWERS["time texts"]
 KINDS = ("timestamp", "timestamp_ntz", "date")
 FORMATS = ("json", "csv")
 
-# Where Spark wants more than ISO 8601: it refuses a zone behind an hour or a minute, we read it.
+# Spark is stricter than ISO 8601 here: it refuses a zone after an hour or a minute; we read it.
 _SHORT = ("T10", "T1", "T10:11", "T1:2", " 10", " 10:11")
 _ZONES = ("Z", "+01", "+1", "+0100", "+01:00", "-18:00", " UTC", "UTC", "GMT+1", " +01:00", " Z")
 READ_HERE = {f"2026-01-31{time}{zone}" for time in _SHORT for zone in _ZONES}
-# Offsets beyond 18 hours are none to Java, and are read here as Arrow reads them.
+# Java refuses offsets beyond 18 hours; we read them as Arrow does.
 READ_HERE |= {text for text in TEXTS if text.endswith(("+18:01", "+19:00", "+23:59"))}
-NOT_READ_HERE = {"-2026-01-31", "+2026-01-31", "12026-01-31"}  # a year of other than four digits
+NOT_READ_HERE = {"-2026-01-31", "+2026-01-31", "12026-01-31"}  # a year that does not have exactly four digits
 
 
 def line(form: str, text: str, number: int = 0) -> bytes:
@@ -43,20 +43,20 @@ def line(form: str, text: str, number: int = 0) -> bytes:
 
 
 def values(form: str, kind: pa.DataType, texts: list[str], zone: str = "UTC") -> list[Any]:
-    """Return what the texts mean as one block, or raise `BadRecord`."""
+    """Return the values of the texts in one block, or raise `BadRecord`."""
     block = b"".join(line(form, text) for text in texts)
     return [cast_to_string(value) for value in decoder_of(form, kind, zone).decode(block).column(1)]
 
 
-@cache  # what it does at its first block takes it longer than the block
+@cache  # setting it up at the first block takes longer than decoding the block
 def decoder_of(form: str, kind: pa.DataType, zone: str = "UTC") -> Decoder:
-    """Return the decoder of a number and a value of a type, one for all blocks, as a task has it."""
+    """Return the decoder of a number and a value of a type, the same one for all blocks, as in a task."""
     return decoder(ReadFormat(form, pa.schema([("i", pa.int64()), ("a", kind)]), zone=zone))
 
 
-@cache  # it takes milliseconds, of thousands: the tests that ask for it share a process
+@cache  # each call takes milliseconds and there are thousands, so the tests that use it share a process
 def alone(form: str, kind: str, text: str) -> str | None:
-    """Return what a text means by itself."""
+    """Return the value of a text read alone."""
     try:
         return str(values(form, TYPES[kind], [text])[0])
     except BadRecord:
@@ -64,7 +64,7 @@ def alone(form: str, kind: str, text: str) -> str | None:
 
 
 def some_alone(form: str, kind: str) -> dict[str, str | None]:
-    """Return what texts mean by themselves: all that there are, or in a gate a third, by its seed others each time."""
+    """Return the values of texts read alone: of all texts, or in a gate run of a third, chosen by its seed."""
     return {text: alone(form, kind, text) for text in random.sample(TEXTS, len(TEXTS) // effort(3, 1))}
 
 
@@ -73,7 +73,7 @@ def some_alone(form: str, kind: str) -> dict[str, str | None]:
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
-    """Each form of a time is read as Spark reads it, or refused, but for the deviations listed."""
+    """Each form of a time is read or refused as by Spark, except for the listed deviations."""
     wrong = []
     for text, found in some_alone(form, kind).items():
         expected = REFUSED if text in NOT_READ_HERE else ANSWERS["time answers"][kind].get(text, REFUSED)
@@ -88,7 +88,7 @@ def test_each_text_is_read_as_spark_reads_it(form: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=2, max_size=3))
 def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> None:
-    """Two or three texts in one block mean what each means by itself, and the one that is refused is the one that was."""
+    """Two or three texts in one block have the values they have alone, and exactly the texts are refused that are refused alone."""
     expected = [alone(form, kind, text) for text in texts]
     if REFUSED not in expected:
         assert values(form, TYPES[kind], texts) == expected
@@ -103,13 +103,13 @@ def test_neighbours_do_not_matter(form: str, kind: str, texts: list[str]) -> Non
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> None:
-    """Each ordered pair of texts that are read alone is read, and all of them together, in both orders."""
+    """Every ordered pair of texts that are readable alone is read, and so are all of them together, in both orders."""
     good = {text: meaning for text, meaning in some_alone(form, kind).items() if meaning != REFUSED}
     for texts in (list(good), list(good)[::-1]):
         assert values(form, TYPES[kind], texts) == [good[text] for text in texts]
     shapes = list(
         {meaning: text for text, meaning in good.items()}.values()
-    )  # one of each meaning: the pairs are thousands
+    )  # one text for each value: there are thousands of pairs
     few = random.sample(shapes, min(len(shapes), effort(8, 25)))
     for first in few:
         for second in few:
@@ -117,7 +117,7 @@ def test_every_good_text_is_good_beside_every_other(form: str, kind: str) -> Non
 
 
 def test_an_hour_alone_is_read_beside_a_whole_time() -> None:
-    """The pair that was found: an hour alone, in front of a good record, had the good one refused."""
+    """The pair that was found: a time of only an hour, before a good record, caused the good record to be refused."""
     pair = ["2026-01-31T10", "2026-01-31T10:11:12Z"]
     for form in FORMATS:
         for texts in (pair, pair[::-1]):
@@ -125,7 +125,7 @@ def test_an_hour_alone_is_read_beside_a_whole_time() -> None:
             assert read == {pair[0]: "2026-01-31 10:00:00", pair[1]: "2026-01-31 10:11:12"}
 
 
-# -- the relatives: all other types
+# -- the same for all other types
 
 SCALARS = [kind for kind in ANSWERS["csv answers"] if kind != "string"]
 CSV_VALUES = [value for value in ANSWERS["csv values"] if "\n" not in value]
@@ -134,7 +134,7 @@ JSON_VALUES = ANSWERS["json values"] + ANSWERS["more json values, of scalar type
 
 @cache
 def raw_alone(form: str, kind: str, raw: str) -> tuple[Any, ...]:
-    """Return what one raw value means in a block of its own; the examples are drawn from few values, each is read once."""
+    """Return the value of one raw value in a block of its own; the examples use few values, so each is read only once."""
     try:
         return tuple(raw_values(form, TYPES[kind], [raw]))
     except BadRecord:
@@ -142,12 +142,12 @@ def raw_alone(form: str, kind: str, raw: str) -> tuple[Any, ...]:
 
 
 def one_by_one(form: str, kind: str, raw: list[str]) -> list[Any]:
-    """Return what each of the raw values means in a block of its own."""
+    """Return the value of each raw value in a block of its own."""
     return [meaning for value in raw for meaning in raw_alone(form, kind, value)]
 
 
 def raw_values(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
-    """Return what raw values mean in one block, or raise `BadRecord`."""
+    """Return the values of raw values in one block, or raise `BadRecord`."""
     lines = [f'{{"i":1,"a":{value}}}\n' if form == "json" else f"1,{value}\n" for value in raw]
     return [cast_to_string(value) for value in decoder_of(form, kind).decode("".join(lines).encode()).column(1)]
 
@@ -156,7 +156,7 @@ def raw_values(form: str, kind: pa.DataType, raw: list[str]) -> list[Any]:
 @pytest.mark.parametrize("kind", SCALARS)
 @given(raw=st.lists(st.sampled_from(CSV_VALUES), min_size=2, max_size=3))
 def test_neighbours_do_not_matter_in_csv_of_any_type(kind: str, raw: list[str]) -> None:
-    """Numbers, booleans and decimals, too, mean what they mean alone, or are refused as they are alone."""
+    """Numbers, booleans and decimals too have the values they have alone, or are refused as they are alone."""
     expected = one_by_one("csv", kind, raw)
     if REFUSED in expected:
         with pytest.raises(BadRecord):
@@ -169,7 +169,7 @@ def test_neighbours_do_not_matter_in_csv_of_any_type(kind: str, raw: list[str]) 
 @pytest.mark.parametrize("kind", ANSWERS["json answers"])
 @given(raw=st.lists(st.sampled_from(JSON_VALUES), min_size=2, max_size=3))
 def test_neighbours_do_not_matter_in_json_of_any_type(kind: str, raw: list[str]) -> None:
-    """The same of JSON, nested types and strings included."""
+    """The same for JSON, including nested types and strings."""
     expected = one_by_one("json", kind, raw)
     if REFUSED in expected:
         with pytest.raises(BadRecord):
@@ -185,7 +185,7 @@ def test_neighbours_do_not_matter_in_json_of_any_type(kind: str, raw: list[str])
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("zone", ANSWERS["zone answers"])
 def test_times_without_a_zone_are_those_of_the_zone(form: str, zone: str) -> None:
-    """In gaps and overlaps, long ago and far ahead, a time or day without a zone is the instant that Spark says."""
+    """In gaps and overlaps, long ago and in the far future, a time or day without a zone is the instant that Spark gives."""
     answers = ANSWERS["zone answers"][zone]
     texts = ANSWERS["times in zones"]
     assert values(form, TYPES["timestamp"], texts, zone) == [
@@ -195,7 +195,7 @@ def test_times_without_a_zone_are_those_of_the_zone(form: str, zone: str) -> Non
 
 @cache
 def in_berlin_alone(form: str, text: str) -> list[Any]:
-    """Return what a text means by itself in a zone."""
+    """Return the value of a text read alone in a zone."""
     return values(form, TYPES["timestamp"], [text], "Europe/Berlin")
 
 
@@ -209,7 +209,7 @@ def in_berlin_alone(form: str, text: str) -> list[Any]:
     )
 )
 def test_neighbours_do_not_matter_in_a_zone(form: str, texts: list[str]) -> None:
-    """With and without a zone, of any form, beside each other: each is what it is alone."""
+    """Times of any form, with and without a zone, next to each other: each has the value that it has alone."""
     kind = TYPES["timestamp"]
     expected = [meaning for text in texts for meaning in in_berlin_alone(form, text)]
     assert values(form, kind, texts, "Europe/Berlin") == expected
@@ -237,7 +237,7 @@ def test_a_clock_without_a_zone_has_none() -> None:
     ),
 )
 def test_every_zone_is_as_python_has_it(zone: str, shown: list[dt.datetime]) -> None:
-    """Of every zone there is, any wall clock's time is the instant that Python gives for the first of two."""
+    """In every zone that exists, any local time is the instant that Python gives for the first of two."""
     offsets = [time.replace(tzinfo=ZoneInfo(zone)).utcoffset() for time in shown]
     expected = pa.array(
         [time - offset for time, offset in zip(shown, offsets, strict=True) if offset is not None], LOCAL_MICROS
@@ -246,7 +246,7 @@ def test_every_zone_is_as_python_has_it(zone: str, shown: list[dt.datetime]) -> 
 
 
 def test_the_hour_that_is_shown_twice_and_the_one_that_is_not() -> None:
-    """Of an hour that is shown twice the first counts; one that is skipped is as much later as the clock went forward."""
+    """In an hour that occurs twice the first counts; a time in a skipped hour is later by as much as the clock went forward."""
     shown = pa.array([dt.datetime(2026, 3, 29, 2, 30), None, dt.datetime(2026, 10, 25, 2, 30)], LOCAL_MICROS)
     found = instants(shown, "Europe/Berlin").view(LOCAL_MICROS).to_pylist()
     assert found == [dt.datetime(2026, 3, 29, 1, 30), None, dt.datetime(2026, 10, 25, 0, 30)]
@@ -260,7 +260,7 @@ def test_the_hour_that_is_shown_twice_and_the_one_that_is_not() -> None:
     "name", ["", "localtime", "Mars/Olympus", "+19:00", "UTC+1:7", "PST", "../etc/passwd", "/etc/localtime"]
 )
 def test_what_is_no_zone_is_refused(name: str) -> None:
-    """A name that is no zone, or that means another one on another machine, is refused with what is expected."""
+    """A name that is not a zone, or that means another zone on another machine, is refused with what is expected."""
     with pytest.raises(
         OptionError, match=r"timeZone='.*' is not a time zone; expected one such as UTC, Europe/Berlin or \+05:30"
     ):
@@ -268,7 +268,7 @@ def test_what_is_no_zone_is_refused(name: str) -> None:
 
 
 def test_all_names_of_utc_are_one() -> None:
-    """Names that mean UTC are one name, so that a session that calls it otherwise does not count as another zone."""
+    """All names for UTC become one name, so that a session that uses another name does not count as another zone."""
     for name in ("UTC", "Z", "GMT", "UT", "+00:00", "UTC+0", "Etc/UTC", "Etc/GMT", "Zulu"):
         assert zone_name(name, "timeZone") == "UTC"
     assert zone_name("Europe/Berlin", "timeZone") == "Europe/Berlin"

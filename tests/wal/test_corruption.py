@@ -1,4 +1,4 @@
-"""Whatever becomes of a log's files: an error that names file and offset, or a prefix of what was appended. Never a hole."""
+"""Whatever happens to a log's files: an error that names file and offset, or a prefix of what was appended. Never a hole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log(root: str) -> Path:
 
 
 def ends(log: Path) -> list[int]:
-    """Return how many records there are before each segment."""
+    """Return how many records come before each segment."""
     with Reader(str(log)) as reader:
         batches = list(reader.batches())
     return [min(b.sequence for b in batches if b.segment == number) for number in (1, 2, 3)]
@@ -41,10 +41,10 @@ def ends(log: Path) -> list[int]:
 
 @pytest.mark.slow
 def test_every_change_of_every_byte(log: Path) -> None:
-    """A segment cut anywhere, with a bit flipped anywhere, or with zeros, is an error that names it, or its end is torn.
+    """A segment that is cut anywhere, has a bit flipped anywhere, or is zeroed gives an error that names it, or has a torn end.
 
-    Torn is the last segment alone, and only what was not synced before something else was; never is a record wrong. The
-    log is then written on: whoever cannot read it cannot write to it, and whoever can reads all of it behind that.
+    Only the last segment may have a torn end, and only where nothing later was synced; no record is ever wrong. Then the
+    log is written on: if it cannot be read it cannot be written either; otherwise a reader gets all records, also the new one.
     """
     before = ends(log)
     for number in (1, 2, 3):
@@ -58,12 +58,12 @@ def test_every_change_of_every_byte(log: Path) -> None:
                     read = list(reader)
                 assert read == RECORDS[: len(read)], where
                 assert len(read) >= before[number - 1], where
-                assert number == 3 or len(read) == len(RECORDS), where  # what lies behind the end does not count
+                assert number == 3 or len(read) == len(RECORDS), where  # data after the end of the log does not count
                 assert "flipped" not in what or len(read) >= len(RECORDS) - 2, where
             except DamagedState as error:
                 assert path.name in str(error), where  # noqa: PT017 - one of both is right, by what was damaged
                 assert number < 3 or "cut" not in what, where
-                if number == 3:  # a writer looks at no other
+                if number == 3:  # a writer reads no other segment
                     with pytest.raises(DamagedState):
                         Writer(str(log))
                 continue
@@ -78,7 +78,7 @@ def test_every_change_of_every_byte(log: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
-    """After a repair of any damage the log reads up to it and is written on; everything that was cut is kept in copies."""
+    """After a repair of any damage, the log can be read up to the damage and written on; everything that was cut is kept in copies."""
     path = log / f"{number:012d}.wal"
     data = path.read_bytes()
     kept, before = 0, ends(log)[number - 1]
@@ -104,7 +104,7 @@ def test_repair_keeps_what_is_right(log: Path, number: int) -> None:
 
 
 def test_positions_of_what_was_cut_are_not_given_again(log: Path) -> None:
-    """Behind a repair new records have segments of their own: a reader that was further than the cut is refused."""
+    """After a repair, new records get segments of their own: a reader whose position was after the cut is refused."""
     with Reader(str(log)) as reader:
         given = {batch.position(0): batch.sequence for batch in reader.batches()}
         given[reader.position] = reader.sequence
@@ -123,7 +123,7 @@ def test_positions_of_what_was_cut_are_not_given_again(log: Path) -> None:
 
 
 def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_path: Path) -> None:
-    """A segment that is missing in the middle, in the place of another, or of another log, is damage; at the ends it is purged."""
+    """A segment that is missing in the middle, in another's place, or of another log, is damage; missing at the start, it was purged."""
     names = sorted(path.name for path in log.iterdir())
     other = tmp_path / "other"
     with Writer(str(other), segment_size=1100) as writer:
@@ -153,7 +153,7 @@ def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_p
 
 @pytest.mark.parametrize("number", [4, 9])
 def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_path: Path, number: int) -> None:
-    """A segment of another log behind the end, next to it or behind a gap: who opens the log to write is told, and repair cuts it."""
+    """A foreign segment after the end, next to it or after a gap: a writer that opens the log gets an error, and repair cuts it off."""
     other = tmp_path / "other"
     with Writer(str(other), segment_size=200, storage=unsynced()) as writer:
         for record in range(10):
@@ -168,7 +168,7 @@ def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_
 
 
 def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None:
-    """A segment that is missing before the last two: who opens the log to write is told, put back it goes on, and repair cuts there."""
+    """A segment before the last two is missing: a writer that opens the log gets an error; put back, all is well; repair cuts there."""
     for record in range(6):
         with Writer(root, storage=unsynced()) as writer:
             writer.append(b"%d" % record)
@@ -191,7 +191,7 @@ def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None
 
 
 def test_a_pipe_in_the_place_of_a_segment(log: Path) -> None:
-    """Nobody waits for somebody to write to it: it is an error that names it."""
+    """Nobody waits for a writer to the pipe: it is an error that names the pipe."""
     os.mkfifo(log / "000000000004.wal")
     for refused in (
         lambda: list(Reader(str(log))),
@@ -204,7 +204,7 @@ def test_a_pipe_in_the_place_of_a_segment(log: Path) -> None:
 
 
 def test_a_repair_leaves_newer_versions_alone(log: Path) -> None:
-    """F-W21: a log that a newer Penstock goes on with is not cut by an older one; a version that a bit flip made is."""
+    """F-W21: an older Penstock does not cut a log that a newer one continues; it does cut a version that only a bit flip made."""
     path = log / "000000000003.wal"
     data, before = path.read_bytes(), ends(log)[2]
     for number in (1, 3):
@@ -225,7 +225,7 @@ def test_a_repair_leaves_newer_versions_alone(log: Path) -> None:
 
 
 def test_an_older_copy_of_the_last_segment(log: Path) -> None:
-    """A segment put back as it was earlier, behind which another one was begun, is damage: it is shorter than that one says."""
+    """An earlier copy of a segment, put back after another segment was begun, is damage: it is shorter than the next one says."""
     last = log / "000000000003.wal"
     data = last.read_bytes()
     with Writer(str(log)) as writer:
@@ -240,7 +240,7 @@ def test_an_older_copy_of_the_last_segment(log: Path) -> None:
 
 
 def test_newer_versions_and_types(log: Path) -> None:
-    """A segment of a newer version is refused; a group of an unknown type is passed over if it says that it may be."""
+    """A segment of a newer version is refused; a group of an unknown type is skipped if it is marked as skippable."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
     path.write_bytes(data[:8] + b"\2" + data[9:])
@@ -262,7 +262,7 @@ def test_newer_versions_and_types(log: Path) -> None:
 
 
 def test_salvage_passes_over_what_is_damaged(log: Path) -> None:
-    """With a group damaged in each segment, and a header, salvage reads all the others, in order, and tells what it left out."""
+    """If a group in each segment and a header are damaged, salvage reads all other groups, in order, and reports what it left out."""
     with Reader(str(log)) as reader:
         batches = list(reader.batches())
     hit = [next(b for b in batches if b.segment == 1 and b.sequence > 2), [b for b in batches if b.segment == 3][1]]
@@ -282,7 +282,7 @@ def test_salvage_passes_over_what_is_damaged(log: Path) -> None:
 
 
 def test_a_salvage_that_is_asked_again(log: Path) -> None:
-    """What it passed over at the end is told once, however often the end is looked at; what is appended behind it comes."""
+    """Damage that it skipped at the end is reported once, however often the end is read; records appended after it are read."""
     path = log / "000000000003.wal"
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"rubbish" * 9)
@@ -296,7 +296,7 @@ def test_a_salvage_that_is_asked_again(log: Path) -> None:
 
 
 def test_a_salvage_of_a_log_that_holds_its_own_begin(root: str) -> None:
-    """A damaged record that is a copy of the segment has groups in it that look right: they are older, and do not come twice."""
+    """A damaged record that contains a copy of the segment has valid-looking groups in it: they are older, and are not read twice."""
     path = Path(root) / "000000000001.wal"
     with Writer(root) as writer:
         writer.append(b"first")
@@ -310,7 +310,7 @@ def test_a_salvage_of_a_log_that_holds_its_own_begin(root: str) -> None:
 
 
 def test_a_number_that_is_left_out(log: Path) -> None:
-    """A group that fits its checksum, and is not the next one, is damage."""
+    """A group with a valid checksum that is not the next in sequence is damage."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
     header = form.decode_header(data, "x")
@@ -324,7 +324,7 @@ def test_a_number_that_is_left_out(log: Path) -> None:
 
 
 def test_the_second_group_of_a_flush_alone(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two groups that are written together a power cut keeps the second: that is a torn end, for neither was acknowledged."""
+    """Two groups are written together and a power cut keeps only the second: that is a torn end, because neither was acknowledged."""
     monkeypatch.setattr("penstock.wal.writer.GROUP_BYTES", 200)
     path = Path(root) / "000000000001.wal"
     with Writer(root) as writer:
@@ -336,7 +336,7 @@ def test_the_second_group_of_a_flush_alone(root: str, monkeypatch: pytest.Monkey
     data = path.read_bytes()
     group = form.group_bytes(1, 100)
     assert len(data) == at + 2 * group
-    path.write_bytes(data[:at] + bytes(group - 8) + data[at + group - 8 :])  # what both have a sector of is there
+    path.write_bytes(data[:at] + bytes(group - 8) + data[at + group - 8 :])  # the sector that both groups share is kept
     assert list(Reader(root)) == [b"first"]
     assert Log(root).info().torn == 2 * group
     with Writer(root) as writer:
@@ -345,7 +345,7 @@ def test_the_second_group_of_a_flush_alone(root: str, monkeypatch: pytest.Monkey
 
 
 def test_a_header_that_tore(log: Path) -> None:
-    """A new segment with a part of a header, or zeros as long as one, holds nothing: it is passed over, and its number is not used."""
+    """A new segment with part of a header, or zeros as long as a header, holds nothing: it is skipped, and its number is not reused."""
     data = (log / "000000000003.wal").read_bytes()
     for header in (b"", data[:40], data[:40] + bytes(48), bytes(88)):
         with put_back(log):
@@ -358,7 +358,7 @@ def test_a_header_that_tore(log: Path) -> None:
 
 
 def test_two_that_go_on_behind_the_same_one(root: str, tmp_path: Path) -> None:
-    """The last one counts; a writer goes on behind that, whatever is in between."""
+    """The last one counts; a writer continues after it, whatever is in between."""
     with Writer(root) as writer:
         writer.append(b"first")
     other = tmp_path / "other"
@@ -376,7 +376,7 @@ def test_two_that_go_on_behind_the_same_one(root: str, tmp_path: Path) -> None:
 
 
 def test_each_repair_keeps_its_own_copy(log: Path) -> None:
-    """Another damage of the same segment is cut as the first was, and kept beside the first copy."""
+    """Later damage of the same segment is cut as the first was, and its copy is kept next to the first."""
     path = log / "000000000003.wal"
     kept = []
     for at in (-9, -200):
@@ -387,7 +387,7 @@ def test_each_repair_keeps_its_own_copy(log: Path) -> None:
 
 
 def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
-    """Rubbish and zeros behind the last record: the end for `tail`, an error for `strict`; told by `info`, cut by nobody."""
+    """Garbage or zeros after the last record: the end for `tail`, an error for `strict`; `info` reports it, and nothing cuts it off."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
     for rubbish in (b"x", b"rubbish" * 9, b"\5\0\0\0" + b"x" * 60, bytes(4096), data[88:120]):
@@ -402,7 +402,7 @@ def test_torn_end_is_the_end_or_an_error(log: Path) -> None:
 
 @pytest.mark.slow
 def test_positions_that_are_none(log: Path) -> None:
-    """A position inside a record, before what was purged, or behind the end is refused; each that was given is not."""
+    """A position inside a record, before what was purged, or after the end is refused; every position that was given is accepted."""
     with Reader(str(log)) as reader:
         given = {}
         while True:
@@ -429,7 +429,7 @@ def test_positions_that_are_none(log: Path) -> None:
 
 
 def test_a_record_that_looks_like_an_entry(root: str) -> None:
-    """A position inside a record is refused, also if what is there could be the entry of a record behind the last one."""
+    """A position inside a record is refused, even if the bytes there could be the entry of a record after the last one."""
     with Writer(root) as writer:
         at = writer.append((1).to_bytes(8, "little") * 4)
     for step in (1, 2, 3):
@@ -438,7 +438,7 @@ def test_a_record_that_looks_like_an_entry(root: str) -> None:
 
 
 def test_a_position_of_a_damaged_record(log: Path) -> None:
-    """It is damage that is told, in each segment, not a position that the log never gave; behind it the log can be read."""
+    """In each segment, the error reports damage, not a position that the log never gave; after the damage the log can be read."""
     with Reader(str(log)) as reader:
         batches = list(reader.batches())
     for number in (1, 2, 3):
@@ -448,7 +448,7 @@ def test_a_position_of_a_damaged_record(log: Path) -> None:
         for hit, behind in pairwise(own):
             for at in (hit.at, hit.at + 33, hit.end - 9, hit.end - 1):
                 path.write_bytes(flipped(data, at))
-                if at < hit.end - 1:  # that byte is the seed of the next one, too
+                if at < hit.end - 1:  # that byte is also the seed of the next record
                     assert list(Reader(str(log), start=behind.position(0))) == RECORDS[behind.sequence :]
                 for index in range(hit.count):
                     with pytest.raises(DamagedState, match=f"{path.name}' is damaged at byte {hit.at}"):
@@ -462,7 +462,7 @@ def size_of(log: Path, number: int) -> int:
 
 
 def test_texts_that_are_no_positions() -> None:
-    """A position is read from the text it gives, and from nothing else."""
+    """A position is parsed only from the text form that it gives."""
     assert Position.parse(str(Position(3, 1024))) == (3, 1024)
     for text in ("", "3", "3:", ":1", "-1:3", "3:1024 ", "a:b", "3:1e3", "9999999999999:1", "٣:١٢٠"):
         with pytest.raises(OptionError):
@@ -470,7 +470,7 @@ def test_texts_that_are_no_positions() -> None:
 
 
 def test_records_that_are_too_long(root: str) -> None:
-    """A record of the greatest length is taken and read, in a segment of its own; a longer one is refused, and nothing else."""
+    """A record of the maximum length is accepted and read, in a segment of its own; a longer one is refused, and nothing else."""
     with Writer(root, segment_size="1m") as writer:
         writer.append(b"before")
         long = writer.append(bytes(RECORD_BYTES_MAX))
@@ -485,7 +485,7 @@ def test_records_that_are_too_long(root: str) -> None:
 
 
 def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
-    """A group that says it is 4 GB long is torn or damaged at once, and is not read into memory."""
+    """A group that claims to be 4 GB long is reported as torn or damaged at once, and is not read into memory."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
     path.write_bytes(data + (0xFFFFFFF8).to_bytes(4, "little") + bytes([1, 0, 0, 0]) + bytes(64))
@@ -495,7 +495,7 @@ def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault(errno.ENOSPC), Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
-    """Whatever call fails while a log is written, rolled, purged or repaired: a typed error, and then it goes on."""
+    """Whichever call fails while a log is written, rolled, purged or repaired: a typed error, and afterwards the log continues."""
     from tests.testing.test_sink_faults import run  # noqa: PLC0415 - what runs a program up to a typed error
     from tests.testing.wal_program import RepairProgram, WalProgram  # noqa: PLC0415 - what is run up to a typed error
 
@@ -519,7 +519,7 @@ def test_every_call_fails_once(fault: Fault) -> None:
 
 
 def test_a_medium_that_is_read_only_is_read(log: Path) -> None:
-    """A log in a directory that nobody may write to is read and verified; no lock file is needed."""
+    """A log in a read-only directory is read and verified; no lock file is needed."""
     for path in (*log.iterdir(), log):
         os.chmod(path, 0o500 if path == log else 0o400)
     try:

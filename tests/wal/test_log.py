@@ -1,4 +1,4 @@
-"""What a log is for: order, positions, groups, one writer, readers that follow, purges; on every storage."""
+"""The purpose of a log: order, positions, groups, one writer, following readers, purges; on every storage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 
 def test_records_come_back_by_any_position(storage: Storage) -> None:
-    """Records of any length, appended one by one and many at once, are read from each position to the end, over segments."""
+    """Records of any length, appended singly and in groups, are read from each position to the end, across segments."""
     records = [os.urandom(n * 37 % 300) for n in range(100)]
     with Writer(ROOT, segment_size=2048, storage=storage) as writer:
         at = [writer.append(record) for record in records[:50]]
@@ -51,7 +51,7 @@ def test_records_come_back_by_any_position(storage: Storage) -> None:
 
 
 def test_nothing_is_made_before_something_is_written(storage: Storage) -> None:
-    """A writer that writes nothing makes no segment; a directory that it has made is an empty log, again and again."""
+    """A writer that writes nothing creates no segment; the directory that it created is an empty log, however often it is read."""
     with Writer(ROOT, storage=storage) as writer:
         writer.flush()
         writer.append_many([])
@@ -65,7 +65,7 @@ def test_nothing_is_made_before_something_is_written(storage: Storage) -> None:
 
 
 def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
-    """A segment ends before the record that would pass its length; 100 records of 1 KiB fill four segments of 32 KiB."""
+    """A segment ends before the record that would exceed its size; 100 records of 1 KiB fill four segments of 32 KiB."""
     with Writer(root, segment_size="32k", storage=unsynced()) as writer:
         at = [writer.append(bytes(1024)) for _ in range(100)]
         writer.flush()
@@ -79,7 +79,7 @@ def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
 
 
 def test_a_segment_is_filled_to_its_last_byte(root: str) -> None:
-    """A group or a record that ends where the segment may end is still in it; one of a byte more is not. None at all fits anywhere."""
+    """A group or record that ends exactly at the segment size still fits; one a byte longer does not. An empty group fits anywhere."""
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         for at in ((1, 120), (1, 176), (2, 120), (2, 176)):  # groups of 56 bytes
             assert writer.append(bytes(8)) == at
@@ -94,7 +94,7 @@ def test_a_segment_is_filled_to_its_last_byte(root: str) -> None:
 
 
 def test_what_is_not_flushed_does_not_pile_up(root: str) -> None:
-    """Of many megabytes that nobody flushes the writer keeps a few in memory: the others are read before the flush."""
+    """Of many unflushed megabytes the writer keeps only a few in memory: the others can be read before the flush."""
     with Writer(root, storage=unsynced()) as writer:
         for _ in range(20):
             writer.append(bytes(1 << 20))
@@ -102,7 +102,7 @@ def test_what_is_not_flushed_does_not_pile_up(root: str) -> None:
 
 
 def test_batches_are_arrow_arrays(root: str) -> None:
-    """The records of a batch as an array are the records, also of a batch of which a part was read."""
+    """A batch as an array has exactly its records, also a batch that is read from the middle."""
     records = [b"", b"a", b"bc" * 50]
     with Writer(root) as writer:
         at = writer.append_many(records)
@@ -113,7 +113,7 @@ def test_batches_are_arrow_arrays(root: str) -> None:
 
 
 def test_each_writer_goes_on_behind_the_last(storage: Storage) -> None:
-    """Ten writers, one after the other: one sequence, one log, an epoch each; what a closed one says fails."""
+    """Ten writers in turn: one sequence, one log, and a new epoch for each; a closed writer fails on append."""
     for number in range(10):
         with Writer(ROOT, storage=storage) as writer:
             assert writer.sequence == number
@@ -126,7 +126,7 @@ def test_each_writer_goes_on_behind_the_last(storage: Storage) -> None:
 
 
 def test_a_second_writer_is_refused(root: str) -> None:
-    """While one writes, another one, in this process or any, is `Locked`; readers and `verify` are not, and repair is."""
+    """While one writer is open, another, in this process or any, gets `Locked`; readers and `verify` do not, and repair does."""
     with Writer(root) as writer:
         writer.append(b"a")
         writer.flush()
@@ -141,7 +141,7 @@ def test_a_second_writer_is_refused(root: str) -> None:
 def test_a_stalled_writer_is_fenced(
     make: Callable[[], CrashHdfs | ObjectStore], error: type[StorageError | Fenced]
 ) -> None:
-    """Where there are no locks, a writer that stood still while another took over acknowledges nothing any more."""
+    """Without locks, a writer that stalled while another took over acknowledges nothing any more."""
     storage = make().storage()
     stalled = Writer(ROOT, storage=storage)
     stalled.append(b"first")
@@ -158,7 +158,7 @@ def test_a_stalled_writer_is_fenced(
 
 
 def test_a_writer_stalled_so_long_that_its_number_is_free_again() -> None:
-    """The segment that it was to make was made by another writer, and purged: it takes its own back and is `Fenced`."""
+    """Another writer created the segment that this one was to create, and it was purged: this one removes its own: `Fenced`."""
     storage = ObjectStore().storage()
     stalled = Writer(ROOT, storage=storage)
     with Writer(ROOT, storage=storage) as newer:
@@ -176,7 +176,7 @@ def test_a_writer_stalled_so_long_that_its_number_is_free_again() -> None:
 def test_a_writer_that_is_overtaken_behind_its_new_segment(
     make: Callable[[], CrashHdfs | ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Failure 6: another one goes on behind the segment before its maker looks around: it stays, and what was acknowledged is read."""
+    """Failure 6: another writer continues after the new segment before its maker checks: it stays; acknowledged records are read."""
     storage = make().storage()
     with Writer(ROOT, storage=storage) as writer:
         writer.append(b"first")
@@ -197,7 +197,7 @@ def test_a_writer_that_is_overtaken_behind_its_new_segment(
 
 
 def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failure 6: the other one has made its segment, and not its header yet: it will name the one before, which stays."""
+    """Failure 6: the other writer has created its segment without a header yet: that header will name the segment before, which stays."""
     storage = CrashHdfs().storage()
     with Writer(ROOT, storage=storage) as writer:
         writer.append(b"first")
@@ -224,7 +224,7 @@ def test_a_writer_that_is_overtaken_by_one_without_a_header(monkeypatch: pytest.
 
 
 def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
-    """The flush that fails, those that wait for it and all later calls fail; what was acknowledged is there."""
+    """The flush that fails, the flushes waiting for it and all later calls fail; acknowledged records are there."""
     writer = Writer(root)
     writer.append(b"a")
     writer.flush()
@@ -258,7 +258,7 @@ def test_a_sync_that_fails_poisons_the_writer(root: str) -> None:
 
 
 def test_a_full_disk_loses_nothing_acknowledged() -> None:
-    """A disk that is full at any write of an append or a roll: an error, and the next writer goes on behind what was acknowledged."""
+    """The disk is full at any write of an append or a roll: an error, and the next writer continues after the acknowledged records."""
     for at in range(1, 60):
         disk = CrashDisk()
         faulty = FaultySystem(disk, Fault(errno.ENOSPC), at)
@@ -278,7 +278,7 @@ def test_a_full_disk_loses_nothing_acknowledged() -> None:
 
 
 class _ReadOnly:
-    """A disk that is mounted for reading."""
+    """A disk that is mounted read-only."""
 
     def open(self, path: str, flags: int, *mode: int) -> int:
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
@@ -292,7 +292,7 @@ class _ReadOnly:
 
 
 def test_a_log_on_a_medium_that_cannot_be_written(root: str) -> None:
-    """F-W22: it is read, verified and held as any other; to write to it, or to purge it, is refused, and changes nothing."""
+    """F-W22: it can be read, verified and held like any other log; a write or a purge is refused, and changes nothing."""
     with Writer(root, segment_size=200) as writer:
         at = [writer.append(b"%d" % number * 90) for number in range(6)]
     storage = LocalStorage(_ReadOnly())
@@ -307,7 +307,7 @@ def test_a_log_on_a_medium_that_cannot_be_written(root: str) -> None:
 
 
 def test_a_reader_follows_a_live_writer(root: str) -> None:
-    """A reader beside a writer that rolls every few records sees each once, in order, and never calls a part of one damage."""
+    """A reader next to a writer that rolls every few records sees each once, in order, and never reports a partial write as damage."""
     total, seen = 3000, []
     done = threading.Event()
 
@@ -331,7 +331,7 @@ def test_a_reader_follows_a_live_writer(root: str) -> None:
 
 
 def test_a_header_that_is_being_written_is_not_there_yet(root: str) -> None:
-    """A new segment gets its header and a group just behind the look at its header: that is the end, not damage."""
+    """A new segment gets its header and a group just after a reader looked for its header: that is the end, not damage."""
     with Writer(root) as writer:
         writer.append(b"first")
         writer.flush()
@@ -355,7 +355,7 @@ def test_a_header_that_is_being_written_is_not_there_yet(root: str) -> None:
 
 @pytest.mark.slow
 def test_half_a_group_is_not_there_yet(root: str) -> None:
-    """A group that appears byte by byte is read once it is whole, at once; before that it is the end."""
+    """A group that appears byte by byte is read at once when it is whole; before that it is the end."""
     with Writer(root) as writer:
         writer.append(b"first")
         writer.flush()
@@ -375,7 +375,7 @@ def test_half_a_group_is_not_there_yet(root: str) -> None:
 
 @pytest.mark.parametrize(("times", "rolled"), [(1, False), (2, False), (3, False), (1, True)])
 def test_a_group_that_is_read_while_it_is_written(root: str, times: int, rolled: bool) -> None:
-    """A look that shows the begin of a group, and zeros for what comes, is no damage: neither the first nor the second."""
+    """A read that returns the start of a group and then zeros is not damage: neither the first time nor the second."""
     with Writer(root, segment_size=400) as writer:
         writer.append(b"first")
         writer.flush()
@@ -403,13 +403,13 @@ def test_a_group_that_is_read_while_it_is_written(root: str, times: int, rolled:
     mid = length + 100
     found: list[bytes] = []
     with Reader(root, storage=Disk()) as reader:
-        for _ in range(3):  # it may be the end for now
+        for _ in range(3):  # this may be the end for now
             found += list(reader)
     assert [record[:5] for record in found] == [b"first", b"secon", b"third"][: 2 + rolled]
 
 
 def test_segments_are_ordered_by_number_alone(root: str) -> None:
-    """F-W20: clocks that step back, or a copy that has other times, change neither what is read nor what is purged."""
+    """F-W20: clocks that step back, or a copy with other file times, change neither what is read nor what is purged."""
     with Writer(root, segment_size=200) as writer:
         at = [writer.append(b"%d" % number * 90) for number in range(6)]
     for age, path in enumerate(sorted(Path(root).glob("*.wal"))):
@@ -422,7 +422,7 @@ def test_segments_are_ordered_by_number_alone(root: str) -> None:
 
 
 def test_purges_stop_at_readers(root: str) -> None:
-    """Whole segments go, the oldest first, never the last one, and none that a reader is in; then that reader reads on."""
+    """Whole segments are purged, oldest first, never the last one, and none that a reader is in; that reader then continues."""
     with Writer(root, segment_size=300, storage=unsynced()) as writer:
         at = [writer.append(b"%d" % n * 100) for n in range(20)]
         writer.flush()
@@ -438,7 +438,7 @@ def test_purges_stop_at_readers(root: str) -> None:
 
 
 def test_a_reader_whose_segment_was_purged(storage: Storage) -> None:
-    """Where it has read all of it, it goes on with the next one, also where nothing can be held."""
+    """A reader that has read all of the purged segment continues with the next one, also where readers cannot hold segments."""
     with Writer(ROOT, whole=True, storage=storage) as writer:
         writer.append(b"first")
         writer.flush()
@@ -457,7 +457,7 @@ def test_a_reader_whose_segment_was_purged(storage: Storage) -> None:
     st.sampled_from([0.0, 0.0005]),
 )
 def test_threads_that_append_and_wait(threads: list[list[int]], segment_size: int, delay: float) -> None:
-    """Whatever threads append, each in its own order: after its flush a record is there, once, where its position says."""
+    """Threads append in any interleaving, each in its own order: after its flush each record is there, once, at its position."""
     storage = CrashDisk().storage()
     given_out: dict[bytes, Position] = {}
     with Writer(ROOT, segment_size=segment_size, delay=delay, storage=storage) as writer:
@@ -496,7 +496,7 @@ def test_threads_that_append_and_wait(threads: list[list[int]], segment_size: in
 
 
 def test_bad_options(root: str) -> None:
-    """A segment size that holds nothing, or is no size, and an unknown mode are refused before anything is made."""
+    """A segment size that holds nothing, or is not a size, and an unknown mode are refused before anything is created."""
     for size in ("1x", "10", 0):
         with pytest.raises(OptionError):
             Writer(root, segment_size=size)
@@ -506,7 +506,7 @@ def test_bad_options(root: str) -> None:
 
 
 def managed(storage: Storage, checkpointed: int = -1) -> tuple[Manager, list[tuple[int, list[bytes]]]]:
-    """Return a manager with segments of a few windows, restored, and what it handed back."""
+    """Return a restored manager with segments of a few windows, and what it handed back."""
     found: list[tuple[int, list[bytes]]] = []
     manager = Manager(ROOT, lambda window, records: found.append((window, records)), segment_size=200, storage=storage)
     try:
@@ -518,7 +518,7 @@ def managed(storage: Storage, checkpointed: int = -1) -> tuple[Manager, list[tup
 
 
 def test_windows_behind_the_checkpoint_come_back(storage: Storage) -> None:
-    """What was applied in windows that ended comes back from any checkpoint on, in order; a window that did not end does not."""
+    """The records of completed windows come back from any checkpoint on, in order; those of an incomplete window do not."""
     manager, found = managed(storage)
     assert (found, manager.flushed) == ([], -1)
     windows = {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in (0, 1, 2, 5, 8)}
@@ -564,13 +564,13 @@ def test_what_is_committed_goes_and_what_is_not_stays(storage: Storage) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_a_state_older_than_what_was_purged(storage: Storage, count: int) -> None:
-    """It is refused, whether the first window that is left is whole, empty or in part, and nothing of it is handed back."""
+    """It is refused, whether the first remaining window is whole, empty or partial, and none of its records are handed back."""
     manager, _ = managed(storage)
     for window in range(4):
         for _ in range(count if window == 2 else 1):
             manager.append(bytes(60))
         manager.end_window(window)
-        manager.setup()  # the next window is in a segment of its own
+        manager.setup()  # so that the next window is in a segment of its own
     assert manager.committed(2)
     manager.close()
     for checkpointed in (0, 1) if count > 1 else (0,):
@@ -582,7 +582,7 @@ def test_a_state_older_than_what_was_purged(storage: Storage, count: int) -> Non
 
 
 def test_the_worked_example_is_what_is_written(root: str) -> None:
-    """The bytes in the page of the format are those that this code writes, and its positions are those it gives."""
+    """The bytes on the page about the format are the bytes that this code writes, with the same positions."""
     page = (Path(__file__).resolve().parents[2] / "docs/formats/wal.md").read_text(encoding="utf-8")
     lines = re.findall(r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} )*[0-9a-f]{2}) ", page, re.MULTILINE)
     with unique.use(lambda: "000102030405060708090a0b0c0d0e0f"), Writer(root) as writer:

@@ -1,4 +1,4 @@
-"""The log and the windows on a real HDFS: files that are open, leases, servers that are killed. F-W14, F-W18."""
+"""The log and the windows on a real HDFS: open files, leases, killed servers. F-W14, F-W18."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.wait import PATIENCE_SECONDS
 
 RECORDS = [b"%d." % number * (1 + number * 37 % 90) for number in range(40)]
 
-# Appends what is not there yet, a flush a record, and says what is durable.
+# Appends the records that are not there yet, with a flush for each, and prints what is durable.
 PROGRAM = """
 import sys
 from penstock.wal import Writer
@@ -45,7 +45,7 @@ def storage(hdfs: MiniHdfs) -> HdfsStorage:
 
 
 def test_a_reader_behind_a_live_writer(root: str) -> None:
-    """F-W18: a reader sees segments that are closed, and nothing of the open one, which is no damage; each flush, if it is `whole`."""
+    """F-W18: a reader sees closed segments and nothing of the open one, which is not damage; with `whole` it sees each flush."""
     with Writer(root, segment_size=700) as writer, Reader(root) as reader:
         seen, last = [], 0
         for record in RECORDS[:12]:
@@ -74,7 +74,7 @@ def read(root: str, start: dict[str, Any], end: dict[str, Any], storage: HdfsSto
 
 
 def test_a_log_as_runs_behind_a_live_writer(root: str, storage: HdfsStorage) -> None:
-    """Runs take what was flushed, each record once; what was read to its end may be purged."""
+    """Runs read what was flushed, each record once; what has been read to its end may be purged."""
     found: list[bytes] = []
     start: dict[str, Any] | None = None
     planner = runs.LogPlanner(root, storage)
@@ -100,7 +100,7 @@ def test_a_log_as_runs_behind_a_live_writer(root: str, storage: HdfsStorage) -> 
 
 
 def test_a_writer_whose_lease_was_taken(root: str) -> None:
-    """F-W14: the writer that was replaced acknowledges nothing any more; all that either has acknowledged is there, once."""
+    """F-W14: the replaced writer acknowledges nothing any more; all records that either writer acknowledged are there, once."""
     replaced = Writer(root)
     replaced.append(b"first")
     replaced.flush()
@@ -129,7 +129,7 @@ def test_a_writer_whose_lease_was_taken(root: str) -> None:
     ],
 )
 def test_a_writer_that_is_killed(root: str, point: str) -> None:
-    """SIGKILL behind a write, before a sync, around a roll: what was acknowledged is there, and the next writer goes on behind it."""
+    """SIGKILL after a write, before a sync, around a roll: acknowledged records are there, and the next writer continues after them."""
     environment = {**os.environ, failpoints.VARIABLE: point}
     command = [sys.executable, "-c", PROGRAM, root]
     killed = subprocess.run(
@@ -139,14 +139,14 @@ def test_a_writer_that_is_killed(root: str, point: str) -> None:
     acknowledged = len(killed.stdout.split())
     assert 0 < acknowledged < 40
     there = list(Reader(root))
-    assert there == RECORDS[: len(there)]  # without the last segment, which is open until somebody takes its lease
+    assert there == RECORDS[: len(there)]  # without the last segment, open until another writer takes its lease
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert int(done.stdout.split()[0]) >= acknowledged
     assert list(Reader(root)) == RECORDS
 
 
 def test_windows_are_loaded_while_the_store_is_open(root: str, storage: HdfsStorage) -> None:
-    """What was saved is there at once, for another process too; a store that was replaced saves nothing any more."""
+    """A saved artifact can be loaded at once, also by another process; a replaced store cannot save any more."""
     replaced = WindowStore(root)
     for window in range(2):
         replaced.save(window, RECORDS[window])
@@ -164,9 +164,9 @@ def test_windows_are_loaded_while_the_store_is_open(root: str, storage: HdfsStor
         replaced.close()
 
 
-@pytest.mark.soak  # a NameNode that has just started may be found wanting by the tests behind this one
+@pytest.mark.soak  # tests that follow may find a NameNode that has just started not ready
 def test_windows_survive_their_servers(hdfs: MiniHdfs, root: str) -> None:
-    """Every server is killed while a store is open: what was saved is there, the next store goes on, and forgets what is committed."""
+    """Every server is killed while a store is open: saved windows are there, the next store continues, and committed ones are removed."""
     store = WindowStore(root, segment_size=700)
     for window in range(5):
         store.save(window, RECORDS[window + 20])

@@ -1,4 +1,4 @@
-"""The log of an operator as its model's users call it: serializers, records one at a time, where a replay begins and ends."""
+"""The log of an operator, as users of its model call it: serializers, single records, and where a replay starts and ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.testing.wal_program import CheckpointProgram
 
 
 def _filled(root: str, windows: dict[int, list[bytes]], **options: Any) -> list[Position]:
-    """Write windows, with what is left of one that never ended in front of each; return the positions behind them."""
+    """Write windows, each after the remains of one that never ended; return the positions after them."""
     given_at = []
     for window, records in windows.items():
         with Manager(root, [].append, **options) as manager:
@@ -34,7 +34,7 @@ def _filled(root: str, windows: dict[int, list[bytes]], **options: Any) -> list[
 
 
 def test_records_come_back_one_at_a_time(root: str) -> None:
-    """H3: a `recover` of one parameter gets the records behind the checkpoint, in order, each by itself."""
+    """H3: a `recover` with one parameter gets the records after the checkpoint, in order, one at a time."""
     _filled(root, {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in range(6)})
     found: list[bytes] = []
     with Manager(root, found.append) as manager:
@@ -56,13 +56,13 @@ def test_records_come_back_one_at_a_time(root: str) -> None:
     ],
 )
 def test_parameters_tell_how_recover_is_called(root: str, recover: Any, singly: bool) -> None:
-    """One that needs a record gets records, one that needs two values a window and its records; Python's own, too."""
+    """A function with one required parameter gets records; one with two gets a window and its records; built-in functions too."""
     with Manager(root, recover) as manager:
         assert manager._singly is singly
 
 
 def test_a_large_window_comes_back_in_bounded_memory(root: str) -> None:
-    """A window of 60 MiB is handed back record by record: opening and restoring it hold a few MiB of it at a time."""
+    """A window of 60 MiB is handed back record by record: opening and restoring it hold only a few MiB at a time."""
     record, count = bytes(60 << 10), 1024
     with Manager(root, [].append) as manager:
         for _ in range(count):
@@ -82,7 +82,7 @@ def test_a_large_window_comes_back_in_bounded_memory(root: str) -> None:
 
 @pytest.mark.parametrize("serializer", [json, pickle])
 def test_records_are_what_a_serializer_takes(root: str, serializer: Any) -> None:
-    """Any object or module with `dumps` and `loads` does, whether it makes bytes or text; what comes back is what went in."""
+    """Any object or module with `dumps` and `loads` works, for bytes or text; records come back unchanged."""
     records = [{"a": 1, "b": [None, "\u00e4"]}, "text", 3, []]
     with Manager(root, print, serializer=serializer) as manager:
         for record in records:
@@ -95,7 +95,7 @@ def test_records_are_what_a_serializer_takes(root: str, serializer: Any) -> None
 
 
 def test_text_that_is_not_utf_8_is_refused_in_words(root: str) -> None:
-    """Half of a surrogate pair, which JSON can escape and `ensure_ascii=False` does not: an error of Python's came out."""
+    """Half a surrogate pair, which JSON can escape but `ensure_ascii=False` does not: the error used to be Python's own."""
     with Manager(root, print, serializer=Shouting()) as manager:
         with pytest.raises(OptionError, match="returned text that is not UTF-8"):
             manager.append("\ud800")
@@ -104,7 +104,7 @@ def test_text_that_is_not_utf_8_is_refused_in_words(root: str) -> None:
 
 
 class Shouting:
-    """A serializer of text."""
+    """A serializer for text."""
 
     dumps = staticmethod(str.upper)
     loads = staticmethod(bytes.decode)
@@ -112,7 +112,7 @@ class Shouting:
 
 @pytest.mark.parametrize("to", ["window", "checkpoint"])
 def test_replay_behind_an_append_is_refused(root: str, to: str) -> None:
-    """The record of a window that was open was dropped by a replay to the checkpoint, and the window ended without it."""
+    """A replay to the checkpoint dropped the record of an open window, and the window then ended without that record."""
     with Manager(root, print) as manager:
         for window in range(3):
             manager.append(b"%d" % window)
@@ -131,7 +131,7 @@ def test_replay_behind_an_append_is_refused(root: str, to: str) -> None:
 
 
 def test_what_is_no_serializer_is_refused_before_there_is_a_log(root: str) -> None:
-    """An object without `dumps` or `loads`, and one that makes no bytes, are told by name."""
+    """An object without `dumps` or `loads`, and one that does not produce bytes, are refused by name."""
     for wrong, says in ((object(), "serializer.dumps"), (type("Half", (), {"dumps": repr}), "serializer.loads")):
         with pytest.raises(OptionError, match=says):
             Manager(root, print, serializer=wrong)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def test_what_is_no_serializer_is_refused_before_there_is_a_log(root: str) -> No
 
 
 def test_record_that_the_serializer_does_not_take(root: str) -> None:
-    """A log that was written with another serializer says which record, found what, and what to do; that works."""
+    """For a log written with another serializer, the error says which record, what was found, and what to do; the advice works."""
     _filled(root, {0: [b"\xff\xfe"]})
     with (
         Manager(root, print, serializer=json) as manager,
@@ -156,7 +156,7 @@ def test_record_that_the_serializer_does_not_take(root: str) -> None:
 
 
 def test_replay_begins_where_the_state_was_saved(root: str) -> None:
-    """`set_start` takes what `end_window` and `position` gave, over segments and restarts, and hands back what is behind."""
+    """`set_start` takes the positions that `end_window` and `position` gave, over segments and restarts, and replays what comes after."""
     windows = {w: [b"%d-%d" % (w, n) for n in range(w % 3)] for w in range(7)}
     positions = _filled(root, windows, segment_size=200)
     for saved, position in enumerate(positions):
@@ -173,7 +173,7 @@ def test_replay_begins_where_the_state_was_saved(root: str) -> None:
 
 
 def test_positions_that_are_given_can_be_read_from(root: str) -> None:
-    """What `append`, `end_window` and `position` gave is where a reader finds that record, or what comes next."""
+    """At a position given by `append`, `end_window` or `position`, a reader finds that record, or the one that comes next."""
     with Manager(root, print, segment_size=200) as manager:
         for window in range(5):
             at = [manager.append(b"%d-%d" % (window, n)) for n in range(3)]
@@ -189,7 +189,7 @@ def test_positions_that_are_given_can_be_read_from(root: str) -> None:
 
 
 def test_start_inside_a_window_is_refused(root: str) -> None:
-    """A position behind a window's first record would lose it: `PositionError`, and nothing is handed back."""
+    """A position after a window's first record would lose that record: `PositionError`, and nothing is handed back."""
     with Manager(root, print) as manager:
         at = [manager.append(b"a"), manager.append(b"b")]
         manager.end_window(3)
@@ -205,7 +205,7 @@ def test_start_inside_a_window_is_refused(root: str) -> None:
 
 
 def test_start_that_was_purged_is_refused(root: str) -> None:
-    """A state that was saved before what is committed and gone: told, never begun somewhere else."""
+    """A state saved before committed windows that were purged is refused; the replay never starts somewhere else."""
     positions = _filled(root, {w: [b"x" * 90] for w in range(6)}, segment_size=120)
     with Manager(root, print) as manager:
         assert manager.committed(3)
@@ -214,9 +214,9 @@ def test_start_that_was_purged_is_refused(root: str) -> None:
 
 
 def test_replay_to_the_checkpoint_drops_what_is_behind(root: str) -> None:
-    """F-W15: the windows up to the checkpoint come back, those behind it are dropped, end anew, and the old ones never come again."""
+    """F-W15: windows up to the checkpoint come back, later ones are dropped and written anew, and the old ones never come back."""
     _filled(root, {w: [b"old %d" % w] for w in range(6)})
-    for _ in range(2):  # a crash behind the drop changes nothing
+    for _ in range(2):  # a crash after the drop changes nothing
         found: list[bytes] = []
         with Manager(root, found.append) as manager:
             assert manager.restore(2, to="checkpoint") == 2
@@ -234,7 +234,7 @@ def test_replay_to_the_checkpoint_drops_what_is_behind(root: str) -> None:
 
 
 def test_replay_to_the_checkpoint_from_a_start(root: str) -> None:
-    """Both ends at once: from the position that the state has to the checkpoint, and nothing beside it."""
+    """With both limits: from the position in the saved state to the checkpoint, and nothing else."""
     positions = _filled(root, {w: [b"%d" % w] for w in range(8)})
     found: list[bytes] = []
     with Manager(root, found.append) as manager:
@@ -244,7 +244,7 @@ def test_replay_to_the_checkpoint_from_a_start(root: str) -> None:
 
 
 def test_replay_to_a_checkpoint_that_the_log_does_not_have(root: str) -> None:
-    """A checkpoint behind the end, or windows before it that were purged and nobody said are saved: refused, nothing dropped."""
+    """A checkpoint after the end, or earlier windows that were purged and not declared saved: refused, and nothing is dropped."""
     _filled(root, {w: [b"x" * 90] for w in range(6)}, segment_size=120)
     with Manager(root, print) as manager:
         with pytest.raises(DamagedState, match="has lost its end"):
@@ -259,7 +259,7 @@ def test_replay_to_a_checkpoint_that_the_log_does_not_have(root: str) -> None:
 
 
 def test_temporaries_that_a_crash_has_left_are_removed(root: str) -> None:
-    """What a put that died has left goes when the log is opened to be written; copies of a repair and segments stay."""
+    """Temporary files of a failed put are removed when the log is opened for writing; copies of a repair, and segments, stay."""
     _filled(root, {0: [b"a"]})
     stray, kept = Path(root) / f"{TEMPORARY}0123", Path(root) / "000000000009.wal.broken"
     for path in (stray, kept):
@@ -281,7 +281,7 @@ def test_temporaries_that_a_crash_has_left_are_removed(root: str) -> None:
 def test_any_history_of_windows_deaths_and_drops(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
-    """Against a model in memory: after any windows, deaths in one, restarts and drops, what comes back is what counts."""
+    """Compared with a model in memory: after any windows, deaths within one, restarts and drops, the valid records come back."""
     root = str(tmp_path_factory.mktemp("log") / "log")
     model: dict[int, list[bytes]] = {}
     manager = Manager(root, print, segment_size=150)
@@ -313,7 +313,7 @@ def test_any_history_of_windows_deaths_and_drops(
 
 @pytest.mark.slow
 def test_a_drop_that_is_crashed_anywhere() -> None:
-    """The replay to the checkpoint loses power at each call, and again in the recovery: the operator ends where it would have."""
+    """The replay to the checkpoint loses power at each call, and again in the recovery: the operator ends in the same state."""
     report = explore(CheckpointProgram(5), profile=CrashDisk, images_max=6, states_max=effort(1000, 100_000))
     assert not report.complaints, report.first
     assert report.states > 100

@@ -1,4 +1,4 @@
-"""What programs do to a writer or a reader, and need not be sorry for: drop it, fork, interrupt it, hand it an iterator."""
+"""What programs may do to a writer or a reader without harm: drop it, fork, interrupt it, pass it an iterator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.wait import PATIENCE_SECONDS
 
 
 def test_records_of_any_iterator_and_buffer(root: str) -> None:
-    """Each record of an iterator is appended, once; one that raises appends nothing; a buffer may be changed behind the call."""
+    """Each record of an iterator is appended once; an iterator that raises appends nothing; a buffer may be changed after the call."""
 
     def failing() -> Iterator[bytes]:
         yield b"never"
@@ -69,7 +69,7 @@ def test_paths_may_be_objects(root: str) -> None:
 
 
 def test_what_is_dropped_lets_the_log_go(root: str) -> None:
-    """A writer and readers that nobody closed and nobody has any more hold no lock, no segment and no descriptor."""
+    """A writer and readers that were not closed and have no references hold no lock, no segment and no descriptor."""
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         for number in range(5):
             writer.append(b"%d" % number * 60)
@@ -85,18 +85,18 @@ def test_what_is_dropped_lets_the_log_go(root: str) -> None:
 
 
 def test_a_program_that_ends_with_a_log_open_says_nothing(root: str) -> None:
-    """What it held is free, and Python, which takes itself apart, has nothing to complain of."""
+    """The log can be read afterwards, and Python prints no complaint while it shuts down."""
     program = (
         "import os, sys; from penstock.wal import Reader, Writer; writer = Writer(sys.argv[1]); writer.append(b'a'); "
         "writer.flush(); reader = Reader(sys.argv[1]); print(next(iter(reader))); os.kept = writer, reader"
-    )  # what is kept there is dropped last
+    )  # objects kept there are dropped last
     done = subprocess.run([sys.executable, "-c", program, root], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("b'a'\n", "")
     assert len(list(Reader(root))) == 1
 
 
 def test_an_open_log_is_not_copied(root: str) -> None:
-    """Neither a writer nor a reader that has a segment open can be pickled or copied deeply; a log and a reader's position can."""
+    """Neither a writer nor a reader with an open segment can be pickled or deep-copied; a log and a position can."""
     with Writer(root) as writer:
         at = writer.append(b"a")
         writer.flush()
@@ -110,7 +110,7 @@ def test_an_open_log_is_not_copied(root: str) -> None:
 
 
 class _Slow:
-    """A disk that stops behind each write until it is let go on."""
+    """A disk that stops after each write until the test lets it continue."""
 
     def __init__(self) -> None:
         self.written, self.goes_on = threading.Event(), threading.Event()
@@ -132,7 +132,7 @@ class _Slow:
 
 @pytest.mark.parametrize("way", ["close", "exception"])
 def test_a_writer_is_closed_beside_a_flush(root: str, way: str) -> None:
-    """Whoever closes it waits for the one that is between a write and its sync: that flush is acknowledged, and rightly."""
+    """Closing waits for a flush that is between its write and its sync: that flush is acknowledged, and correctly."""
     slow = _Slow()
     writer = Writer(root, storage=LocalStorage(slow))
     slow.goes_on.set()
@@ -182,7 +182,7 @@ writer.close()
 
 
 def test_a_fork_appends_nothing(root: str) -> None:
-    """Failure 9: what a child of the writer's process flushes fails and goes nowhere; the parent goes on, and has the lock."""
+    """Failure 9: a flush in a forked child of the writer's process fails and writes nothing; the parent continues, and keeps the lock."""
     done = subprocess.run(
         [sys.executable, "-Wignore", "-c", FORK, root],
         capture_output=True,
@@ -197,9 +197,9 @@ def test_a_fork_appends_nothing(root: str) -> None:
 
 
 def interrupted(left: int, function: Callable[[], object]) -> bool:
-    """Call the function; a signal whose handler raises comes behind call number `left` of those that it makes. Tell whether it did.
+    """Call the function and raise from a signal handler after its call number `left`. Tell whether that happened.
 
-    The garbage collector rests meanwhile: what others have it call (hypothesis counts its time) would be interrupted in place of the log.
+    The garbage collector is off meanwhile: callbacks of others (hypothesis measures its time) would be interrupted instead of the log.
     """
 
     def interrupt(frame: object, event: str, called: object) -> None:
@@ -222,7 +222,7 @@ def interrupted(left: int, function: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("way", ["one", "many", "a new segment"])
 def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
-    """Failure 10: a signal's exception behind any call of an append: no record is there twice, and every position is right."""
+    """Failure 10: a signal's exception after any call of an append: no record is there twice, and every position is right."""
     numbers, given = itertools.count(), {}
     with Writer(root, segment_size=2000, storage=unsynced()) as writer:
         ways: dict[str, Callable[[bytes], Position]] = {
@@ -245,12 +245,10 @@ def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
         assert next(iter(Reader(root, start=at))).rstrip(b"\0") == record
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # a listing that was interrupted is not closed
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupted listing is not closed
 def test_an_interrupt_behind_any_call_of_a_flush(root: str) -> None:
-    """Failure 10: what was acknowledged is there; nobody waits for the one that was interrupted, neither a flush nor a close."""
-    kept = []  # so that none is dropped under an interrupt
+    """Failure 10: acknowledged records are there; neither a flush nor a close waits for the interrupted flush."""
+    kept = []  # so that none is dropped during an interrupt
     with ThreadPoolExecutor(1) as other:
         for turn in itertools.count(1):
             log, flushed = f"{root}/{turn}", 0
@@ -270,7 +268,7 @@ def test_an_interrupt_behind_any_call_of_a_flush(root: str) -> None:
 
 
 def test_an_exception_acknowledges_nothing(root: str) -> None:
-    """What was appended and not flushed when the block of a writer ends with an exception is not there."""
+    """Records appended but not flushed when a writer's block ends with an exception are not there."""
     with suppress(KeyError), Writer(root) as writer:
         writer.append(b"flushed")
         writer.flush()
@@ -281,7 +279,7 @@ def test_an_exception_acknowledges_nothing(root: str) -> None:
 
 @pytest.mark.parametrize("kind", STORAGES)
 def test_what_is_no_directory_is_no_empty_log(kind: str) -> None:
-    """A directory that is not there, a file, and a directory of something else are told apart from a new log, which is empty."""
+    """A missing directory, a file, and a directory of something else are each told from a new log, which is empty."""
     storage = STORAGES[kind]()
     storage.make_directory("/other")
     storage.put_if_absent("/other/file", b"")
@@ -311,7 +309,7 @@ def test_what_is_no_directory_is_no_empty_log(kind: str) -> None:
 
 
 def test_a_log_that_is_removed_under_its_reader_is_no_end(root: str) -> None:
-    """A reader that waits at the begin of a new log says so when the directory has gone; it would wait for ever."""
+    """A reader that waits at the start of a new log raises when the directory has gone; it would otherwise wait for ever."""
     os.mkdir(root)
     with Reader(root) as reader:
         assert not reader.advance()
@@ -322,7 +320,7 @@ def test_a_log_that_is_removed_under_its_reader_is_no_end(root: str) -> None:
 
 @pytest.mark.parametrize("record", ["text", None, 3, ["a"], 1.5])
 def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -> None:
-    """Text has to be encoded by whoever knows how; the writer, the manager and the store go on with the next record."""
+    """Text must be encoded by the caller; the error says so, and the writer, the manager and the store continue with the next record."""
     with Writer(root, storage=unsynced()) as writer:
         for use in (writer.append, lambda each: writer.append_many([b"a", each])):
             with pytest.raises(OptionError, match="expected bytes"):
@@ -332,7 +330,7 @@ def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -
     with Manager(f"{root}/manager", lambda window, records: None) as manager:
         with pytest.raises(OptionError, match="expected bytes"):
             manager.append(record)
-        manager.append(bytearray(b"c"))  # a buffer, as a log takes it
+        manager.append(bytearray(b"c"))  # a buffer, which a log accepts
         manager.end_window(0)
     with WindowStore(f"{root}/windows") as store:
         with pytest.raises(OptionError, match="expected bytes"):
@@ -343,7 +341,7 @@ def test_a_record_that_is_no_bytes_is_refused_in_words(root: str, record: Any) -
 
 @pytest.mark.parametrize("wrong", [2.5, "2", None, True, float("nan"), float("inf"), b"2"])
 def test_a_window_that_is_no_whole_number_is_refused_in_words(root: str, wrong: Any) -> None:
-    """A window and an owner are whole numbers: another one is refused wherever it is given, and never looked for in vain."""
+    """A window and an owner are whole numbers: anything else is refused everywhere, and never searched for in vain."""
     with Manager(f"{root}/manager", lambda window, records: None) as manager:
         calls: list[Callable[[Any], object]] = [manager.restore, manager.end_window, manager.committed]
         for use in calls:
@@ -378,7 +376,7 @@ def test_a_window_that_is_no_whole_number_is_refused_in_words(root: str, wrong: 
 
 @pytest.mark.parametrize("size", [None, True, 1.5, float("nan"), "1.5m", "", -1, 0, 119, [64]])
 def test_a_segment_size_that_is_none(root: str, size: Any) -> None:
-    """A length of segments that is no whole number of bytes, or leaves no room, is refused by all, before anything is made."""
+    """A segment size that is not a whole number of bytes, or leaves no room, is refused everywhere, before anything is created."""
     for make in (
         lambda: Writer(root, segment_size=size),
         lambda: Manager(root, lambda window, records: None, segment_size=size),
@@ -391,31 +389,31 @@ def test_a_segment_size_that_is_none(root: str, size: Any) -> None:
 
 @pytest.mark.parametrize("directory", [None, 3, b"/tmp/log", ["log"], ""])
 def test_a_directory_that_is_no_path(directory: Any) -> None:
-    """What is no path is refused by all that take one."""
+    """Every call that takes a path refuses anything that is not one."""
     for make in (Writer, Reader, Log, WindowStore, lambda each: Manager(each, lambda window, records: None)):
         with pytest.raises(OptionError, match="path"):
             make(directory)
 
 
 async def _later(window: int, records: list[bytes]) -> None:
-    """Be a coroutine, which nobody would await."""
+    """A coroutine function, whose result nobody would await."""
 
 
 def _yielding(window: int, records: list[bytes]) -> Iterator[bytes]:
-    """Be a generator function: called, it has done nothing."""
+    """A generator function: its call does nothing."""
     yield from records
 
 
 @pytest.mark.parametrize("recover", [None, 3, _later, _yielding, lambda: None, lambda a, b, c: None])
 def test_a_recover_that_would_restore_nothing(root: str, recover: Any) -> None:
-    """What cannot be called with a window and its records, or would be called and do nothing, is refused before there is a log."""
+    """A function that cannot take a window and its records, or whose call would do nothing, is refused before a log exists."""
     with pytest.raises(OptionError, match="recover"):
         Manager(root, recover)
     assert not Path(root).exists()
 
 
 def test_a_recover_that_returns_what_it_would_do(root: str) -> None:
-    """A function that hands on a generator has recovered nothing: it is told, not taken for done."""
+    """A function that returns a generator has recovered nothing: it is an error, and the replay does not count as done."""
     with Manager(root, lambda window, records: None) as manager:
         manager.append(b"a")
         manager.end_window(0)
@@ -437,7 +435,7 @@ def test_a_recover_that_returns_what_it_would_do(root: str) -> None:
     ],
 )
 def test_a_parameter_that_is_misspelt(root: str, kind: Any, given: dict[str, Any], says: str) -> None:
-    """Each constructor names the parameter that was meant, or those it has."""
+    """For a misspelt parameter each constructor suggests the right name, or lists its parameters."""
     with pytest.raises(OptionError) as caught:
         kind(root, **given)
     assert says in caught.value.message
@@ -445,7 +443,7 @@ def test_a_parameter_that_is_misspelt(root: str, kind: Any, given: dict[str, Any
 
 
 def test_waits_that_cannot_be(root: str) -> None:
-    """A delay that no clock can wait is refused, before anything is made."""
+    """A delay that no clock can wait for is refused before anything is created."""
     wrong: list[Any] = [-1, float("nan"), float("inf"), 1e300, 10**400, "1", None, True]
     for delay in wrong:
         with pytest.raises(OptionError, match="not a time to wait"):
@@ -456,7 +454,7 @@ def test_waits_that_cannot_be(root: str) -> None:
 
 
 def test_a_closed_reader_keeps_its_place(root: str) -> None:
-    """It says where it was, in whatever segment; to go on there is for another one."""
+    """A closed reader still tells its position, in whatever segment; it can no longer be read."""
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         at = [writer.append(b"%d" % number * 60) for number in range(4)]
     for ended in (False, True):
@@ -470,7 +468,7 @@ def test_a_closed_reader_keeps_its_place(root: str) -> None:
 
 
 def test_a_seek_that_fails_goes_nowhere(root: str) -> None:
-    """F-W19: behind a position that is refused the reader goes on with the record that it would have gone on with."""
+    """F-W19: after a refused position the reader continues with the record that it would have read next."""
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         at = [writer.append(b"%d" % number * 60) for number in range(6)]
     with Reader(root) as reader:
@@ -485,7 +483,7 @@ def test_a_seek_that_fails_goes_nowhere(root: str) -> None:
 
 
 def test_a_long_log_is_listed_once(root: str) -> None:
-    """To go from segment to segment takes no look at all of them: reading and checking 60 lists the directory as often as three."""
+    """Moving from segment to segment does not list the directory: reading and checking 60 segments list it as often as three do."""
 
     class Counting(LocalStorage):
         listed = 0
@@ -508,7 +506,7 @@ def test_a_long_log_is_listed_once(root: str) -> None:
 
 
 def test_a_manager_of_another_log(root: str, tmp_path: Path) -> None:
-    """A log of lines, or of a window store, is refused in words, as often as it is tried, and let go."""
+    """A log of lines, or of a window store, is refused with a clear message, however often it is tried, and released."""
     with Writer(root) as writer:
         writer.append(b"a line")
     with WindowStore(str(tmp_path / "windows")) as store:
@@ -518,12 +516,12 @@ def test_a_manager_of_another_log(root: str, tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(DamagedState, match="is not a manager") as error:
                 Manager(directory, lambda window, records: None)
-            errors.append(error)  # which has the manager in its traceback
+            errors.append(error)  # the error's traceback refers to the manager
         Writer(directory).close()
 
 
 def test_a_manager_is_set_up_again(root: str) -> None:
-    """W2: as behind a restart it hands back what had ended, and forgets the window that had not; open before or closed."""
+    """W2: as after a restart, the completed windows are handed back and an incomplete one is dropped; from an open or closed manager."""
     found: list[Any] = []
     manager = Manager(root, lambda *window: found.append(window))
     manager.setup()
@@ -544,7 +542,7 @@ def test_a_manager_is_set_up_again(root: str) -> None:
 
 
 def test_a_window_that_a_manager_has_no_room_for(root: str) -> None:
-    """A number of 64 bits is refused, and the window that is open goes on."""
+    """A window number of 2^63 or more is refused, and the open window continues."""
     found: list[Any] = []
     with Manager(root, lambda *window: found.append(window)) as manager:
         manager.append(b"a")

@@ -1,4 +1,4 @@
-"""Positions: one that was given, by whatever gives some, is one that can be read from; and if not, it is told why."""
+"""Positions: one that was given, by any call, can be read from; and if it cannot, the error says why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ steps = st.one_of(
 class Story:
     """A log and its writers, one after another.
 
-    `records` are those that will be read; `given` are places with the number of the record behind each, `appended` the records' own.
+    `records` are those that will be read; `given` has positions with the number of the next record, `appended` those of the records.
     """
 
     storage: Storage
@@ -81,7 +81,7 @@ class Story:
         self.open()
 
     def die(self) -> None:
-        self.writer.__exit__(KeyError)  # what a process that is killed leaves of what it has not flushed: nothing
+        self.writer.__exit__(KeyError)  # a killed process leaves nothing of the records that it has not flushed
         self.records = self.records[: self.durable]
         self.lost += [at for at, number in self.appended if number >= self.durable]
         self.lost += [at for at, number in self.given if number > self.durable]
@@ -103,7 +103,7 @@ class Story:
             self.given.append((reader.position, reader.sequence))
 
     def check(self, storage: Storage) -> None:
-        """Read from each position; what was purged, and what died with its writer, is told."""
+        """Read from each position; positions that were purged, or died with their writer, must give an error."""
         first = Log(ROOT, storage=storage).info().first
         for at, number in self.given + self.appended:
             if number < first:
@@ -130,7 +130,7 @@ class Story:
 def test_a_position_that_was_given_is_one_that_can_be_read_from(
     kind: str, whole: bool, script: list[tuple[str, Any]]
 ) -> None:
-    """Given before a flush or behind it, by a writer, a reader or a batch; over rolls, crashes, restarts, purges and power cuts."""
+    """Given before or after a flush, by a writer, a reader or a batch; over rolls, crashes, restarts, purges and power cuts."""
     disk = STORAGES[kind]()
     story = Story(disk.storage(), whole)
     for what, how in script:
@@ -145,7 +145,7 @@ def test_a_position_that_was_given_is_one_that_can_be_read_from(
 
 
 def test_a_position_ahead_of_the_flush_is_refused_until_then(root: str) -> None:
-    """What is not flushed yet cannot be read, and the error says that; behind the flush it can."""
+    """Unflushed records cannot be read, and the error says so; after the flush they can."""
     with Writer(root, storage=unsynced()) as writer:
         writer.append(b"a")
         writer.flush()
@@ -160,7 +160,7 @@ def test_a_position_ahead_of_the_flush_is_refused_until_then(root: str) -> None:
 
 
 def test_the_next_record_is_where_its_position_was(root: str) -> None:
-    """In one segment the position that was asked for is the next record's own, whatever is open; so a reader may wait there."""
+    """Within one segment, the writer's position is that of the next record, whatever is open; so a reader may wait there."""
     with Writer(root, storage=unsynced()) as writer, Reader(root, start=writer.position) as waiting:
         for number in range(5):
             at = writer.position
@@ -171,7 +171,7 @@ def test_the_next_record_is_where_its_position_was(root: str) -> None:
 
 
 def test_a_writer_that_failed_gives_no_position(root: str) -> None:
-    """What comes behind a failed flush is nowhere: it is not said where."""
+    """Records after a failed flush are nowhere, so no position is given for them."""
     disk = CrashDisk()
     writer = Writer(ROOT, storage=disk.storage())
     writer.append(b"a")
@@ -187,14 +187,14 @@ def test_a_writer_that_failed_gives_no_position(root: str) -> None:
 
 
 def test_a_writer_at_the_end_of_a_segment_says_so(root: str) -> None:
-    """What it says before it begins a segment is the end of the log: readable with that segment not there, without a header, and there."""
+    """Before it begins a segment, a writer gives the end of the log: readable with the next segment missing, headerless, or there."""
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         writer.append(bytes(60))
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         at = writer.position
     assert at == writer.position == Log(root).info().end
     assert list(Reader(root, start=at)) == []
-    (Path(root) / "000000000002.wal").touch()  # whoever made it died: failure 7
+    (Path(root) / "000000000002.wal").touch()  # its maker died: failure 7
     assert list(Reader(root, start=at)) == []
     with Writer(root, segment_size=200, storage=unsynced()) as writer:
         assert writer.position == at
@@ -203,7 +203,7 @@ def test_a_writer_at_the_end_of_a_segment_says_so(root: str) -> None:
 
 
 def test_the_begin_of_a_log_without_records_can_be_read_from(root: str) -> None:
-    """Of a directory that is empty, or in which writers died before their first record, reader and writer give one place."""
+    """For an empty directory, or one where writers died before their first record, reader and writer give the same position."""
     with Writer(root, storage=unsynced()) as writer:
         begin = writer.position
     for number in (1, 2):
@@ -224,7 +224,7 @@ def test_the_begin_of_a_log_without_records_can_be_read_from(root: str) -> None:
 
 
 def test_the_end_of_what_was_salvaged_can_be_read_from(root: str) -> None:
-    """A salvage that has passed over damage says where it is; another one goes on there, with what was appended since."""
+    """A salvage that skipped damage gives its position; another salvage continues there, with the records appended since."""
     with Writer(root, storage=unsynced()) as writer:
         for number in range(4):
             writer.append(b"%d" % number * 100)
@@ -246,7 +246,7 @@ def test_the_end_of_what_was_salvaged_can_be_read_from(root: str) -> None:
 @pytest.mark.parametrize("offset", [-1, -5, -(1 << 70), 1, 119, 1 << 40, (1 << 63) - 1, 1 << 63, 1 << 70])
 @pytest.mark.parametrize("segment", [-1, 0, 1, 2, 10**30])
 def test_a_position_of_no_file_is_refused(root: str, segment: int, offset: int) -> None:
-    """Negative, or larger than any file: it is none of the log, whatever the system would say of it."""
+    """A negative position, or one larger than any file, is refused as not of this log, whatever the system would say."""
     with Writer(root, storage=unsynced()) as writer:
         writer.append(b"a")
     with pytest.raises(PositionError, match=f"{segment}:{offset} is not a position of"):
@@ -258,7 +258,7 @@ ODD: Any = [("1", 120), (1.0, 120), (1, None), (True, 120)]
 
 @pytest.mark.parametrize("wrong", ["1:120", (1, 120), 1, b"1:120", [1, 120], *(Position(*each) for each in ODD)])
 def test_what_is_no_position_is_refused_in_words(root: str, wrong: Any) -> None:
-    """A text, a tuple, a number: refused with what makes a position of a text, and nothing is purged."""
+    """A text, a tuple, a number: refused with a hint how to make a position from a text, and nothing is purged."""
     with Writer(root, storage=unsynced()) as writer:
         writer.append(b"a")
     for use in (lambda: Reader(root, start=wrong), lambda: Log(root).purge(wrong), lambda: Reader(root).seek(wrong)):
@@ -271,7 +271,7 @@ def test_what_is_no_position_is_refused_in_words(root: str, wrong: Any) -> None:
 
 
 def test_the_begin_of_a_segment_is_offset_zero(root: str) -> None:
-    """M3, M9: where its first record is nobody need know: `Position(2, 0)` is read from, and purged up to; of no segment it is none."""
+    """M3, M9: nobody needs to know where a first record is: `Position(2, 0)` can be read from and purged to, if the segment exists."""
     with Writer(root, segment_size=1000, storage=unsynced()) as writer:
         at = [writer.append(b"%03d" % number * 40) for number in range(20)]
         writer.flush()
@@ -290,7 +290,7 @@ def test_the_begin_of_a_segment_is_offset_zero(root: str) -> None:
 @pytest.mark.parametrize("left", [0, 40, form.HEADER_BYTES, 150])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_who_kept_a_position_is_told_of_an_end_that_is_gone(root: str, left: int, *, zeros: bool) -> None:
-    """A last segment that was cut, or is zeros behind its header, looks like a crash: a position in it proves that it was more."""
+    """A last segment that was cut, or zeroed after its header, looks like a crash: a kept position in it proves that there was more."""
     with Writer(root, storage=unsynced()) as writer:
         writer.append(b"first")
     with Writer(root, storage=unsynced()) as writer:

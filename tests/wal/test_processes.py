@@ -1,4 +1,4 @@
-"""Processes that fight for one log: writers that are killed, stopped and followed by others, a reader, a purge, a repair."""
+"""Processes that compete for one log: writers that are killed, stopped and replaced, a reader, a purge, a repair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANDOM = random.Random()  # noqa: S311 - no secrets; each process has its own
 
 
 def write(directory: str, acknowledged: str) -> None:
-    """Append records of this process, each flush a few, whenever the log is free; note what was acknowledged."""
+    """Append records of this process, a few with each flush, whenever the log is free; note the acknowledged ones."""
     numbers = count()
     with Path(acknowledged).open("ab", buffering=0) as note:
         while True:
@@ -39,7 +39,7 @@ def write(directory: str, acknowledged: str) -> None:
 
 
 def forget(directory: str, read: str) -> None:
-    """Purge what a reader has noted as read, and repair whenever nobody writes."""
+    """Purge what a reader has noted as read, and repair whenever there is no writer."""
     while True:
         log = Log(directory)
         if segment := Path(read).read_text():
@@ -49,20 +49,20 @@ def forget(directory: str, read: str) -> None:
 
 
 def started(*arguments: object) -> subprocess.Popen[bytes]:
-    """Start a process that does what one of these functions does."""
+    """Start a process that runs one of these functions."""
     code = "import sys; from tests.wal import test_processes as t; getattr(t, sys.argv[1])(*sys.argv[2:])"
     return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stderr=subprocess.PIPE)
 
 
 @pytest.fixture
 def tmp_path(on_disk: Path) -> Path:
-    """Return a directory on a disk, not in memory: all but the disk are processes here."""
+    """Return a directory on a disk, not in memory, because real processes share it."""
     return on_disk
 
 
 @pytest.mark.soak
 def test_writers_that_are_killed_beside_a_reader_and_a_purge(root: str, tmp_path: Path) -> None:
-    """The reader sees each record that was acknowledged, none twice, and those of each process in their order."""
+    """The reader sees each acknowledged record, none twice, and the records of each process in their order."""
     read, notes = tmp_path / "read", [tmp_path / f"acknowledged{number}" for number in range(3)]
     read.write_text("")
     Writer(root).close()

@@ -1,4 +1,4 @@
-"""The log as runs between two offsets: what is planned is read, each time the same, and nothing that could still go."""
+"""The log as runs between two offsets: a planned run is read the same each time, and holds nothing that could still vanish."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 
 def planned(storage: Storage, start: dict[str, Any] | None = None, root: str = ROOT, **more: Any) -> dict[str, Any]:
-    """Return the end of the next run, as it comes back from a checkpoint."""
+    """Return the end of the next run, as it is read from a checkpoint."""
     begun = start or runs.begin(root, "earliest", storage)
     with closing(runs.LogPlanner(root, storage)) as planner:
         end = planner.plan(begun, **{"size": None, "split": 1 << 30, **more})
@@ -50,7 +50,7 @@ def rows(storage: Storage, start: dict[str, Any], end: dict[str, Any], root: str
 
 @pytest.mark.parametrize(("size", "split"), [(None, 1 << 30), (1, 1), (900, 300), (5000, 1500), (None, 700)])
 def test_every_record_is_in_one_part_of_one_run(storage: Storage, size: int | None, split: int) -> None:
-    """Runs and their parts, however they are cut, lie edge to edge: all records, in order, at the positions the writer gave."""
+    """Runs and their parts, however they are cut, are adjacent: all records, in order, at the positions that the writer gave."""
     expected = []
     with Writer(ROOT, segment_size=2048, storage=storage) as writer:
         for number in range(60):
@@ -70,7 +70,7 @@ def test_every_record_is_in_one_part_of_one_run(storage: Storage, size: int | No
 
 
 def test_a_limit_that_is_just_reached(storage: Storage) -> None:
-    """A run has groups up to its limit of bytes, that included; one that is longer than that is taken alone."""
+    """A run takes groups up to and including its limit of bytes; a group longer than the limit is taken alone."""
     with Writer(ROOT, storage=storage) as writer:
         for _ in range(4):
             writer.append(bytes(8))  # a group of 56 bytes
@@ -81,7 +81,7 @@ def test_a_limit_that_is_just_reached(storage: Storage) -> None:
 
 
 def test_runs_follow_a_live_writer(storage: Storage) -> None:
-    """A run ends where the log does; what is appended then, over rolls and other writers, is in the next one."""
+    """A run ends at the end of the log; records appended later, over rolls and other writers, are in the next run."""
     storage.make_directory(ROOT)
     begun = runs.begin(ROOT, "earliest", storage)
     start = planned(storage, begun)
@@ -100,12 +100,12 @@ def test_runs_follow_a_live_writer(storage: Storage) -> None:
                 assert planner.plan(end, size=None, split=1 << 30) == planned(storage, end) == end
                 start = end
     planner.close()
-    assert rows(storage, begun, start) == expected  # failure 6: from before there was a log
+    assert rows(storage, begun, start) == expected  # failure 6: from before the log existed
     assert rows(storage, begun, planned(storage, until=Position(2, 120))) == [r for r in expected if r[0].segment < 2]
 
 
 def test_where_a_run_starts(storage: Storage) -> None:
-    """Earliest, latest, and a position, also in the middle of a group; others are refused by name."""
+    """Earliest, latest, and a position, also within a group; other starts are refused by name."""
     with Writer(ROOT, whole=not storage.reads_open, storage=storage) as writer:
         at = writer.append_many([b"a", b"b", b"c"])
         writer.flush()
@@ -127,7 +127,7 @@ def test_where_a_run_starts(storage: Storage) -> None:
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_the_first_run_is_repeated_from_where_it_began(storage: Storage, starting: str) -> None:
-    """Failure 7: Spark keeps no offset before the first batch, and asks for it again: by then the log begins and ends elsewhere."""
+    """Failure 7: Spark keeps no offset before the first batch, and asks again: by then the log starts and ends elsewhere."""
     with Writer(ROOT, segment_size=300, whole=not storage.reads_open, storage=storage) as writer:
         writer.append(b"before")
         writer.flush()
@@ -151,7 +151,7 @@ def test_the_first_run_is_repeated_from_where_it_began(storage: Storage, startin
 
 
 def test_a_query_that_finds_nothing_keeps_where_it_begins(storage: Storage) -> None:
-    """Failure 8: a run of `latest` finds nothing and ends; what comes before the next one is the next one's."""
+    """Failure 8: a run from `latest` finds nothing and ends; records that come before the next run belong to the next run."""
     storage.make_directory(ROOT)
     begun = runs.begin(ROOT, "latest", storage)
     nothing = planned(storage, begun)
@@ -167,7 +167,7 @@ def test_a_query_that_finds_nothing_keeps_where_it_begins(storage: Storage) -> N
 
 
 def test_the_last_segment_of_a_run_was_purged(storage: Storage) -> None:
-    """Failure 3: what was read to its end may go: the next run begins with the next segment. Failure 4: what was not, may not."""
+    """Failure 3: segments that were read completely may be purged: the next run starts with the next segment. Failure 4: others may not."""
     for number in range(3):
         with Writer(ROOT, storage=storage) as writer:
             writer.append(b"%d" % number)
@@ -186,7 +186,7 @@ def test_the_last_segment_of_a_run_was_purged(storage: Storage) -> None:
 
 
 def test_a_run_from_before_the_log_needs_its_first_record(storage: Storage) -> None:
-    """Failure 6: a run that began before there was a log is not read without what was purged since."""
+    """Failure 6: a run that began before the log existed is not read without records that were purged since."""
     storage.make_directory(ROOT)
     begun = runs.begin(ROOT, "earliest", storage)
     for number in range(2):
@@ -199,7 +199,7 @@ def test_a_run_from_before_the_log_needs_its_first_record(storage: Storage) -> N
 
 
 def test_another_log_under_the_same_name(tmp_path: Path) -> None:
-    """Failure 5: a log that was removed and begun anew is refused, and so is one that was put back and is shorter, or longer."""
+    """Failure 5: a log that was removed and begun anew is refused, also after it grew; so is an older copy that was put back."""
     root, storage = str(tmp_path / "log"), LocalStorage()
     for kept in ("old", "new"):
         with Writer(root) as writer:
@@ -225,7 +225,7 @@ def test_another_log_under_the_same_name(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_the_log_does_not_keep(storage: Storage) -> None:
-    """Failure 2, 4: a run whose end is no end of a group, or lies behind the log, is an error behind what is right."""
+    """Failure 2, 4: a run whose end is not the end of a group, or is after the end of the log, is an error."""
     with Writer(ROOT, storage=storage) as writer:
         for record in (b"a", b"b"):
             writer.append(record)
