@@ -586,19 +586,10 @@ def test_a_catalogue_of_pyicebergs_configuration(output: Output, tmp_path: Path)
     Writer(output).publish([(1, "a")])
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/mine.db", "warehouse": str(tmp_path / "tables")}
     configured = {f"PYICEBERG_CATALOG__MINE__{name.upper()}": value for name, value in settings.items()}
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "catalog",
-        output.root,
-        "--iceberg",
-        TABLE,
-        "--catalog",
-        "mine",
-        "--json",
-    ]
-    done = subprocess.run(command, env=os.environ | configured, capture_output=True, text=True, check=False)
+    command = ["-m", "penstock", "catalog", output.root, "--iceberg", TABLE, "--catalog", "mine", "--json"]
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], env=os.environ | configured, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["files"] == 1
     assert load_catalog("mine", **settings).load_table(TABLE).scan().to_arrow().num_rows == 1
