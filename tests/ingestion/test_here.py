@@ -163,7 +163,7 @@ def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str
         (b"sub/\n", "is a directory"),
         (b"../list\n", "leads out of"),
         (b"/a\n", "leads out of"),
-        (b"a\0\n", "is no path"),
+        (b"a\0\n", "is not a path"),
     ],
 )
 def test_each_line_of_a_list_is_a_name_as_it_stands(tmp_path: Path, text: bytes, expected: list[str] | str) -> None:
