@@ -30,9 +30,9 @@ def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def mapped(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], fields: StructType | str) -> DataFrame:
-    """Return what a function makes of the Arrow batches of a frame, whose errors leave it so.
+    """Return a frame's Arrow batches mapped by a function, whose errors leave it as `leaving` says.
 
-    Raises `DependencyError` where pandas is missing, or too old for PySpark, which asks for it though it gives it no row.
+    Raises `DependencyError` if pandas is missing, or too old for PySpark, which asks for pandas though no row goes through it.
     """
     try:
         return frame.mapInArrow(leaving(function), fields)

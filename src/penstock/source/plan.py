@@ -395,7 +395,7 @@ class Planner:
         cut = self._cursor.cut
         if cut is None:
             return
-        # The last listing may not have looked at it again: it looks at old files in turn, and as time allows.
+        # The last listing may not have checked this file again: it checks old files in turn, as time allows.
         now = self._begun.now(cut)
         if now is not None and is_version(self._storage, now, cut):
             if self._cut_by_others:

@@ -109,7 +109,7 @@ class Where:
     def check(self, name: str) -> None:
         """Raise `OptionError` if a path without wildcards is not there, or is that of a pipe, a socket or a device.
 
-        So it does if one with wildcards is the very name of what is there.
+        The same for a path with wildcards that is literally the name of a file.
         """
         for rest in self.rests:
             names = [glob.literal for glob in rest]

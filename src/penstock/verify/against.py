@@ -154,7 +154,7 @@ class _Comparison:
         )
 
     def _note_lines(self, lines: int, views: list[SinkView]) -> None:
-        """Note that there are more lines than rows, as where rows have line breaks in them."""
+        """Note if there are more lines than rows, because rows have line breaks in them."""
         rows = sum(view.head.total_rows for view in views)
         if lines > rows:
             self.notes.append(
