@@ -246,7 +246,7 @@ def _refused(what: str, error: Exception) -> CatalogError:
 def _first_line(error: Exception) -> str:
     """Return the first line of a library's error, without a stack and without secrets."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return without_credentials(lines[0].strip()) if lines else "without a word"
+    return without_credentials(lines[0].strip()) if lines else "no message"
 
 
 @named

@@ -95,7 +95,7 @@ def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], writ
             *others, last = needs
             either = f"{', '.join(others)} or {last}" if others else last
             which = "one of them" if others else "it"
-            msg = f"{option.name} is for {either}, and means nothing without; set {which}, too, or leave {option.name} out"
+            msg = f"{option.name} is for {either}, and has no effect without {which}; set {which}, too, or leave {option.name} out"
             raise OptionError(msg)
 
 

@@ -206,7 +206,7 @@ def time_zone() -> Finding:
         text = "the machine's zone, which a session of Spark takes, too, unless another one is set"
         return Finding("time", "ok", text)
     if not _is_zone(named.removeprefix(":")):
-        text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"
+        text = f"TZ={named!r} is not a zone that this machine knows, and counts as UTC"
         return Finding("time", "note", text, "name another, or install tzdata")
     return Finding("time", "ok", f"TZ={named!r}")
 

@@ -37,7 +37,7 @@ def mapped(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]],
     try:
         return frame.mapInArrow(leaving(function), fields)
     except ImportError as error:
-        msg = f"PySpark hands rows of a DataFrame to Python only where there is pandas ({error}); pip install 'pandas>=2.2.3,<3'"
+        msg = f"PySpark needs pandas to pass rows of a DataFrame to Python ({error}); pip install 'pandas>=2.2.3,<3'"
         raise DependencyError(msg) from error
 
 

@@ -370,7 +370,7 @@ class Planner:
         if start.get("root", self._marks["root"]) != self._marks["root"]:
             _log.warning(
                 "the checkpoint was written for another path than %r: if that is another directory, and not the same one under "
-                "a new name, give it a checkpoint of its own; its files that lie behind the cursor count as read",
+                "a new name, give it a checkpoint of its own; its files that lie before the cursor count as read",
                 self._root,
             )
         if self._bounded:

@@ -588,8 +588,8 @@ class Scan:
         room = self._storage.bytes_below(self._root)
         if (size := len(os.fsencode(path))) > room:
             msg = (
-                f"{path[:80] + '...'!r} in {self._root!r} cannot be read: its path has {size} bytes there, and {room} are the most; give "
-                "the directories on the way shorter names, or move it up"
+                f"{path[:80] + '...'!r} in {self._root!r} cannot be read: its path has {size} bytes there, and at most {room} are "
+                "possible; give the directories on the way shorter names, or move it up"
             )
             raise StorageError(msg)
 

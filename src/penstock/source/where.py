@@ -135,7 +135,7 @@ def check_repeatable(name: str, path: str, entry: Entry) -> None:
     """Raise `OptionError` for a pipe, a socket or a device, which no replay can read again; inside a directory it would be skipped."""
     if not entry.is_directory and not entry.is_file:
         msg = (
-            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read "
+            f"{name}: {path!r} is a pipe, a socket or a device, such as <(...) in a shell, and what comes from it could not be read "
             "again after a crash; write it to a file first"
         )
         raise OptionError(msg)
