@@ -34,7 +34,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --require-virtua
 help: ## print this list
 	@printf 'Penstock: exactly-once file streams for Spark Structured Streaming\n\n'
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
-	@printf '\nARGS="..." goes to the command behind run, test, test-fast, bench, soak and docs.\n'
+	@printf '\nARGS="..." is passed to the command of run, test, test-fast, bench, soak and docs.\n'
 
 setup: check-java $(INSTALLED) ## make .venv with the locked versions (once; again when a lock changes)
 

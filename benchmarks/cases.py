@@ -352,7 +352,7 @@ def _waiting(bench: Bench, engine: str, source: Path) -> Job:
 
 
 def triggers(who: Worker, what: Job, batches: int) -> float:
-    """Land files, one a trigger; return the median of `batches` triggers behind the first ones, which have more to do."""
+    """Land files, one a trigger; return the median of `batches` triggers after the first ones, which have more to do."""
     answer = who.ask(op="trickle", job=asdict(what), batches=TRIGGERS_DROPPED + batches)
     return float(statistics.median(answer["milliseconds"][TRIGGERS_DROPPED:]))
 

@@ -1,4 +1,4 @@
-"""The cases on HDFS: a NameNode and three DataNodes of this machine, started for each case and stopped behind it.
+"""The cases on HDFS: a NameNode and three DataNodes of this machine, started for each case and stopped after it.
 
 Every byte is written three times, by three servers that share the machine with the contenders. Outputs are copied to a local
 directory before they are counted, so that the same code counts them as elsewhere.

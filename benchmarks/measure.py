@@ -65,7 +65,7 @@ class Bench:
         return path
 
     def alternate(self, contenders: Sequence[Contender], *, drop: int = 1) -> list[Series]:
-        """Run all of them in turn, `repeat` times behind `drop` rounds that do not count; return what each took."""
+        """Run all of them in turn, `repeat` times after `drop` rounds that do not count; return what each took."""
         values: dict[str, list[float]] = {contender.label: [] for contender in contenders}
         for number in range(drop + self.repeat):
             for contender in contenders:

@@ -2,7 +2,7 @@
 
 It is what `docs/scale.md` has its figures from.
 
-Each case runs one thing at several sizes and prints, of the median batch behind the first, the processor time of the driver (begin and
+Each case runs one thing at several sizes and prints, of the median batch after the first, the processor time of the driver (begin and
 commit) and of a task, the bytes that are put and read of the sink's state, those that travel to one task, and the exponent: the
 slope, between the smallest and the largest size, of the logarithm of the driver's time over that of the size. Output is in memory
 where that can be had (`/dev/shm`), so that syncs cost nothing: what is measured is work, not the disk.
@@ -192,7 +192,7 @@ def directory(root: Path, number: int) -> list[Counted]:
 
 
 def batches(root: Path, number: int) -> list[Counted]:
-    """So many batches of a row, one behind the other: what the last hundred cost."""
+    """So many batches of a row, one after the other: what the last hundred cost."""
     query = Query(root, {"format": "text", "rollBatches": "10"}, pa.schema([("value", pa.string())]))
     row = [pa.record_batch({"value": ["a line of a log"]})]
     taken: list[Counted] = []

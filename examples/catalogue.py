@@ -57,7 +57,7 @@ def register(spark: SparkSession, work: Path) -> None:
 
 
 def run_again(checkpoint: Path) -> None:
-    """Take away Spark's note that the last batch is done, as if the driver had died in front of it."""
+    """Take away Spark's note that the last batch is done, as if the driver had died before it."""
     max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name)).unlink()
 
 

@@ -43,7 +43,7 @@ def kill_in_the_middle(process: subprocess.Popen[bytes], output: Path) -> None:
         if len(list(output.glob("_penstock/*/ledger/" + "[0-9]" * 12))) >= KILL_AT_RECORD:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"killed with SIGKILL behind record {KILL_AT_RECORD} of the ledger")
+            print(f"killed with SIGKILL after record {KILL_AT_RECORD} of the ledger")
             return
         time.sleep(0.02)
     sys.exit("the ingest ended before it could be killed")

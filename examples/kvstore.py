@@ -40,7 +40,7 @@ def expected(window: int) -> list[bytes]:
 
 
 def run_store(root: str, failpoint: str, told: Connection) -> None:
-    """Go on from what was saved and what the log has behind it; say so whenever a window is durable, and at last what there is."""
+    """Go on from what was saved and what the log has after it; say so whenever a window is durable, and at last what there is."""
     failpoints.arm(failpoint)
     storage = LocalStorage()
     saved = max((int(name) for name in storage.names(root) if name.isdigit()), default=-1)

@@ -158,7 +158,7 @@ def test_an_option_that_means_nothing_alone_is_refused(what: str, name: str, val
     table = TABLES[what]
     path = {"url": "sqlite:///x", "table": "t"} if what == "database sink" else {"path": "/x"}
     with pytest.raises(
-        OptionError, match=f"{name} is for .*, and means nothing without; set .*, too, or leave {name} out$"
+        OptionError, match=f"{name} is for .*, and has no effect without .*; set .*, too, or leave {name} out$"
     ):
         parse(table, path | {name: value}, what=what)
     assert parse(table, path | {name: value} | more, what=what).given == path | {name: value} | more

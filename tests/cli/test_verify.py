@@ -266,7 +266,7 @@ def test_every_record_of_another_encoding_once(
     assert [sink.rows for sink in proof.output.sinks] == [count]  # whatever line breaks are in them
     lines = count + content.count(b"b\nc") * (form == "text")  # in text a value with a line break makes two lines
     assert (found.proved, found.reason, found.source_records) == (True, "", lines)
-    told = f"text was compared line by line, and counted so: {lines} lines of {count} rows"
+    told = f"text was compared and counted line by line: {lines} lines of {count} rows"
     assert (told in " ".join(found.notes)) == (lines > count)
 
 

@@ -269,7 +269,7 @@ def test_directory_with_old_files_is_moved_in_while_no_query_runs(
     (elsewhere.path / "tree").rename(folder.path / "tree")
     with caplog.at_level(logging.WARNING, "penstock.source"):
         assert run(folder, at, recursiveFileLookup="true")[0] == []
-    assert "(100 files): appeared further behind" in caplog.text
+    assert "(100 files): appeared, older than the cursor" in caplog.text
     for i in range(100):  # now the offset has tables, and can tell neither kind apart
         folder.put(f"old{i}", 1001)
         folder.put(f"new{i}", 6001)
@@ -281,7 +281,7 @@ def test_directory_with_old_files_is_moved_in_while_no_query_runs(
     (elsewhere.path / "near").rename(folder.path / "near")
     with caplog.at_level(logging.WARNING, "penstock.source"):
         assert run(folder, at, recursiveFileLookup="true")[0] == []
-    assert "(100 files): appeared behind the cursor, or were read" in caplog.text
+    assert "(100 files): appeared before the cursor, or were read" in caplog.text
 
 
 def test_another_directory_takes_the_place(folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -298,8 +298,8 @@ def test_another_directory_takes_the_place(folder: Folder, tmp_path: Path, caplo
     other.path.rename(folder.path)
     with caplog.at_level(logging.WARNING, "penstock.source"):
         assert run(folder, at)[0] == []
-    assert "(100 files): appeared behind the cursor, or were read" in caplog.text
-    assert "(100 files): appeared further behind" in caplog.text
+    assert "(100 files): appeared before the cursor, or were read" in caplog.text
+    assert "(100 files): appeared, older than the cursor" in caplog.text
 
 
 def test_pattern_that_lets_in_what_was_passed_over(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
@@ -315,7 +315,7 @@ def test_pattern_that_lets_in_what_was_passed_over(folder: Folder, caplog: pytes
     with caplog.at_level(logging.WARNING, "penstock.source"):
         files, at = run(folder, at)
     assert files == ["0.csv", "1.csv", "2.csv"]
-    assert "(3 files): appeared further behind" in caplog.text
+    assert "(3 files): appeared, older than the cursor" in caplog.text
     files, at = run(folder, at, pattern=r".*\.csv")
     folder.put("3.csv", 6005)
     files, at = run(folder, at, pattern=r".*\.csv")
@@ -333,7 +333,7 @@ def test_pattern_that_lets_in_more_than_can_be_told(folder: Folder, caplog: pyte
     assert len(files) == 200
     with caplog.at_level(logging.WARNING, "penstock.source"):
         assert run(folder, at)[0] == []
-    assert "(400 files): appeared behind the cursor, or were read" in caplog.text
+    assert "(400 files): appeared before the cursor, or were read" in caplog.text
 
 
 def touched_by(change: str, path: Path) -> None:

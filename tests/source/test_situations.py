@@ -235,7 +235,7 @@ def test_what_lies_too_deep_for_a_path_is_told(folder: Folder, directories: int,
         os.close(above)
     os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=at))
     os.close(at)
-    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes there, and [0-9]{4} are the most"):
+    with pytest.raises(StorageError, match="its path has 4[0-9]{3} bytes there, and at most [0-9]{4} are possible"):
         folder.run(recursiveFileLookup="true")
 
 

@@ -95,7 +95,7 @@ class Form:
         ours = [
             pa.array([f"{origin}-" for origin, _, _ in ids]),
             pa.array([int(place) for _, _, place in ids]),
-            of_values(past, pa.field("past", self._past)),  # as they become columns of the output
+            of_values(past, pa.field("past", self._past)),  # converted as they are for the output
         ]
         rows = columns.batch.take(pa.array(places, pa.int64()))
         return pa.RecordBatch.from_arrays([*rows.columns, *ours], schema=self._schema(rows.schema))

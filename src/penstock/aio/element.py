@@ -73,7 +73,7 @@ class Slot:
             self.task.uncancel()  # type: ignore[attr-defined]  # - Python 3.10 does not have it either
 
     async def shed(self) -> None:
-        """Be rid of a cancellation that is not ours: a function has cancelled its task, and ended before it came."""
+        """Absorb a cancellation that is not ours: the function cancelled its own task, and returned before that had an effect."""
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         self.revive()

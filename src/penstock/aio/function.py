@@ -316,7 +316,7 @@ def _of_tuple(output: tuple[Any, ...], names: tuple[str, ...]) -> tuple[Any, ...
 
 
 def _as_mapping(output: object) -> dict[Any, Any]:
-    """Return what is a mapping for `dict`, or a model, as one; `TypeError` for what is neither."""
+    """Return as a mapping what `dict` accepts as a mapping, or a model; `TypeError` for anything else."""
     fields = fields_of(output) if is_model(output) else None
     if isinstance(fields, dict):
         return fields
@@ -327,7 +327,7 @@ def _as_mapping(output: object) -> dict[Any, Any]:
 
 
 def _has_keys(value: object) -> bool:
-    """Tell whether this is a mapping for `dict`, though not by its class: a record of a database's driver."""
+    """Tell whether `dict` accepts this as a mapping, though its class is not one: a record of a database driver."""
     return hasattr(value, "keys") and hasattr(value, "__getitem__") and not isinstance(value, type)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 TIMEOUT, ERROR, RESULT = "timeout", "error", "result"  # kinds of failure
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
-_DESCRIBED = 3  # errors of a group at most
+_DESCRIBED = 3  # at most so many errors of a group
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class FallbackError(Exception):
 
 
 def described(error: BaseException) -> str:
-    """Return an error's class and message; of a group, which only counts its errors, also those of the first of them."""
+    """Return an error's class and message; for a group, whose message only counts its errors, also those of its first errors."""
     text = f"{type(error).__name__}: {message_of(error)}"
     errors = leaves_of(error)
     return text if errors == [error] else "; ".join([text, *map(described, errors[:_DESCRIBED])])
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, as `asyncio.TaskGroup` raises one, and of those inside it; of any other error itself."""
+    """Return the errors in a group (`asyncio.TaskGroup` raises one) and in the groups inside it; for another error, the error itself."""
     if not isinstance(error, _GROUP):
         return [error]
     inner: tuple[BaseException, ...] = error.exceptions

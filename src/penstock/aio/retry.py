@@ -38,16 +38,18 @@ _DELAY_MAX = math.nextafter(math.inf, 0)
 class Retry:
     """How often a call is made in all (`max_attempts`), and how long it waits before each attempt but the first.
 
-    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up to that
-      fraction shorter, at random, so that calls that failed together do not come back together.
-    - `delay` may be a function of the number of the attempt and its error (None if `on_result` did not want its result). The seconds
-      that it returns are waited as they are. `retry_after` makes such a function, which waits as long as the service asks for.
-    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and an attempt that
-      timed out. A group of errors, as `asyncio.TaskGroup` raises one, is of a type if all in it are. `on_result` says which results are: a
-      function of the list of outputs. When no attempt is left, the last result stands.
-    - `budget` limits how many more calls a service gets while it is down: at most that fraction of the calls of a worker process are made
-      again, besides ten that always are; up to a hundred are saved up while all goes well. Once it is spent, a call that fails has failed
-      as if that had been its last attempt.
+    - The wait is `delay` seconds, times `backoff` for each further attempt, at most `max_delay`. `jitter` makes it up
+      to that fraction shorter, at random, so that calls that failed together do not come back together.
+    - `delay` may be a function of the number of the attempt and its error (None if `on_result` rejected its result).
+      Its result is the wait in seconds, unchanged. `retry_after` returns such a function, which waits as long as the
+      service asks for.
+    - `on` says which errors are worth another attempt: types, or a function of the error; by default every error, and
+      an attempt that timed out. A group of errors (`asyncio.TaskGroup` raises one) is of a type if all errors in it
+      are. `on_result` says which results are: a function of the list of outputs. When no attempt is left, the last
+      result stands.
+    - `budget` limits how many more calls a service gets while it is down: at most that fraction of a worker process's
+      calls are made again, besides ten that always are; up to a hundred retries are saved up while all goes well. When
+      the budget is spent, a call that fails has failed as if that had been its last attempt.
 
     `OptionError` for values that make no sense.
     """
@@ -141,10 +143,10 @@ def retry_after(
 ) -> Callable[[int, BaseException | None], float]:
     """Return a `delay` for `Retry` that waits as long as the service asks for in `Retry-After`, in seconds or as a date.
 
-    The header is looked for in the error and those that caused it, as httpx, requests, aiohttp and botocore have it. A date in it is
-    compared with the `Date` of the same answer, so the clock of this machine need not be right. `longest` is
-    the most that is waited for it, whatever it says. Without one the wait is `delay`, times `backoff` for each further attempt, at
-    most `max_delay`.
+    The header is looked for in the error and its causes, as httpx, requests, aiohttp and botocore store it. A date in
+    it is compared with the `Date` of the same answer, so the clock of this machine need not be right. The wait is at
+    most `longest`, whatever the header says. Without a header the wait is `delay`, times `backoff` for each further
+    attempt, at most `max_delay`.
     """
     Retry(delay=delay, backoff=backoff, max_delay=max_delay)
     _require(is_number(longest) and longest >= 0, "longest", longest, "seconds, 300 for example")
@@ -178,9 +180,9 @@ def _backed_off(delay: float, backoff: float, attempts: int, most: float) -> flo
 
 
 def _asked_for(error: BaseException) -> float | None:
-    """Return the seconds that a `Retry-After` of the error, or of what caused it, asks for; None if there is none.
+    """Return the seconds that a `Retry-After` of the error, or of one of its causes, asks for; None if there is none.
 
-    Of a group of errors the longest one counts.
+    For a group of errors it is the longest of their waits.
     """
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
@@ -219,14 +221,14 @@ def _attribute(value: object, name: str) -> Any:  # noqa: ANN401 - of any client
 
 
 def _first(headers: list[tuple[Any, Any]], wanted: str) -> str | None:
-    """Return the value of the first header of this name, in small letters; None if there is none."""
+    """Return the value of the first header with the name `wanted`, which is in lower case; None if there is none."""
     return next((str(value).strip() for name, value in headers if str(name).lower() == wanted), None)
 
 
 def _seconds(text: str, date: str | None) -> float | None:
-    """Return what the value of a `Retry-After` means from now on; None for what is none.
+    """Return the seconds from now that the value of a `Retry-After` means; None if it is invalid.
 
-    A date is one of the service's clock, which may differ from ours: it is counted from the `date` of the same answer, where that has one.
+    A date comes from the service's clock, which may differ from ours. So it is compared with the `date` of the same answer, if it has one.
     """
     if _SECONDS.fullmatch(text):
         return float(text)
@@ -238,7 +240,7 @@ def _seconds(text: str, date: str | None) -> float | None:
 
 
 def _since_1970(date: str) -> float | None:
-    """Return the seconds since 1970 of a date of HTTP; None for what is none."""
+    """Return the seconds since 1970 that a date in HTTP's form means; None if it is invalid."""
     try:
         at = parsedate_to_datetime(date)
     except (TypeError, ValueError, OverflowError):

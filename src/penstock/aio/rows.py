@@ -49,12 +49,12 @@ def _as_written(column: pa.Array) -> list[Hashable]:
         numbers: list[Hashable] = column.cast(pa.int64()).to_pylist()
         return numbers
     if types.is_floating(column.type):
-        return list(map(repr, pc.add(column, 0.0).to_pylist()))  # as in SQL there is one zero
+        return list(map(repr, pc.add(column, 0.0).to_pylist()))  # turns -0.0 into 0.0: SQL has one zero
     return [repr(_with_one_zero(value)) for value in column.to_pylist()]
 
 
 def _with_one_zero(value: Any) -> Any:  # noqa: ANN401 - any value
-    """Return a value with zeros of one kind, however deep they are."""
+    """Return a value in which each -0.0, at any depth, has become 0.0."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):

@@ -282,10 +282,10 @@ class Runtime:
         await self.loop.shutdown_asyncgens()
 
     async def _close_function(self) -> None:
-        """Close the function. An exit of its own would end the loop before the rest is done."""
+        """Close the function. If it raises `SystemExit`, that must not end the loop before the rest is done."""
         try:
             await self.function.close()
-        except BaseException:  # noqa: BLE001 - the user's function; there is nobody left to ask
+        except BaseException:  # noqa: BLE001 - the user's function may raise anything, and no task waits
             _log.exception("close() of the function failed")
 
 

@@ -192,7 +192,7 @@ class Settling:
         self._outcome(element, *self._outputs_of(result, failure), own=True)
 
     async def _asked(self, element: Element) -> tuple[Any, BaseException | None]:
-        """Return what `timed_out` completed a row's call with, or returned, or raised, whichever came first; an error is the row's failure.
+        """Return the first of these: what `timed_out` completed a row's call with, returned or raised. An error is the row's failure.
 
         A plain `def` that returns None completes the call, now or later. An `async def` has completed it by its end, or
         its result is None.
@@ -211,12 +211,12 @@ class Settling:
                 may_come = False
         except asyncio.CancelledError:
             raise
-        except BaseException as own:  # noqa: BLE001 - whatever the user's function raises
+        except BaseException as own:  # noqa: BLE001 - the user's function may raise anything
             failure = own
         if may_come or call.is_completed:
             self._state.counts.late += failure is not None or result is not None
             result, failure = await self._completed(completion)
-        completion.cancel()  # what comes for it now is late
+        completion.cancel()  # a completion from now on is late
         if failure is None:
             return result, None
         error = FallbackError(f"timed_out: {described(failure)}")

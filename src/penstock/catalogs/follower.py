@@ -235,7 +235,7 @@ class Follower:
 
 
 def _refused(what: str, error: Exception) -> CatalogError:
-    """Return as an error of ours what a library raises about a table, or the catalogue that it is in."""
+    """Return our own error for an error that a library raises about a table, or the catalogue that has it."""
     msg = (
         f"the {what} cannot be read or written: {type(error).__name__}: {_first_line(error)}; see to that, and run this again: what is in "
         "the table is not brought in twice"
@@ -246,7 +246,7 @@ def _refused(what: str, error: Exception) -> CatalogError:
 def _first_line(error: Exception) -> str:
     """Return the first line of a library's error, without a stack and without secrets."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return without_credentials(lines[0].strip()) if lines else "without a word"
+    return without_credentials(lines[0].strip()) if lines else "no message"
 
 
 @named
@@ -313,7 +313,7 @@ def _table(storage: Storage, root: str, iceberg: str | None, catalog: Any) -> Ta
         return Iceberg(opened(catalog, storage, root), name)
     except PenstockError:
         raise
-    except Exception as error:  # whatever a catalogue raises that is not there, or is damaged
+    except Exception as error:  # what a library raises about a catalogue that is not there, or is damaged
         place = f"catalogue of the table {name!r}"
         raise _refused(place, error) from error
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_OURS = re.compile(  # how the warnings of ours begin; what comes first may be a path
-    r"not read: |\d+ files lie (in the future|further behind the cursor) |\d+ files of .+ that were read stay, "
+_OURS = re.compile(  # how our own warnings begin; some begin with a path
+    r"not read: |\d+ files (lie in the future|are older than the cursor) |\d+ files of .+ that were read stay, "
     r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned "
     r"|partitionReady was set "
     r"|sink '.+' of .+ names its files as sink "
@@ -247,9 +247,8 @@ def _drain(reading: int, errors: int, last_lines: deque[str]) -> None:
             text = line.decode("utf-8", "replace")
             last_lines.append(text)
             if _OURS.match(text):
-                with contextlib.suppress(
-                    OSError
-                ):  # of a log that is full: the JVM would stand still if nobody emptied the pipe
+                # The disk of the log may be full. The pipe must be emptied even then, because the JVM would stand still.
+                with contextlib.suppress(OSError):
                     _write(errors, f"warning: {text}")
 
 

@@ -56,7 +56,7 @@ def follow(dst: str, start: str | None, sink: str | None, *, as_json: bool) -> A
 
 
 def warn_of_absent(dst: str, sink: str | None) -> None:
-    """Say on stderr that a sink that is waited for has not written to DST yet: its name may be misspelt."""
+    """Warn on stderr if the sink that is waited for has not written to DST yet, because its name may be misspelt."""
     storage, root = locate(dst, name="DST")
     sinks = Published(storage, root).sinks()
     if sink is not None and sink not in sinks:
@@ -67,7 +67,7 @@ def warn_of_absent(dst: str, sink: str | None) -> None:
 
 
 def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
-    """Return where all is printed: behind the batch, or behind its last event, `at`, in front of which a stop came."""
+    """Return the position up to which all events are printed: after the batch, or, if a stop came before its end, `at`."""
     return at if stop.requested else behind
 
 

@@ -252,7 +252,7 @@ def _is_too_large(field: pa.Field) -> str:
 
 
 def _element(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a value, or of those of a list."""
+    """Return the type of the values: of a list, that of its values, else the type itself."""
     return kind.value_type if types.is_list(kind) else kind
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _IDLE_MILLIS = 30_000  # after which the server ends the transaction of a stalled driver
 
-# The classes of its states. One of no such class was made up by whoever wrote the trigger that raises it, about a row.
+# The classes of SQLSTATE that the server has. A state of any other class is made up by the trigger that raises it, about a row.
 _CLASSES = frozenset(
     {
         "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23", "24",
@@ -28,9 +28,9 @@ _CLASSES = frozenset(
     }
 )  # fmt: skip
 
-# A domain takes no null where it, or one that it is made of, does not. A text is cast only to types that Spark has not, or arrays of them,
-# and without a length: that is checked as in any INSERT, and cuts nothing. A time of day is in the category of dates, which Spark has.
-# A column that was dropped has no type.
+# A domain accepts no null if it, or a domain that it is made of, does not. A text is cast only to types that Spark does not have, or
+# arrays of them, and without a length: the INSERT itself checks the length, and truncates nothing. A time of day, which Spark does not
+# have, is in the category of dates, which it has. A dropped column has no type.
 _COLUMNS = """
 WITH RECURSIVE base AS (
     SELECT oid AS domain, typnotnull, typbasetype FROM pg_catalog.pg_type WHERE typtype = 'd'
@@ -85,13 +85,13 @@ class PostgreSQL(Database):
         check_length(name)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table. What a trigger may fill in is not called needed."""
+        """Return a table's columns, by name; none if there is no table. Columns that a trigger may fill in are not called needed."""
         return {name: Column(*column) for name, *column in self.execute(_COLUMNS, self.named(table))}
 
     def takes(self, table: tuple[str, ...], given: dict[str, str]) -> bool:
-        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table is one for `COPY`, without rules.
+        """Tell whether the types are the same, as binary `COPY` converts nothing, and the table allows `COPY` and has no rules.
 
-        `COPY` does not ask a domain whether it takes the null that a column gets which is left out.
+        A column that is left out gets a null, and `COPY` does not check whether its domain accepts one.
         """
         columns = self.columns(table)
         sql = (

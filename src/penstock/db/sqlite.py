@@ -40,7 +40,7 @@ class SQLite(Database):
             raise OptionError(msg)
 
     def columns(self, table: tuple[str, ...]) -> dict[str, Column]:
-        """Return a table's columns, by name; none if there is no table. An INTEGER PRIMARY KEY that is the row's number numbers itself."""
+        """Return a table's columns, by name; none if there is no table. SQLite fills in an INTEGER PRIMARY KEY (the row's number)."""
         sql = (
             "SELECT name, type, \"notnull\" AND dflt_value IS NULL AND NOT hidden AND NOT (pk AND upper(type) = 'INTEGER' "
             "AND (SELECT max(pk) FROM pragma_table_xinfo($1)) = 1 AND NOT (SELECT wr FROM pragma_table_list($1) WHERE schema = 'main')) "

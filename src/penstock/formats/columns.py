@@ -162,8 +162,8 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
 
 
 def _check_digits(column: pa.Array, field: pa.Field) -> None:
-    """Raise `OptionError` for decimals of more digits than the file says they have at most: a type with room for them would hide it."""
-    for leaf in leaves(column) if "decimal" in str(column.type) else ():  # else nothing is taken apart
+    """Raise `OptionError` for decimals with more digits than the file declares: a column type with room for them would hide that."""
+    for leaf in leaves(column) if "decimal" in str(column.type) else ():  # others need no look
         if types.is_decimal(leaf.type):
             try:
                 leaf.validate(full=True)

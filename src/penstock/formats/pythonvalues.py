@@ -1,6 +1,6 @@
-"""Arrow columns of Python values that users' functions return, refused where a value would lose something.
+"""Turning Python values that users' functions return into Arrow columns; a value that would lose something is refused.
 
-Members of an `Enum` are their values, and dataclasses and models of pydantic structs, however deep they are.
+At any depth a member of an `Enum` becomes its value, and a dataclass instance or a model of pydantic becomes a struct.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.formats.schema import spark_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Types of values of which a column cuts nothing off: by what tells of its type.
+# Types of values that lose nothing, by the test for the type of the column.
 _USUAL = (
     (types.is_integer, frozenset({int, type(None)})),
     (types.is_timestamp, frozenset({datetime, type(None)})),
@@ -32,7 +32,7 @@ _USUAL = (
 
 
 def of_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Return Python values as a column of the type of `field`; `OptionError` if one does not fit, none is changed to fit."""
+    """Return Python values as a column of the type of `field`; `OptionError` if one does not fit. No value is changed to fit."""
     if _may_lose(field.type) and not _are_usual(values, field.type):
         for value in values:
             lost = _lost(value, field.type)
@@ -59,21 +59,21 @@ def is_model(value: object) -> bool:
 
 
 def fields_of(model: Any) -> Any:  # noqa: ANN401 - a model of the user's
-    """Return the fields of a model, and of those inside it, as a mapping; what a `RootModel` of pydantic has in its place."""
+    """Return the fields of a model, and of those inside it, as a mapping; for a `RootModel` of pydantic, its value."""
     return model.model_dump() if hasattr(type(model), "model_dump") else asdict(model)
 
 
 def _plainer(values: Sequence[Any]) -> list[Any] | None:
-    """Return values that Arrow may know; None if there is nothing to replace, or a model of the user's that does not give its fields."""
+    """Return values that Arrow may know; None if there is nothing to replace, or if the user's model raises when asked for its fields."""
     try:
         plain = list(map(_plain, values))
-    except Exception:  # noqa: BLE001 - the user's class; that Arrow does not know it is what is told
+    except Exception:  # noqa: BLE001 - the user's class; the error to report is that Arrow does not know it
         return None
     return None if all(map(operator.is_, plain, values)) else plain
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the user's
-    """Return a value with what Arrow does not know replaced by what stands for it; itself if there is nothing of that kind in it."""
+    """Return a value in which all that Arrow does not know is replaced by plain values; the value itself if there is nothing to replace."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if is_model(value):
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the user's
 
 
 def _are_usual(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Tell at a glance that nothing will be cut off of values."""
+    """Tell by the types of values, which is quick, that they will lose nothing."""
     return any(holds(kind) and usual.issuperset(map(type, values)) for holds, usual in _USUAL)
 
 
@@ -101,7 +101,7 @@ def _may_lose(kind: pa.DataType) -> bool:
 
 
 def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
-    """Return what Arrow would cut off of a value, without a word; None if nothing."""
+    """Return what Arrow would silently cut off a value; None if nothing."""
     if not types.is_nested(kind):
         return _lost_of_plain(value, kind)
     if types.is_struct(kind):
@@ -112,22 +112,22 @@ def _lost(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the us
 
 
 def _lost_of_plain(value: Any, kind: pa.DataType) -> str | None:  # noqa: ANN401 - the user's
-    """Return what of a value has no place in a column of numbers or times."""
+    """Return what a value would lose in a column of numbers or times; None if nothing."""
     if types.is_date(kind) and isinstance(value, datetime):
         return "a time of day"
     if types.is_integer(kind) or types.is_temporal(kind):
-        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # all others have it
+        cut = isinstance(value, Number) and not isinstance(value, complex) and value % 1 != 0  # type: ignore[operator]  # others have %
         return "a fraction" if cut else None
     return "a number that is too large" if types.is_float32(kind) and _overflows(value) else None
 
 
 def _overflows(value: Any) -> bool:  # noqa: ANN401 - the user's
-    """Tell whether a number would become infinite with 32 bits."""
+    """Tell whether a number is too large for a float of 32 bits."""
     try:
         struct.pack("<f", value)
     except OverflowError:
         return True
-    except struct.error:  # it is no number, which Arrow says
+    except struct.error:  # not a number, which Arrow reports
         return False
     return False
 

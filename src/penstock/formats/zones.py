@@ -1,4 +1,4 @@
-"""Wall-clock times of a zone to instants and back, a column at a time, as Java resolves them, and so Spark.
+"""Converting wall-clock times of a zone to instants and back, a column at a time, with the results of Java, and so of Spark.
 
 A clock that is put forward skips an hour, and a clock that is put back shows an hour twice. Java takes a time that is
 shown twice for the earlier instant, and moves a skipped time forward by as much as the clock was put forward. Both
@@ -7,8 +7,8 @@ before the change applies to all times before the later of the two. Python's `zo
 with `fold=0`. So the offset of a zone is a step function of the wall clock. A column needs the steps of the years of
 its times, and one binary search.
 
-Not Arrow's `assume_timezone`: it knows no rule behind 2037, only what is listed, and has other answers for what is skipped. What a
-clock shows at an instant its `local_timestamp` tells where all is listed; where it is not, the rules do.
+Arrow's `assume_timezone` is not used: after 2037 it knows no rules, only listed changes, and it gives other results for
+skipped times. Arrow's `local_timestamp` is used for instants within the listed changes; for others the rules are.
 
 The rules are those of the machine's tz database, or of the package `tzdata`; the rules of future years change when a
 state changes its mind.
@@ -43,9 +43,12 @@ _YEARS_CACHED = 20_000
 _DAY = 86_400
 _EPOCH_YEAR = 1970
 _EPOCH = datetime(_EPOCH_YEAR, 1, 1, tzinfo=timezone.utc)
-_LISTED = 0, 2_114_380_800 * _MICROS  # to Arrow, from 1970 on, before which it knows no seconds of an offset, to 2037
-_EARLIEST, _LATEST = -62_135_510_400, 253_402_128_000  # of Python, with room for an offset, in seconds
-_CYCLE = 146_097 * _DAY  # of the calendar: 400 years
+_LISTED = (
+    0,
+    2_114_380_800 * _MICROS,
+)  # Arrow is right from 1970 (before that it knows no offset with seconds) to the end of 2036
+_EARLIEST, _LATEST = -62_135_510_400, 253_402_128_000  # what Python can hold, less an offset, in seconds
+_CYCLE = 146_097 * _DAY  # the calendar repeats after 400 years
 
 
 def zone_name(name: str, said_by: str) -> str:
@@ -88,7 +91,7 @@ def instants(local: pa.Array, zone: str) -> pa.Array:
 
 
 def local_times(moments: pa.Array, zone: str) -> pa.Array:
-    """Return what a clock of `zone` shows at instants, in microseconds; they are UTC microseconds."""
+    """Return what a clock in `zone` shows at instants. Both columns are in microseconds; instants are in UTC."""
     if zone == UTC:
         return moments.cast(pa.timestamp("us"))
     clock, micros = rules(zone), moments.view(pa.int64())
@@ -105,9 +108,9 @@ def local_times(moments: pa.Array, zone: str) -> pa.Array:
 
 
 def _ruled(seconds: Seconds, clock: tzinfo) -> Seconds:
-    """Return the offset of each instant in microseconds, by the rules of a zone, which are asked once for each second that there is."""
+    """Return the offset of each instant in microseconds, by the rules of a zone, which are looked up once for each distinct second."""
     distinct, places = np.unique(seconds, return_inverse=True)
-    beyond = -(-np.maximum(distinct - _LATEST, 0) // _CYCLE) * _CYCLE  # rules are the same in each cycle
+    beyond = -(-np.maximum(distinct - _LATEST, 0) // _CYCLE) * _CYCLE  # the rules are the same in each cycle
     asked = np.maximum(distinct - beyond, _EARLIEST).tolist()
     offsets = [(_EPOCH + timedelta(seconds=second)).astimezone(clock).utcoffset() for second in asked]
     return np.array([round((offset or timedelta()).total_seconds()) for offset in offsets], np.int64)[places] * _MICROS

@@ -52,7 +52,7 @@ class TopicPlanner:
         self._zone: str | None = options.values.get("sessionTimeZone")
         self._pinned: Mapping[Partition, tuple[str, End]] | None = None  # with the ids of topics
         self._resting = Resting(options["kafka"]["bootstrap.servers"])
-        self._missing: set[Partition] = set()  # that are gone, and were told
+        self._missing: set[Partition] = set()  # partitions that are gone, and were already reported
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch. `TopicNotThere`, `OptionError` for offsets of other partitions, `BrokerError`."""
@@ -111,9 +111,10 @@ class TopicPlanner:
     def _going_on(
         self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        """Return what is next in each partition, and where that is not what an offset says by itself."""
+        """Return the next offset of each partition, and those offsets that differ from the end of the last batch (or from 0)."""
         known = {partition.topic for partition in before.next} - replaced_topics
-        comes = self._options["assign"] is None  # else a partition that is new here was there, and not asked for
+        # Otherwise a partition that is new here existed before, and was not asked for.
+        comes = self._options["assign"] is None
         firsts = self._cluster.firsts(partitions)
         at, begun = {}, {}
         for partition in sorted(partitions):
@@ -168,9 +169,9 @@ class TopicPlanner:
     def _check_gone(
         self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
     ) -> dict[Partition, int]:
-        """Look for partitions that were read and are no longer there, or are no longer asked for.
+        """Look for partitions that were read and no longer exist, or are no longer selected.
 
-        Return where those stand that are gone and still named, which is told once: a topic may come back.
+        Return the next offsets of those that are gone and still named, because a topic may come back. Each is reported once.
         """
         gone = sorted(set(before.next) - set(partitions))
         still = self._cluster.topics({partition.topic for partition in gone})
@@ -269,10 +270,12 @@ class TopicPlanner:
 
 
 def _named(option: str, form: Mapping[str, Any], partitions: set[Partition]) -> dict[Partition, int]:
-    """Return what an option says of each partition; `OptionError` unless these are all that are read."""
+    """Return an option's value for each partition; `OptionError` unless exactly the partitions that are read are named."""
     given: dict[Partition, int] = {}
     for topic, offsets in form.items():
-        if isinstance(offsets, str):  # for all of it; of a topic that is not read it stands for a partition too many
+        if isinstance(
+            offsets, str
+        ):  # for the whole topic; a topic that is not read must be refused, so it gets one partition
             of_topic = [partition for partition in partitions if partition.topic == topic] or [Partition(topic, 0)]
             given |= dict.fromkeys(of_topic, _WORDS[offsets])
         else:
@@ -297,7 +300,7 @@ def _counted(
 
 
 def _ids(topics: Mapping[str, Topic], before: Positions, gone: Collection[Partition]) -> dict[str, str]:
-    """Return the ids of topics, and those that topics had which are gone."""
+    """Return the ids of topics, and the former ids of topics that are gone."""
     of_gone = {partition.topic: before.ids.get(partition.topic, "") for partition in gone}
     return of_gone | {name: topic.id for name, topic in topics.items()}
 

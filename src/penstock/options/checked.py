@@ -45,9 +45,10 @@ BY_CONNECTOR = {
 def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str, noted: bool = False) -> Options:
     """Return the checked options; `what` ("source", "sink", "log") is for messages.
 
-    Raises `OptionError` for an unknown name, naming the nearest one, for one that is there twice, in different case or by
-    different names, for a value its parser refuses, and for one that means nothing without another option, unless they were `noted`:
-    they were taken once, perhaps by a version that did not ask. What is given by another name is there by its own.
+    Raises `OptionError` for an unknown name, with the nearest known name; for an option that is given twice, in different case or by
+    different names; for a value that its parser refuses; and for an option that means nothing without another one. The last is not
+    checked for `noted` options: they were accepted once, perhaps by a version that did not check it. An option that is given by an
+    alias is returned under its own name.
     """
     values = {option.name: option.default_value() for option in table}
     written: dict[str, str] = {}
@@ -84,7 +85,7 @@ def _check_needed(values: Mapping[str, object], what: str) -> None:
 
 
 def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], written: Mapping[str, str]) -> None:
-    """Refuse an option that the user gave and that changes nothing, since nothing that it is for was given."""
+    """Refuse an option that the user gave and that has no effect, because none of the options that it needs was given."""
     defaults = {option.name: option.default_value() for option in table}
     for option in table:
         needs = [need for need in option.needs if need.partition("=")[0] in defaults]
@@ -94,12 +95,12 @@ def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], writ
             *others, last = needs
             either = f"{', '.join(others)} or {last}" if others else last
             which = "one of them" if others else "it"
-            msg = f"{option.name} is for {either}, and means nothing without; set {which}, too, or leave {option.name} out"
+            msg = f"{option.name} is for {either}, and has no effect without {which}; set {which}, too, or leave {option.name} out"
             raise OptionError(msg)
 
 
 def _is_met(need: str, values: Mapping[str, object], defaults: Mapping[str, object]) -> bool:
-    """Tell whether an option has the value that is needed, or any but its default if none is said."""
+    """Tell whether an option has the needed value, or, if `need` has no value, any other than its default."""
     name, _, wanted = need.partition("=")
     value = values[name]
     return str(value).lower() == wanted if wanted else value != defaults[name]

@@ -55,15 +55,15 @@ def assigned(value: str, name: str) -> dict[str, tuple[int, ...]]:
 
 
 def starting_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `earliest`, `latest`, or the form of JSON with one of these for a topic or an offset for each of its partitions.
+    """Return `earliest`, `latest`, or the JSON object with one of these words for a topic, or an offset for each of its partitions.
 
-    Of a partition -2 is earliest, -1 latest.
+    In an offset -2 is earliest, -1 latest.
     """
     return _offsets(value, name, ("earliest", "latest"), EARLIEST)
 
 
 def ending_offsets(value: str, name: str) -> str | dict[str, Any]:
-    """Return `latest`, or the form of JSON with that for a topic or an offset for each of its partitions; -1 is latest."""
+    """Return `latest`, or the JSON object with that word for a topic, or an offset for each of its partitions; -1 is latest."""
     return _offsets(value, name, ("latest",), LATEST)
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Option:
     """One option: its name, its default as a user would write it (`None`: no default), its parser, and Spark's other names for it.
 
-    `special`: it belongs to some formats, which name it as theirs, and is refused with others.
+    `special`: only some formats have it, which list its name; it is refused with all others.
 
-    `needs`: what gives it a meaning: other options, each with its value where one is meant (`follow=true`). One of them is enough.
+    `needs`: the options without which it has no effect, some with the value that is needed (`follow=true`). One of them is enough.
     """
 
     name: str

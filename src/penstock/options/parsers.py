@@ -30,7 +30,7 @@ def text(value: str, name: str) -> str:
 
 
 def place_of_spark(value: str, name: str) -> str:
-    """Return a place that Spark itself writes: a `file:` URL as the path that Hadoop makes of it, in which `%20` is no blank."""
+    """Return a place that Spark itself writes: for a `file:` URL, the path that Hadoop makes of it, in which `%20` is not a blank."""
     match = _FILE_URL.fullmatch(text(value, name))
     return match[1] if match else value
 

@@ -61,7 +61,7 @@ SOURCE = (
     Option("maxBytesPerTrigger", "1g", size, "at most that many bytes a batch; cuts inside a file"),
     Option("splitSize", "32m", size, "byte range one task reads"),
     Option("settle", "1s", duration_ns, "leave files alone that changed more recently than this"),
-    Option("lateness", "10m", duration_ns, "how far behind the cursor a new file may appear and still be read"),
+    Option("lateness", "10m", duration_ns, "how much older than the cursor a new file may be and still be read"),
     Option("tooLate", "report", choice("report", "fail"), "what to do with files later than that"),
     Option("changedFiles", "fail", ASIDE, "a planned file that changed or vanished before it was read"),
     Option("badRecords", "fail", ASIDE, "a record that cannot be parsed"),
@@ -77,7 +77,7 @@ SOURCE = (
         "quarantineLocation",
         None,
         text,
-        "where an ingest tells what it sets aside; unset: in the sink's state",
+        "where an ingest reports what it sets aside; unset: in the sink's state",
         needs=_SETS_ASIDE,
     ),
     Option(

@@ -132,13 +132,13 @@ def _checked(client: dict[str, str]) -> dict[str, str]:
             reference(value, CLIENT + name)
         if name.lower() == "group.id" and not value.strip():
             msg = f"{CLIENT}{name} is empty; leave it out: no offsets are kept with brokers, and each consumer has a group of its own"
-            raise OptionError(msg)  # librdkafka makes no consumer of it, and the library ends the process
+            raise OptionError(msg)  # librdkafka makes no consumer of it, and the library would end the process
     _check_servers(client.get("bootstrap.servers", ""), client.get("security.protocol", "plaintext"))
     return client
 
 
 def _check_servers(servers: str, protocol: str) -> None:
-    """Raise `OptionError` for no brokers, and for one that the client passes over without a word: it would only wait."""
+    """Raise `OptionError` if there are no brokers, and for a broker that the client would silently ignore, to wait without end."""
     if not servers.strip(", "):
         msg = 'the topic source needs brokers: expected .option("kafka.bootstrap.servers", "host:9092")'
         raise OptionError(msg)

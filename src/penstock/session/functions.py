@@ -21,7 +21,7 @@ def packed(value: Any) -> str:  # noqa: ANN401 - functions, and what holds them
 
 
 def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
-    """Return what was packed; `OptionError` if it is of a module that this process cannot import, as workers may not."""
+    """Return what was packed; `OptionError` if it needs a module that this process, perhaps a worker, cannot import."""
     from pyspark import cloudpickle
 
     try:
@@ -36,7 +36,7 @@ def unpacked(text: str) -> Any:  # noqa: ANN401 - what users gave
 
 
 def named(text: str, option: str) -> Callable[..., Any]:
-    """Return the function that a live caller has named as `module:function` by an option. `OptionError` if there is none."""
+    """Return the function that an option names as `module:function`. `OptionError` if there is none."""
     try:
         function = loaded(text)
     except (Exception, SystemExit) as error:  # importing a user's module may raise anything
@@ -53,7 +53,7 @@ def named(text: str, option: str) -> Callable[..., Any]:
 
 
 def loaded(text: str) -> Any:  # noqa: ANN401 - what users gave
-    """Return what `module:name` is; raises whatever the import does, and `ImportError` for what processes of Spark's could not import."""
+    """Return what `module:name` names. Raises what the import raises, and `ImportError` for what Spark's processes could not import."""
     module, _, name = text.partition(":")
     if module == "__main__":
         msg = "what a notebook or a script defines itself cannot be imported by the processes of Spark; put it in a module of its own"

@@ -22,11 +22,11 @@ _SPACE_LEAST, _SPACE_LITTLE = 4 << 20, 1 << 30
 _MEMORY_LITTLE = 3 << 29  # the JVM's heap of 1 GiB, and Python
 _FILES_LEAST = 512  # Spark's JVM has 280 jars open before it does anything, and 420 files in a query
 _FILES_LITTLE, _PROCESSES_LITTLE = 1024, 1024
-# What POSIX says of TZ: the name of a zone, its offset, and perhaps those of its summer time, with when that begins and ends.
+# The form that POSIX defines for TZ: a name, an offset, and perhaps those of summer time, with its begin and end.
 _ZONE_NAME, _ZONE_OFFSET = "([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)", r"[+-]?\d{1,2}(:\d{2}){0,2}"
 _ZONE_RULES = re.compile(f"{_ZONE_NAME}{_ZONE_OFFSET}({_ZONE_NAME}({_ZONE_OFFSET})?(,[^,]+,[^,]+)?)?")
 _ZONE_FILE_BEGINS = b"TZif"
-_EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is behind this code
+_EARLIEST_NS = 1_735_689_600 * clock.SECOND_NS  # 2025: no clock that was set is earlier than this code
 
 
 def user() -> Finding:
@@ -206,13 +206,13 @@ def time_zone() -> Finding:
         text = "the machine's zone, which a session of Spark takes, too, unless another one is set"
         return Finding("time", "ok", text)
     if not _is_zone(named.removeprefix(":")):
-        text = f"TZ={named!r} is no zone that this machine knows, and stands for UTC"
+        text = f"TZ={named!r} is not a zone that this machine knows, and counts as UTC"
         return Finding("time", "note", text, "name another, or install tzdata")
     return Finding("time", "ok", f"TZ={named!r}")
 
 
 def _is_zone(name: str) -> bool:
-    """Tell whether this is a zone to the system: rules, the path of a file of them, or a name that is known. All else is UTC to it."""
+    """Tell whether the system takes this for a zone: rules, the path of a file with rules, or a known name. All else counts as UTC."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     if _ZONE_RULES.fullmatch(name):

@@ -67,9 +67,9 @@ def _is_same(path: str, other: str) -> bool:
 
 
 def for_workers() -> dict[str, str]:
-    """Return the variables with which a Python of this environment finds this Penstock; none where it does so by itself.
+    """Return the variables that a Python of this environment needs to find this Penstock; none if it finds it by itself.
 
-    A program may have it from a zip (`zipapp`), or from a directory that it put on its own path: Spark's workers know of neither.
+    A program may have loaded it from a zip (`zipapp`), or from a directory on its own path: Spark's workers know neither.
     """
     named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -79,11 +79,11 @@ def for_workers() -> dict[str, str]:
 
 
 def _searched() -> Iterator[str]:
-    """Yield where a Python of this environment looks for packages, also by its `.pth` files, which editable packages have."""
+    """Yield the directories where a Python of this environment looks for packages, with those in `.pth` files of editable packages."""
     storage = LocalStorage()
     for folder in {*site.getsitepackages(), site.getusersitepackages()}:
         yield folder
-        with suppress(StorageError):  # what cannot be read is read by no Python of this user's
+        with suppress(StorageError):  # no Python of this user can read it either
             for name in names_at(storage, folder):
                 if name.endswith(".pth"):
                     lines = storage.read(f"{folder}/{name}").decode(errors="replace").splitlines()

@@ -12,7 +12,7 @@ from penstock.session.finding import Finding
 from penstock.storage import LocalStorage, is_file
 
 JAVA_AT_LEAST = 17
-_HEAP = "-Xmx1g"  # Spark's own; without one Java takes a quarter of the memory, which a limit may forbid
+_HEAP = "-Xmx1g"  # as Spark sets it; without a size Java takes a quarter of the memory, which a limit may forbid
 
 
 def java() -> Finding:
@@ -31,10 +31,10 @@ def java_runs() -> Finding:
         return path
     root = "/" if os.path.isabs(path) else None  # `surroundings.here` reports a current directory that was removed
     try:
-        done = subprocess.run([path, _HEAP, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - what Spark would start
+        done = subprocess.run([path, _HEAP, "-version"], capture_output=True, check=False, timeout=60, cwd=root)  # noqa: S603 - the command that Spark would start
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "problem", f"{path!r} does not run: {error}", _newer_java())
-    answer = (done.stderr or done.stdout).decode(errors="replace")  # a JVM that cannot begin says why on its stdout
+    answer = (done.stderr or done.stdout).decode(errors="replace")  # a JVM that cannot start says why on stdout
     version = re.search(r'version "([^"]+)"', answer)
     if done.returncode or version is None:
         return Finding("java", "problem", f"{path!r} does not run: {answer.strip()[:200]!r}", _runnable_java())
@@ -67,7 +67,7 @@ def _newer_java() -> str:
 
 
 def _runnable_java() -> str:
-    """Return what to do about a Java that does not run, which may be well, but for the limit of this process."""
+    """Return what to do about a Java that does not run: it may be right, and a limit of this process too low for it."""
     import resource
 
     most, _ = resource.getrlimit(resource.RLIMIT_AS)

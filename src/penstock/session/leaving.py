@@ -30,14 +30,14 @@ def leaving(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def mapped(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], fields: StructType | str) -> DataFrame:
-    """Return what a function makes of the Arrow batches of a frame, whose errors leave it so.
+    """Return a frame's Arrow batches mapped by a function, whose errors leave it as `leaving` says.
 
-    Raises `DependencyError` where pandas is missing, or too old for PySpark, which asks for it though it gives it no row.
+    Raises `DependencyError` if pandas is missing, or too old for PySpark, which asks for pandas though no row goes through it.
     """
     try:
         return frame.mapInArrow(leaving(function), fields)
     except ImportError as error:
-        msg = f"PySpark hands rows of a DataFrame to Python only where there is pandas ({error}); pip install 'pandas>=2.2.3,<3'"
+        msg = f"PySpark needs pandas to pass rows of a DataFrame to Python ({error}); pip install 'pandas>=2.2.3,<3'"
         raise DependencyError(msg) from error
 
 

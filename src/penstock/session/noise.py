@@ -17,8 +17,8 @@ _LOST = "Exception while sending command."  # py4j logs this, with a stack, abou
 
 
 def jvm_options() -> list[str]:
-    """Return the JVM's options for our own logging; none where the user has some, or PENSTOCK_DEBUG=1."""
-    if debugging() or _is_configured() or not is_file(str(_OURS)):  # Java reads none in a zip
+    """Return the JVM's options for our own logging; none if the user has set some, or PENSTOCK_DEBUG=1."""
+    if debugging() or _is_configured() or not is_file(str(_OURS)):  # Java cannot read them in a zip
         return []
     return [f"-Dlog4j2.configurationFile={_OURS.as_uri()}"]
 

@@ -510,11 +510,11 @@ def _tell_namesakes(sink: Sink) -> None:
 
 
 def _tell_unannounced(sink: Sink, head: State) -> None:
-    """Tell in the log that nothing is announced any more, where it was: what was said of a directory need not hold from now on."""
+    """Warn in the log if nothing is announced any more, though it was before: a directory that was complete may get more rows."""
     if head.ready.said_us is not None and sink.layout.announced is None:
         message = (
-            "partitionReady was set for sink %r of %r, and is not now: rows for a directory that was told complete become visible "
-            "without a word, beside its _SUCCESS if it has one; set it again, or remove these files"
+            "partitionReady was set for sink %r of %r, and is not now: rows for a directory that was announced as complete become "
+            "visible silently, beside its _SUCCESS if it has one; set it again, or remove these files"
         )
         _log.warning(message, sink.sink_id, sink.root)
 

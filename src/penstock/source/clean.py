@@ -89,7 +89,7 @@ def check_options(options: Options, storage: Storage, root: str) -> None:
 
 
 def _check_needed(options: Options) -> None:
-    """Raise `OptionError` if files would be cleaned that are needed: none of whose rows was taken, or whose names are emitted."""
+    """Raise `OptionError` if files would be cleaned that are still needed: no row of theirs was taken, or their names are emitted."""
     mode = options["cleanSource"]
     if mode == "delete" and options["badFiles"] == "quarantine":
         msg = (
@@ -443,9 +443,10 @@ class Cleaner:
         return self._storage.resolve(f"{self._root}/{file.path}") != f"{self._storage.resolve(self._root)}/{file.path}"
 
     def _finish(self, place: str, file: FileVersion) -> None:
-        """Archive or delete what was taken, if it is what was read; else, or where that fails, it goes back.
+        """Archive or delete the taken file if it is the version that was read; otherwise, or if that fails, put it back.
 
-        `NotThere` says that another driver has put it back. That the archive has no place for it, or no name, is another error.
+        `NotThere` says that another driver has put it back. If the archive has no room for it, or cannot have its name, that is
+        another error.
         """
         try:
             if not is_version(self._storage, self._storage.stat(place), file):

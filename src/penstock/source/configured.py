@@ -253,7 +253,7 @@ def _bad_rows(aside: Aside, schema: pa.Schema, name: str) -> Iterator[pa.RecordB
 
 
 def bad_column(lines: pa.RecordBatch) -> pa.StructArray:
-    """Return what `badRecordColumn` has of what lines are about, which is one file; U+FFFD stands for what is no text in its path."""
+    """Return the values of `badRecordColumn` for lines about one file. U+FFFD replaces what is not valid UTF-8 in its path."""
     path = path_of(lines.slice(0, 1).select(["path", "path_base64"]).to_pylist()[0]).decode("utf-8", "replace")
     paths = pa.repeat(pa.scalar(path, pa.string()), lines.num_rows)
     members = [paths, lines.column("offset"), record_bytes(lines), lines.column("reason")]

@@ -208,7 +208,7 @@ class _Looking:
             entry = reading.storage.stat(full)
         except NotThere:
             return self._no_file(path, "does not exist", _expected_in_place_of(reading.storage, root, below))
-        except OptionError as error:  # it leaves to settings which cluster is meant, and there are none
+        except OptionError as error:  # the path relies on settings for its cluster, and there are none
             return self._no_file(path, "cannot be read", error.message)
         if not entry.is_file:
             kind = "a directory" if entry.is_directory else "a pipe, a socket or a device"
@@ -353,7 +353,7 @@ def _shown(path: str) -> str:
 
 
 def _expected_in_place_of(storage: Storage, root: str, below: str) -> str:
-    """Say what to do about a name of which there is no file: one that looks the same may be there, made of other characters."""
+    """Say what to do about a name without a file: a file may exist whose name looks the same and has other characters."""
     others = sorted({unicodedata.normalize(form, below) for form in ("NFC", "NFD")} - {below})
     alike = next((name for name in others if entry_at(storage, f"{root.rstrip('/')}/{name}") is not None), None)
     if alike is None:

@@ -24,11 +24,11 @@ _LOG = "_spark_metadata"
 FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; files further ahead are reported
 
 LATE = (
-    "appeared further behind the cursor than lateness; `penstock late SRC DST` lists them, and --accept has them read; or touch "
+    "appeared, older than the cursor by more than lateness; `penstock late SRC DST` lists them, and --accept has them read; or touch "
     "them to have them read as new; unless they were read before and were only away"
 )
 UNSURE = (
-    "appeared behind the cursor, or were read and were away or touched: nobody can tell which; look for them in the output "
+    "appeared before the cursor, or were read and were away or touched: nobody can tell which; look for them in the output "
     "(`penstock verify DST --source SRC` for an ingest), have those that are missing read (`penstock late SRC DST --accept`, or "
     "touch them), and run once with tooLate=report"
 )
@@ -65,7 +65,7 @@ class Notices:
         """Report how many files count as read although nobody can say whether they came while no query ran."""
         if files:
             self._log.warning(
-                "%d files lie further behind the cursor than lateness, and nobody can tell whether any of them came while no "
+                "%d files are older than the cursor by more than lateness, and nobody can tell whether any of them came while no "
                 "query ran: more came or went than the offset can distinguish, and the storage does not say when; all count as read",
                 len(files),
             )

@@ -370,7 +370,7 @@ class Planner:
         if start.get("root", self._marks["root"]) != self._marks["root"]:
             _log.warning(
                 "the checkpoint was written for another path than %r: if that is another directory, and not the same one under "
-                "a new name, give it a checkpoint of its own; its files that lie behind the cursor count as read",
+                "a new name, give it a checkpoint of its own; its files that lie before the cursor count as read",
                 self._root,
             )
         if self._bounded:
@@ -395,7 +395,7 @@ class Planner:
         cut = self._cursor.cut
         if cut is None:
             return
-        # The last listing may not have looked at it again: it looks at old files in turn, and as time allows.
+        # The last listing may not have checked this file again: it checks old files in turn, as time allows.
         now = self._begun.now(cut)
         if now is not None and is_version(self._storage, now, cut):
             if self._cut_by_others:

@@ -75,14 +75,13 @@ class NamedRows(NamedTuple):
 class Reading:
     """How the splits of one source are read; picklable, travels to tasks.
 
-    What `policy` says is set aside goes to `aside`, which a task has.
-
-    `format.schema` is the schema of the data; with `metadata` a column of that name is added where `columns` puts it.
-    `follow` allows links that lead out of `root`. `archive` is where files go that were read: a replay of a batch reads them
-    there. `key` is where the key is that opens encrypted files, never the key. Of columns that directories name it knows nothing
-    (see `source.partitions`), but of those that the files have all the same, `kept`, in lower case.
-    `named` is for files that rows name, and `again` what messages then tell to do once a file is mended. `opens` opens a path
-    otherwise than the storage does, and stays in its process. `bad_at` is where in the schema `badRecordColumn` is.
+    Records and files that `policy` sets aside go to `aside`, which a task sets. `format.schema` is the schema of the data; with
+    `metadata` a column of that name is added in its place in `columns`. `follow` allows links that lead out of `root`. `archive` is
+    where files go that were read: a replay of a batch reads them there. `key` says where the key for encrypted files is; it is never
+    the key itself. This object does not know the columns that directories name (see `source.partitions`), except for those that the
+    files have as well: `kept`, in lower case. `named` is for files that are named by rows, and `again` is what messages then advise to
+    do once a file is mended. `opens` opens a path in another way than the storage does, and stays in its process. `bad_at` is the
+    index of `badRecordColumn` in the schema.
     """
 
     storage: Storage

@@ -377,7 +377,7 @@ class Scan:
             for folder in list(self._directories):
                 self._leave(folder)
         known = self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
-        self._note("", known, "", entry if entry.is_file else None)  # a pipe has no bytes that can be read again
+        self._note("", known, "", entry if entry.is_file else None)  # what a pipe gives cannot be read again
 
     def _tree(self, root: Entry, *, everything: bool) -> None:
         if "" in self._directories and "" in self._directories[""].files:
@@ -579,17 +579,17 @@ class Scan:
         followed = self._followed(folder, name) if isinstance(listed, Link) else full
         try:
             return None if followed is None else self._storage.stat(followed)
-        except NotThere:  # since it was listed, and its directory will say so
+        except NotThere:  # gone since it was listed; the next listing of its directory will show that
             self._check_reached(_joined(folder, name))
             return None
 
     def _check_reached(self, path: str) -> None:
-        """Raise `StorageError` for what a listing has shown and no call can reach: it lies deeper than a path can say."""
+        """Raise `StorageError` if a listing has shown a file that no call can reach, because its path is too long."""
         room = self._storage.bytes_below(self._root)
         if (size := len(os.fsencode(path))) > room:
             msg = (
-                f"{path[:80] + '...'!r} in {self._root!r} cannot be read: its path has {size} bytes there, and {room} are the most; give "
-                "the directories on the way shorter names, or move it up"
+                f"{path[:80] + '...'!r} in {self._root!r} cannot be read: its path has {size} bytes there, and at most {room} are "
+                "possible; give the directories on the way shorter names, or move it up"
             )
             raise StorageError(msg)
 

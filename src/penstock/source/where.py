@@ -109,7 +109,7 @@ class Where:
     def check(self, name: str) -> None:
         """Raise `OptionError` if a path without wildcards is not there, or is that of a pipe, a socket or a device.
 
-        So it does if one with wildcards is the very name of what is there.
+        The same for a path with wildcards that is literally the name of a file.
         """
         for rest in self.rests:
             names = [glob.literal for glob in rest]
@@ -135,7 +135,7 @@ def check_repeatable(name: str, path: str, entry: Entry) -> None:
     """Raise `OptionError` for a pipe, a socket or a device, which no replay can read again; inside a directory it would be skipped."""
     if not entry.is_directory and not entry.is_file:
         msg = (
-            f"{name}: {path!r} is a pipe, a socket or a device, as <(...) of a shell is, and what comes from it could not be read "
+            f"{name}: {path!r} is a pipe, a socket or a device, such as <(...) in a shell, and what comes from it could not be read "
             "again after a crash; write it to a file first"
         )
         raise OptionError(msg)

@@ -149,7 +149,7 @@ class MeasuringListener(QuickListener):
 
 
 def _ends(progress: Any) -> list[object]:  # noqa: ANN401 - PySpark's
-    """Return where the last batch of a query ended, of each of its sources."""
+    """Return the end offset of a query's last batch for each of its sources."""
     return [source.endOffset for source in progress.sources]
 
 

@@ -30,7 +30,7 @@ def locate(
     """Return the storage of `location`, and its absolute, normalised path there, which can be located again.
 
     A plain path is taken literally (`%20` stays `%20`), and so is the path after the host of an `hdfs:` URL. `file:` URLs are
-    unquoted, because Python and Spark's `input_file_name` quote them. (Hadoop does not unquote the locations that it is given, see
+    unquoted, because Python and Spark's `input_file_name` quote them. (Hadoop unquotes no location, see
     `options.parsers.place_of_spark`.) On HDFS and in stores of objects the path is the whole URL. `name` is the option, for the
     message. Raises `OptionError` for an empty location, for one that no file can have, and for a scheme that this version does not know.
     Unless the location is `literal` (it comes from data, and nobody has typed it), also for text that a shell would have to

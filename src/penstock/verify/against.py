@@ -154,11 +154,11 @@ class _Comparison:
         )
 
     def _note_lines(self, lines: int, views: list[SinkView]) -> None:
-        """Note that there are more lines than rows, as where rows have line breaks in them."""
+        """Note if there are more lines than rows, because rows have line breaks in them."""
         rows = sum(view.head.total_rows for view in views)
         if lines > rows:
             self.notes.append(
-                f"text was compared line by line, and counted so: {lines:,} lines of {rows:,} rows, some of which have line breaks in them"
+                f"text was compared and counted line by line: {lines:,} lines of {rows:,} rows, some of which contain line breaks"
             )
 
     def _note_places(self, feeds: list[Feed], views: list[SinkView]) -> None:

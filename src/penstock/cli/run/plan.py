@@ -356,12 +356,12 @@ def _source_check(path: str) -> Check:
 
 
 def _refused(check: Check, options: dict[str, str], path: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with options, each by its name; if none is wrong beside those that are right alone, what all together are."""
+    """Yield what is wrong with options, each by its name; if no single option is wrong, what is wrong with all together."""
     together = _refusal(check, options | {"path": path})
     if together is None:
         return
     right = {name: text for name, text in options.items() if _refusal(check, {name: text, "path": path}) is None}
-    # Some mean nothing alone, and are right beside others.
+    # Some options are refused alone, because they need another option, and are right together with it.
     others = {name: text for name, text in options.items() if name not in right}
     beside = [(name, _refusal(check, {**right, name: text, "path": path})) for name, text in others.items()]
     wrong = [(name, message) for name, message in beside if message is not None]

@@ -215,5 +215,5 @@ def check_utf8(data: bytes) -> None:
 
 
 def no_object() -> MalformedError:
-    """Return the error of records of which one is no object: a line, or with `multiLine` what may be on several."""
+    """Return the error for records of which one is not an object. A record is a line, or with `multiLine` perhaps several lines."""
     return MalformedError("a record that is one JSON object")
