@@ -50,7 +50,9 @@ def test_a_refused_url_is_told_without_its_password(name: str) -> None:
 @pytest.mark.parametrize("name", ["password", "encryptionKey", "encryptTo", "url", "fs.s3a.secret.key", "pathh"])
 def test_values_of_unknown_options_are_not_told(table: tuple[object, ...], name: str) -> None:
     """An option that nobody knows, or that holds no secret, is refused by its name; its value, which may be one, is not in the message."""
-    with pytest.raises(OptionError, match=f"unknown option '{name}'|{name}.*(never what it is|not a recipient)") as caught:
+    with pytest.raises(
+        OptionError, match=f"unknown option '{name}'|{name}.*(never what it is|not a recipient)"
+    ) as caught:
         parse(table, {"path": "/x", name: SECRET}, what="source")  # type: ignore[arg-type]  # - one of the two
     assert SECRET not in str(caught.value)
 
