@@ -169,7 +169,7 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
 
 
 def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:
-    """The server has every import and variable with which Spark starts the workers of our sessions."""
+    """A worker in one of our sessions descends from the fork server: the server accepts Spark's request with its whole environment."""
 
     def above(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -262,7 +262,7 @@ def test_idle_server_ends_with_its_driver(driver: Driver) -> None:
     "variables", [{"PYTHONHASHSEED": "1"}, {"PYTHONPATH": "/nowhere"}, {"PYTHONWARNINGS": "error"}]
 )
 def test_other_settings_of_python_start_a_python(driver: Driver, variables: dict[str, str]) -> None:
-    """Python reads some settings only once, when it starts. A fork cannot have other ones, so the client starts Python without the server."""
+    """Python reads some settings only when it starts. A fork cannot change them, so the client starts a Python without the server."""
     said, _, status = driver.run("0", **variables)
     assert (said["parent"], said["imported"], status) == (os.getpid(), False, 0)
 

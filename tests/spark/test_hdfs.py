@@ -76,7 +76,7 @@ def test_input_output_and_checkpoint_lie_apart(
 
 @pytest.mark.soak  # `tests/sink/test_sink_hdfs.py` tests quotas without Spark
 def test_a_checkpoint_that_may_not_grow(spark: SparkSession, hdfs: MiniHdfs, root: str) -> None:
-    """A quota that Spark's own files exceed, at a query's start or later, is `NoSpace` and names the checkpoint; raised, the query goes on."""
+    """A quota that Spark's own files exceed, at a query's start or later, is `NoSpace` with the checkpoint's name; raised, all goes on."""
     options: dict[str, Any] = {"source": {"settle": "0s"}, "checkpoint": f"{root}/checkpoint"}
     storage = HdfsStorage(hdfs.authority)
     for directory in ("checkpoint", "checkpoint/offsets"):

@@ -78,7 +78,7 @@ def test_topics_to_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> Non
 
 
 def test_the_first_batch_is_repeated_as_it_was(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """Spark keeps no offset before the first batch, and asks again: if retention deleted records meanwhile, that is an error, not skipped."""
+    """Spark keeps no offset before the first batch, and asks again: records that retention took meanwhile are an error, not skipped."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(10)))
 
@@ -136,7 +136,7 @@ def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
 
 
 def test_topics_by_time(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """A batch between two times, and a stream from a time on: they have the records of these times over a restart, a replay and a mended time."""
+    """A batch between two times, and a stream from a time on, have the records of these times, over a restart, a replay and a mended time."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     producer = kafka.producer()
 

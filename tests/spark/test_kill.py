@@ -132,7 +132,7 @@ def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter)
 
 @pytest.mark.soak  # `tests/cli/test_replan.py` has ended applications, without Spark
 def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interpreter) -> None:
-    """A query's application is killed in the middle of a batch, and one file changes: `replan` sees that nobody can have committed the batch."""
+    """The application is killed in the middle of a batch, and a file changes: `replan` sees that nobody can have committed the batch."""
     expected = fill(stage, files=2)
     killed = run_python(QUERY, *arguments(stage), failpoints="sink.ledger.before-put=kill-jvm")
     assert "DONE" not in killed.stdout

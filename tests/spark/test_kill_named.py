@@ -60,7 +60,7 @@ def starts(stage: Stage, points: Sequence[str], recipients: Sequence[str], lines
 @pytest.mark.soak
 @pytest.mark.parametrize("chain", CHAINS)
 def test_chain_of_encrypted_files_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch, chain: str) -> None:
-    """Whichever ingest dies, whatever the recipient is: each row comes out at the other end once, and no plain text is left between them."""
+    """Whichever ingest dies, whoever the recipient is: each row comes out at the other end once, and no plain text lies between."""
     other = pyrage.x25519.Identity.generate()
     monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
     monkeypatch.setenv("READER_KEY", str(other))

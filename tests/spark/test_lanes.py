@@ -1,4 +1,4 @@
-"""What a lane emits when batches are tried several times and one try counts: the real processor, on a state that rolls back like Spark's."""
+"""What a lane emits when one of several tries of a batch counts: the real processor, on a state that rolls back as Spark's does."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_result_that_does_not_fit_fails_the_try_that_made_it() -> None:
 
 
 def test_failures_as_a_column_are_held_like_any_output() -> None:
-    """A failure that finished while a slow row before it still ran is kept, without the input's columns; the next batch emits it, in order."""
+    """A failure that waits for a slow row before it is kept, without the input's columns, and the next batch emits it, in order."""
     lane = Lane(shape=Shape(SHAPE.schema, keep_input=False, with_error=True), drain=PATIENT)
     assert lane.attempt([-1, 2, -3, 4], {4}) == []
     lane.commit()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_accepted_files_are_ingested_once(spark: SparkSession, stage: Stage) -> None:
-    """The ingest counts files that came too late; once they are accepted, Spark replays the note, and the next batch has each of them once."""
+    """The ingest counts files that came too late; once accepted, Spark replays the note, and the next batch has each of them once."""
     stage.put("a", "1", "2")
     assert penstock.ingest(spark, str(stage.src), str(stage.dst)).late_files == 0
     for name in ("late-1", "late-2"):
