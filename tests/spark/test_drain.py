@@ -474,7 +474,7 @@ def enrich(spark: SparkSession, root: str, port: int, order: str) -> StreamingQu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
 def test_each_row_is_in_the_output_once_whatever_is_killed(rocks: SparkSession, stage: Stage, order: str) -> None:
-    """F-A16: all of Spark is killed, also between the sink's and Spark's commit, and calls end at random: each row is there once, by one id."""
+    """F-A16: all of Spark is killed, also between the sink's and Spark's commit, calls end at random: each row is there once, by one id."""
     expected: Counter[str] = Counter()
 
     def land() -> None:

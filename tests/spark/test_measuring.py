@@ -64,7 +64,7 @@ async def doubled(row: Any) -> dict[str, int]:  # a user's call
 
 @pytest.mark.soak  # `tests/metrics/test_listener.py` tests each part of this without Spark
 def test_every_connector_is_told_by_the_same_names(spark: SparkSession, tmp_path: Path) -> None:
-    """A log that is read, calls in between, and a database that is written each report their counts by query; this process reports its log."""
+    """A log that is read, calls, and a database that is written each report their counts by query; this process reports its log."""
     with wal.Writer(tmp_path / "log") as log:
         log.append_many([b"one", b"two"])
     records = penstock.async_map(

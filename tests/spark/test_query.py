@@ -291,7 +291,7 @@ def test_rows_name_their_files(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """Complete mode, which writes all rows in every batch, batch reads of input, and batches that replace are refused, each with a reason."""
+    """Complete mode, which writes all rows in every batch, batch reads of input, and batches that replace are each refused."""
     stage.put("a", "1")
     counts = read(spark, stage).groupBy("value").count().selectExpr("value")
     writer = counts.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
@@ -471,7 +471,7 @@ def test_a_query_that_reads_what_it_writes(spark: SparkSession, stage: Stage, be
     """The source looks into the output: the batch that would read the query's own file is refused; earlier, rows went round forever.
 
     Once the source is told to skip such files, the query goes on; a query next to it may do so from the start. Files that others put
-    into the output is input.
+    into the output are input.
     """
     stage.put("a.txt", "a")
     dst, kept = stage.dst, stage.src / below

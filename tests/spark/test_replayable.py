@@ -111,7 +111,7 @@ def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> N
 @pytest.mark.soak  # every run kills `examples/replay_feed.py`
 @pytest.mark.parametrize("points", [STEPS], ids=len)
 def test_killed_at_each_step_and_started_again(stage: Stage, python: Interpreter, points: tuple[str, ...]) -> None:
-    """SIGKILL after the read, the save and the acknowledgement: each item is there once, and no number stands for two items."""
+    """SIGKILL after the read, the save and the acknowledgement: each item is there once; only a read that was not saved is repeated."""
     for point in points:
         killed = run_python(QUEUE, str(stage.root), "30", failpoints=point)
         assert "DONE" not in killed.stdout, f"{point} was never reached"

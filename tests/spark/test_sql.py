@@ -19,7 +19,7 @@ NAMES = "select X, St.v, `odd name`, i as `a b`, input.K from input"
 
 
 def test_kept_answers_are_those_of_this_spark(spark: SparkSession) -> None:
-    """Spark still gives some of the file's stored answers, with name, type and value; making the file asks it all of them."""
+    """For a quarter of the file's cases Spark still gives the stored name, type and value; all of them are asked when the file is made."""
     kept = sqlcases.answers()
     cases = [case for case, answer in kept.items() if sqlcases.ERROR not in answer["values"]][::4]
     session = spark.newSession()

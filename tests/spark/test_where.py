@@ -45,7 +45,7 @@ def test_an_ingest_of_several_paths_is_proved(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_query_of_documents_below_a_glob(spark: SparkSession, tmp_path: Path) -> None:
-    """A plain query: arrays of JSON with times by a pattern, of files after a time; `latestFirst` is refused, and the error names the options."""
+    """A plain query: arrays of JSON with times by a pattern, of files after a time; `latestFirst` is refused, with the alternative."""
     rows = [{"id": number, "at": f"31/Jan/2026:12:00:0{number} +0100"} for number in range(3)]
     put(tmp_path / "a-1" / "f.json", json.dumps(rows, indent=1))
     put(tmp_path / "a-1" / "older.json", "[{]", 1_000)
