@@ -346,7 +346,7 @@ def test_doctor_asks_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says:
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java here to be asked")
 def test_java_within_a_limit_of_addresses(tmp_path: Path) -> None:
-    """Java alone takes a quarter of the memory, and was called broken although Spark's 1 GiB fits; where that does not, the limit is named."""
+    """Java alone takes a quarter of the memory, and was called broken although Spark's 1 GiB fits; if that does not, the limit is named."""
     told = "from penstock.session import java; found = java.java_runs(); print(found.state, found.text, found.advice)"
     states = {}
     for kib in (500_000, 4_000_000):
@@ -645,7 +645,7 @@ def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("no_jvm")
 def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master: str, told: str) -> None:
-    """Spark's launcher ends its JVM over such a master, and PySpark says only that it ended: our error comes first, with the nearest one."""
+    """Spark's launcher ends its JVM over such a master, and PySpark says only that it ended: our error comes first, with the nearest."""
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OptionError, match=re.escape(told)):

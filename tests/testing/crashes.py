@@ -17,9 +17,9 @@ def crashed(
 ) -> Report:
     """Crash a program at each call, and again at each call of the recovery; fail with the first complaint.
 
-    A gate sees all images of one crash, at each moment. For a crash and another in the recovery from it, it sees the two extremes (all that
-    was not synced is lost, or none of it), for up to `states_max` states that are spread over the run. A recovery is not followed further
-    once it reaches a state, at a rest or after a crash, that was explored before. Returns the report of both.
+    A gate sees all images of one crash, at each moment. For a crash and another in the recovery from it, it sees the two extremes
+    (all that was not synced is lost, or none of it), for up to `states_max` states that are spread over the run. A recovery is not
+    followed further once it reaches a state, at rest or after a crash, that was explored before. Returns the report of both.
     """
     known, both = Known(), Report()
     passes = effort(((1, IMAGES_MAX, None), (2, 2, states_max)), ((2, IMAGES_MAX, None),))

@@ -88,7 +88,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def stopped_at_each_call(options: str, meanwhile: str, *, first: int = 1, step: int = 1) -> int:
-    """Stop a batch of A that folds records before each call, or before some; return the number of calls, or slightly more."""
+    """Stop a batch of A, which folds records, before each of its calls, or before some; return the number of calls, or slightly more."""
     for number in count(first, step):
         machine = Walk()
         try:

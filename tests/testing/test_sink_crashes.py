@@ -69,7 +69,7 @@ def few_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make two open parts exceed a record's limit, either for the scripts that test this or for all."""
+    """Make two open parts exceed a record's limit, for the script that tests this and for tests that run all scripts."""
     monkeypatch.setattr(parttables, "_kept", Forgetful())
     monkeypatch.setattr(parttables, "_bases", Forgetful())
     monkeypatch.setattr(parttables, "_own", Forgetful())

@@ -74,7 +74,7 @@ def test_files_are_archived_while_it_crashes(monkeypatch: pytest.MonkeyPatch, re
 
 
 def test_files_are_deleted_while_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark does not sync its commit log: files are removed only when no crash can take the entry of their batch, which needs them to replay."""
+    """Spark does not sync its commit log: a file is removed only when no crash can take its batch's entry, and so ask for a replay."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
     options = {"maxFilesPerTrigger": "1", "cleanSource": "delete"}
     make = partial(DeletingProgram, {"a": b"a-0\n"}, {"e": b"e-0\n"}, options)
