@@ -1,4 +1,4 @@
-"""SQL expressions, the rows that they are evaluated on, and the answers of Spark 4.3 (`spark_sql.json`) with default settings in Europe/Berlin.
+"""SQL expressions, their rows, and the answers of Spark 4.3 (`spark_sql.json`) with default settings in Europe/Berlin.
 
 Add a case with the answer `null`; `python -m tests.ingestion.sqlcases` asks Spark for the missing answers.
 `tests/spark/test_sql.py` asks the installed Spark.

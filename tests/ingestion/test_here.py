@@ -419,7 +419,7 @@ STEPS = [
 
 @pytest.mark.timeout(900)
 def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
-    """Each step meets the state after another crash, and the next run, with Spark or without, repeats the batch in flight. Each line once."""
+    """Each step meets the state after another crash; the next run, with Spark or without, repeats the batch in flight. Each line once."""
     src, dst = on_disk / "in", on_disk / "out"
     run = "ingest", src, dst, "--max-files", "2"
     for number, points in enumerate(STEPS):
@@ -438,7 +438,7 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, comm
 
 @pytest.mark.timeout(900)
 def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
-    """What a run, with Spark or without, first found of a name binds the other kind: a rewritten file is an error; once restored, it is read."""
+    """The version that a run with or without Spark first found binds the other kind: a rewritten file is an error; once restored, it is read."""
     src, dst, names = on_disk / "in", on_disk / "out", on_disk / "names"
     source = {"files": str(names)}
     run = "ingest", src, dst, "--source-option", f"files={names}"

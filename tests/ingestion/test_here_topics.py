@@ -59,7 +59,7 @@ def ingest(dst: Path, **source: str) -> Ingested:
 
 
 def expected(brokers: Brokers, begin: int = 0) -> list[str]:
-    """Return the values of all records up to the current ends; `first` applies to the first partition, and one less to the other."""
+    """Return the values of all records from `begin` in the first partition, and from one less in the other, up to the current ends."""
     ends = brokers.ends([Partition("orders", number) for number in range(2)])
     parts = [(each, max(begin - each.number, 0), end.offset) for each, end in ends.items()]
     return sorted(row_of(each, at).decode() for each, first, end in parts for at in brokers.records(each, first, end))
@@ -165,7 +165,7 @@ def visible(dst: Path) -> Counter[tuple[int, int]]:
 def test_killed_at_each_step_and_gone_on_from_by_spark(
     kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
 ) -> None:
-    """Each step meets the state after another crash, next to aborted transactions; the next run, with Spark or without, repeats the batch."""
+    """Each step meets the state after another crash, and aborted transactions; the next run, with Spark or without, repeats the batch."""
     topic, dst = kafka.topic(partitions=2), tmp_path / "out"
     src = f"kafka://{kafka.servers}/{topic}"
     limit = {"maxOffsetsPerTrigger": "20"}
