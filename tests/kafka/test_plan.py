@@ -61,7 +61,7 @@ sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st
 @settings(max_examples=40)
 @given(sizes, st.integers(1, 30), st.integers(1, 12))
 def test_batches_lie_edge_to_edge(ends: dict[tuple[str, int], int], limit: int, pieces: int) -> None:
-    """Whatever partitions hold, batches by any limit, cut into any pieces, hold each offset once, and as many as requested, at least one each."""
+    """Batches by any limit, cut into any pieces, hold each offset once, and each as many as requested, or one for each partition."""
     last = {Partition(*key): end for key, end in ends.items()}
     names = {partition.topic for partition in last}
     topics = {name: Topic(f"id-{name}", tuple(n for t, n in sorted(last) if t == name)) for name in names}
@@ -240,7 +240,7 @@ def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:
 
 
 def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
-    """A range has its plan's epoch, and the earlier plan's if the leader has changed since; a partition without new records keeps its epoch."""
+    """A range has its plan's epoch, and the earlier plan's if the leader changed since; a partition without new records keeps its epoch."""
     a, b = Partition("a", 0), Partition("a", 1)
     said = Said({"a": Topic("1", (0, 1))}, {a: 5, b: 7})
     planner = TopicPlanner(options(SERVERS, subscribe="a"), said)

@@ -263,7 +263,7 @@ def test_where_a_query_begins(kafka: Kafka) -> None:
 
 
 def test_where_a_query_begins_by_time(kafka: Kafka) -> None:
-    """With the first record at a time or later, of all partitions or of each; without one it is an error, or the next record comes first."""
+    """Starts with the first record at a time or later, of all partitions or of each; without one it is an error, or the next record."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     producer = kafka.producer()
     for partition, times in ((0, (1000, 2000, 1500, 3000)), (1, (1000,))):
@@ -323,7 +323,7 @@ def test_partitions_that_come(kafka: Kafka) -> None:
 
 @follows("PST-904")
 def test_retention_overtakes(kafka: Kafka) -> None:
-    """Deleted records fail the plan and the task that would read them; a query that accepts losses goes on after them, with their number."""
+    """Deleted records fail the plan and the task that would read them; a query that accepts losses goes on after them, and counts them."""
     topic = kafka.topic()
     stream, lossy = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
     start = stream.initial()
@@ -571,7 +571,7 @@ def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:
 
 
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:
-    """Records that compaction removed are no loss: each key's newest record is there, and the range ends although its last offsets are gone."""
+    """Records that compaction removed are no loss: each key's newest record is there, and the range ends without its last offsets."""
     topic = kafka.topic(
         settings={
             "cleanup.policy": "compact",
