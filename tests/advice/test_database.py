@@ -96,7 +96,7 @@ def test_another_checkpoint(place: Place, remedy: str) -> None:
 @pytest.mark.parametrize("remedy", ["restored", "begun anew"])
 @follows("PST-302")
 def test_database_and_checkpoint_of_different_times(place: Place, older: str, remedy: str) -> None:
-    """`CheckpointMismatch`: database and checkpoint of the same time go on; if both begin anew, with an empty table, every row is there once."""
+    """`CheckpointMismatch`: database and checkpoint of the same time go on; begun anew with an empty table, they have every row once."""
     for number in range(3):
         Driver(place).run(number, ten(number))
     with pytest.raises(CheckpointMismatch, match="restore both from the same time; or begin anew, .* an empty table"):

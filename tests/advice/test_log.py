@@ -141,7 +141,7 @@ def test_position_that_was_purged(tmp_path: Path) -> None:
 
 @follows("PST-301")
 def test_writer_whose_log_was_taken_over() -> None:
-    """`Fenced` of a writer on storage without locks: it ends and leaves the log to the other, which has all acknowledged records of both."""
+    """`Fenced` of a writer on storage without locks: it ends, and the other one's log has all records that either acknowledged."""
     storage = ObjectStore().storage()
     stale = Writer("/log", storage=storage)
     stale.append(b"acknowledged")

@@ -65,7 +65,7 @@ REFUSED = [
 
 
 def test_values_in_both(at: At, place: Place) -> None:
-    """Each value is there as it was given, and null stays null; also through the staging table of an upsert."""
+    """Each value is there as it was given, and null stays null; also with an upsert."""
     names = [f"c{i}" for i in range(len(VALUES))]
     schema = pa.schema([("k", pa.int64()), *zip(names, (kind for kind, *_ in VALUES), strict=True)])
     rows = batch((1, *(value for _, value, *_ in VALUES)), (2, *(None for _ in VALUES)), schema=schema)

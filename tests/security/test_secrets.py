@@ -49,7 +49,7 @@ def test_a_refused_url_is_told_without_its_password(name: str) -> None:
 @pytest.mark.parametrize("table", [SOURCE, SINK], ids=["source", "sink"])
 @pytest.mark.parametrize("name", ["password", "encryptionKey", "encryptTo", "url", "fs.s3a.secret.key", "pathh"])
 def test_values_of_unknown_options_are_not_told(table: tuple[object, ...], name: str) -> None:
-    """Unknown options, and values that are not a reference or a recipient, are refused by name; the value may be a secret and is not shown."""
+    """Unknown options, and values that are no reference or recipient, are refused by name; the value may be a secret and is not shown."""
     with pytest.raises(OptionError, match=f"unknown option '{name}'|{name}.*(never what it is|no recipient)") as caught:
         parse(table, {"path": "/x", name: SECRET}, what="source")  # type: ignore[arg-type]  # - one of the two
     assert SECRET not in str(caught.value)
