@@ -64,7 +64,7 @@ def test_the_ground_is_drawn() -> None:
 
 
 def test_the_walk_enters_each_room_once() -> None:
-    """Its headings are rooms, none twice; below the two doors of Spark it never climbs but to who may commit, sinks, and who proves it."""
+    """The headings of the walk are these six packages, in this order, none twice."""
     headings = re.findall(r"^## \d+\. `(\w+)`$", WALK.read_text(encoding="utf-8"), re.MULTILINE)
     assert headings == ["spark", "options", "source", "query", "sink", "verify"]
     assert ROOMS.issuperset(headings)

@@ -438,7 +438,7 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, comm
 
 @pytest.mark.timeout(900)
 def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
-    """The version that a run first found, with Spark or without, binds the other kind: a rewritten file is refused; restored, it is read."""
+    """The version that a run first found, with Spark or without, binds the other: a rewritten file is refused; restored, it is read."""
     src, dst, names = on_disk / "in", on_disk / "out", on_disk / "names"
     source = {"files": str(names)}
     run = "ingest", src, dst, "--source-option", f"files={names}"

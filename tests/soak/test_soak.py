@@ -60,7 +60,7 @@ def test_same_seed_same_round() -> None:
 @pytest.mark.slow
 @given(st.integers(0, 1 << 40))
 def test_texts_are_read_as_python_reads_them(seed: int) -> None:
-    """Files in any encoding, cut in any way, compared with Python's codecs, `csv` and `json` on whole files; the soak runs this for hours."""
+    """Files in any encoding, cut in any way, compared with Python's codecs, `csv` and `json` on whole files; the soak takes hours."""
     with tempfile.TemporaryDirectory() as directory:
         texts.Case(seed).run(Path(directory))
 
