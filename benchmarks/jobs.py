@@ -82,9 +82,7 @@ def penstock_session(engine: str) -> SparkSession:
 
     session = penstock.local_session("local[2]", rows_in_jvm=engine != "ingest")
     if engine == "plain":
-        penstock.register(
-            session
-        )  # so that a stopped query's open parts are published at once, as in an ingest
+        penstock.register(session)  # so that a stopped query's open parts are published at once, as in an ingest
     return session
 
 

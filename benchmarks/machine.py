@@ -75,7 +75,7 @@ def _said(command: list[str]) -> str:
 
 
 def command() -> str:
-    """Return this process's command line, as a user would type it again, without the option for the directory."""
+    """Return this process's command line, as a user would type it again, without the options for places of files."""
     arguments, kept = iter(sys.argv[1:]), []
     for argument in arguments:
         if argument in _PLACES:

@@ -120,33 +120,33 @@ def rows_of(buckets: Iterable[int]) -> list[pa.RecordBatch]:
 
 
 def all_touched(root: Path, writers: int) -> list[Counted]:
-    """The given number of tasks, each with a hundred buckets and a row for each bucket in every batch."""
+    """Measure `writers` tasks, each with a hundred buckets and a row for each bucket in every batch."""
     query = Query(root, BUCKETED)
     return [query.run({writer: rows_of(range(100)) for writer in range(writers)}) for _ in range(4)]
 
 
 def few_touched(root: Path, writers: int) -> list[Counted]:
-    """The given number of tasks have a hundred open parts each; a batch touches ten parts of ten tasks."""
+    """Measure `writers` tasks, each with a hundred open parts; a batch touches ten parts of ten tasks."""
     query = Query(root, BUCKETED)
     query.run({writer: rows_of(range(100)) for writer in range(writers)})
     return [query.run({writer: rows_of(range(n, n + 10)) for writer in range(10)}) for n in range(12)]
 
 
 def buckets(root: Path, number: int) -> list[Counted]:
-    """One task with the given number of buckets in each batch; all of them end with the batch."""
+    """Measure one task with the given number of buckets in each batch; all of them end with the batch."""
     query = Query(root, BUCKETED | {"rollBatches": "1"})
     return [query.run({0: rows_of(range(number))}) for _ in range(4)]
 
 
 def open_parts(root: Path, number: int) -> list[Counted]:
-    """One task has the given number of open parts; a batch touches eighty."""
+    """Measure one task with the given number of open parts; a batch touches eighty."""
     query = Query(root, BUCKETED)
     query.run({0: rows_of(range(number))})
     return [query.run({0: rows_of(range(n * 7, n * 7 + 80))}) for n in range(12)]
 
 
 def history(root: Path, number: int) -> list[Counted]:
-    """Each batch finishes a file, in a ledger that already has the given number of files."""
+    """Measure batches that finish a file each, in a ledger that already has the given number of files."""
     query = Query(root, {"format": "text", "rollBatches": "1"}, pa.schema([("value", pa.string())]))
     row = [pa.record_batch({"value": ["a line of a log"]})]
     query.run({0: row})
@@ -192,7 +192,7 @@ def directory(root: Path, number: int) -> list[Counted]:
 
 
 def batches(root: Path, number: int) -> list[Counted]:
-    """The given number of batches of one row, one after another: the cost of the last hundred."""
+    """Measure the last hundred of the given number of batches of one row, one after another."""
     query = Query(root, {"format": "text", "rollBatches": "10"}, pa.schema([("value", pa.string())]))
     row = [pa.record_batch({"value": ["a line of a log"]})]
     taken: list[Counted] = []

@@ -43,7 +43,7 @@ POINTS = [
 def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """D2, D13: the server is killed and restarted in the middle of a batch: the driver repeats it, and it is counted once."""
     place = at(postgres.url)
-    place.table = f"invalid URI {place.table}"  # errors repeat statements, and a table name must not be taken for the cause
+    place.table = f"invalid URI {place.table}"  # errors repeat statements: their text is not the cause
     rows = [ten(1).drop_columns(["v"]), ten(2).drop_columns(["v"])]
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=rows[0].schema)
     driver.run(0, *rows)
@@ -243,7 +243,7 @@ def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         def hang_up() -> None:
             with listener.accept()[0] as one:
                 one.recv(8)
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # abort the connection with a reset
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # abort it with a reset
 
         proxy = threading.Thread(target=hang_up)
         proxy.start()

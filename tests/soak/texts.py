@@ -148,9 +148,7 @@ class Case:
         text = getattr(self, f"_{self.format}")(codec)
         body = text.encode(codec, "ignore")
         wide = form.startswith(("utf-16", "utf-32"))
-        if (
-            self.dirty and not self.header and not (wide and self.format == "csv")
-        ):  # no reader parses this combination
+        if self.dirty and not self.header and not (wide and self.format == "csv"):  # no reader parses this combination
             body = self._soiled(body)
         mark = self._mark(codec, form) if draw.random() < 0.4 or form in {"utf-16", "utf-32"} else b""
         name, packed = self._packed(mark + body)

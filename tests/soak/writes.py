@@ -34,7 +34,7 @@ _NAMES = (
     "a", "B", "b", "c.d", "ü", "x y", "select", 'q"q', "-", "_e", "Ω", "f,g", "tab\t", "{h}", "`i`", "j=k", "0", "%25", "p", "#n", "'",
     "\\", "l\nf", "\u2028", "😀", "long" * 30, " ",
 )  # fmt: skip
-_PLAIN = {"a", "B", "b", "ü", "select", "_e", "Ω", "0", "p"}  # names that are the same in the template and in the directory
+_PLAIN = {"a", "B", "b", "ü", "select", "_e", "Ω", "0", "p"}  # as in the template and the directory
 _WORDS = (
     "", " ", "a", "ä\0€", '"', "\\", "\\n", "\r\n", "\n", "\r", ",", ";", "null", "NULL", "\\N", "NaN", "😀", "'",
     "\u2028", "\x85", "\ufeff", '5" x', "#", "\t",

@@ -339,9 +339,7 @@ def test_ids_are_the_same_for_attempts_and_replays(
     assert (counts.rows, counts.retries, counts.failed) == (120, 80, 0)
     assert counts.p99 is not None
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (
-        f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text
-    ):  # Spark notifies listeners with a delay
+    while f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text:  # Spark notifies listeners with a delay
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -62,9 +62,7 @@ def test_every_word_of_sql_may_name_a_column(spark: SparkSession) -> None:
 def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
     """Where the session makes `timestamp` a time without a zone, it is one in the schemas that users give us."""
     assert spark._jvm is not None
-    spark._jvm.SparkSession.setActiveSession(
-        spark._jsparkSession
-    )  # another test may have left its own session active
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # another test may have left its own session active
     assert json.loads(ddl.schema_json("a timestamp"))["fields"][0]["type"] == "timestamp"
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:

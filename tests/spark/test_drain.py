@@ -252,9 +252,7 @@ def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
         monkeypatch.setattr(asynchronous, "_totals", {})  # another process would not know the totals of the first run
     query = start(dozing(rocks, stage, ordered=ordered), stage, availableNow=True)
     assert query.awaitTermination(PATIENCE_SECONDS)
-    assert values(stage) == sorted(
-        expected
-    )  # though it runs a planned batch, in which no lane has anything to do
+    assert values(stage) == sorted(expected)  # though it runs a planned batch, in which no lane has anything to do
 
 
 @pytest.mark.soak  # a test below checks, without Spark, how often it asks for the trigger
@@ -299,7 +297,9 @@ class Told:
 
 def batch(held: list[int], *, new: bool = False, watermark: str | None = None, run: str = "run") -> Any:
     operators = [SimpleNamespace(operatorName="transformWithStateInPandasExec", numRowsTotal=rows) for rows in held]
-    operators.append(SimpleNamespace(operatorName="stateStoreSave", numRowsTotal=7))  # belongs to a window, which ends by itself
+    operators.append(
+        SimpleNamespace(operatorName="stateStoreSave", numRowsTotal=7)
+    )  # of a window, which ends by itself
     sources = [
         SimpleNamespace(startOffset="1", endOffset="1"),
         SimpleNamespace(startOffset="1", endOffset="2" if new else "1"),

@@ -212,9 +212,7 @@ def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
     reader = ReplayableStreamReader(
         str(tmp_path / "store"), functions.packed((lambda last: given.pop(), None)), to_spark(pa.schema([("s", kind)]))
     )
-    reader._stream()._read = lambda last: reader._packed(
-        given.pop()
-    )  # the pickled functions have a separate list
+    reader._stream()._read = lambda last: reader._packed(given.pop())  # the pickled functions have a separate list
     for made, names in cases:
         given.append(made)
         with pytest.raises(OptionError, match=f"read returned .*{names}.*name them in schema, or drop them"):

@@ -1,7 +1,7 @@
 """Calls that stop before a chosen system call while others run: SIGSTOP, SIGCONT and SIGKILL for one machine of many processes.
 
 Each actor that may stop is a thread, but only one thread runs at any time: the thread that resumes an actor waits until the actor
-stops again or is done. So a run depends only on which actor is resumed when. An actor that runs to its end at once
+stops again or is done. So a run depends only on which actor is resumed when. An actor that runs to its end without a stop
 needs no thread.
 """
 

@@ -139,9 +139,7 @@ class SinkProgram(Program):
         files = {path: _unpacked(data) for path, data in self._visible(disk).items()}
         headless = [path for path, data in files.items() if data and not data.startswith(self._header)]
         lines = [line for data in files.values() for line in data.removeprefix(self._header).splitlines(keepends=True)]
-        if (
-            self._growing and not final
-        ):  # its readers may see an incomplete last record, or zeros in place of a block
+        if self._growing and not final:  # its readers may see an incomplete last record, or zeros in place of a block
             lines = [line for line in lines if line.endswith(b"\n") and b"\0" not in line]
             headless = []
         begins = self._options["fileName"].partition("{")[0]
