@@ -93,7 +93,7 @@ def _stage_and_commit(sink: DatabaseSink, client: Database, staging: StagingFile
 
 
 def copy_seconds(url: str, table: pa.Table, name: str) -> float:
-    """Load the same rows by one COPY, in a transaction of its own."""
+    """Load the same rows by one COPY, in a separate transaction."""
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {name} ({_COLUMNS})")
         connection.commit()

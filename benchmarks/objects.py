@@ -1,12 +1,12 @@
-"""Stores of objects against the local disk of the same machine, the server included: `python -m benchmarks.objects`.
+"""Object stores against the local disk of the same machine, the server included: `python -m benchmarks.objects`.
 
-The work of an ingest without Spark, whose share is the same for both: a listing, the splits of a batch read and parsed by two
-processes, staged, committed and published. Contenders take turns; what counts is the middle of their ratios. The server is versitygw, where
+Measured is the work of an ingest without Spark, the same for all: a listing, and the splits of a batch, which two processes read, parse
+and stage, and which are committed and published. Contenders take turns; the median of their ratios counts. The server is versitygw, if
 it is found (on the path, or in PENSTOCK_STORES); with `--hdfs` a tiny batch is also compared with one on an HDFS that is started for it.
 
-Of each contender it also says what it took of processors, and which part of that the server took: they share the machine. Small objects
-have a third contender, *bare*: a listing and one plain request of the library for each object, from as many processes, and nothing is
-made of what comes. No reader can be faster than that by way of this library.
+For each contender it also prints the processor seconds, and the server's share of these: they share the machine. Small objects
+have a third contender, *bare*: a listing and one plain request of the library for each object, from as many processes, whose
+data is dropped. No reader that uses this library can be faster.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _sink(root: str, form: str) -> Sink:
 
 
 def _task(src: str, dst: str, form: str, to: str, begun: Begun, task: int, splits: Sequence[Split]) -> TaskResult:
-    """Read some splits and stage their rows, in a process of its own."""
+    """Read some splits and stage their rows, in a separate process."""
     storage, root = locate(src)
     fmt = _format(form)
     reading = Reading(storage, root, fmt, None, tuple(fmt.schema.names))

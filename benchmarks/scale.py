@@ -2,10 +2,10 @@
 
 The figures in `docs/scale.md` come from it.
 
-Each case runs one thing at several sizes and prints, of the median batch behind the first, the processor time of the driver (begin and
-commit) and of a task, the bytes that are put and read of the sink's state, those that travel to one task, and the exponent: the
+Each case runs one thing at several sizes and prints, for the median batch after the first, the processor time of the driver (begin and
+commit) and of a task, the bytes of the sink's state that are put and read, the bytes that travel to one task, and the exponent: the
 slope, between the smallest and the largest size, of the logarithm of the driver's time over that of the size. Output is in memory
-where that can be had (`/dev/shm`), so that syncs cost nothing: what is measured is work, not the disk.
+where possible (`/dev/shm`), so that syncs cost nothing: the work is measured, not the disk.
 """
 
 from __future__ import annotations

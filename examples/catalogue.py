@@ -5,7 +5,7 @@ what the first has published, and puts it into a SQLite table. Its last batch ru
 file is in the catalogue once, with its rows, and the complete day is marked as such.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ source reads the lines, tasks count their words, and the sink adds the counts up
 file. Each batch is one transaction that holds the batch's id: a batch that is killed in the middle and repeated is still added once.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Run it with `python examples/encrypted.py`, after `pip install 'penstock[age]'`.
 makes them, and only the readers have the readers' keys.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Run it with `python examples/enrich.py`. It starts its own service, makes its ow
 removes it at the end.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Run it with `python examples/ingest.py`. The same call again takes only what is new.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

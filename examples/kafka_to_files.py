@@ -1,4 +1,4 @@
-"""Write topics of Kafka to files, exactly once: SIGKILLs beside a producer whose every fourth transaction aborts.
+"""Write Kafka topics to files, exactly once: the query is killed with SIGKILL, and every fourth transaction of the producer aborts.
 
 Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills N]`. Without an address it starts its own broker: a real Kafka,
 whose jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, with a
@@ -6,7 +6,7 @@ directory for each topic. It is killed with its JVM in the middle, three times, 
 consumer reads the topics without Penstock, and its records are compared with the files.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 

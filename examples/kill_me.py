@@ -4,7 +4,7 @@ Run it with `python examples/kill_me.py`. The ingest is a separate process; SIGK
 its code runs afterwards. At that moment a reader sees only finished files. The second start continues where the first one stopped.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 

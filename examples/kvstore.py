@@ -6,7 +6,7 @@ process, killed at the first write, then at the second, and so on, then at each 
 Each process is forked from this one, which has imported everything and opened nothing: starting Python would take most of the time.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Run it with `python examples/lookup.py`. It starts its own PostgreSQL and makes 
 both at the end. The database driver blocks, so each query runs in a thread: as many at once as the pool has connections.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

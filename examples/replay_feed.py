@@ -5,7 +5,7 @@ not acknowledged, and `POST /acknowledge` forgets them. The query is killed with
 else knows of it, and once after it has written a batch, before the feed is told. Each start continues where the last one stopped.
 """
 # ruff: noqa: INP001, S310, S603, T201
-# An example is a script of its own, the address it polls is its own server's, it starts itself again, and it prints what it did.
+# An example is a standalone script, it polls only its own server, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 

@@ -589,7 +589,7 @@ def test_values_that_a_column_of_sqlite_changes_are_told(
 
 
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL's code tells whether an error is temporary, concerns rows, or is another."""
+    """PostgreSQL's error code tells whether an error is temporary, is caused by rows, or is of another kind."""
     monkeypatch.setattr(database, "_DELAYS", ())
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
@@ -1022,7 +1022,7 @@ def test_foreign_keys_hold(place: Place) -> None:
 
 @pytest.mark.parametrize("bad", ["fail", "quarantine"])
 def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
-    """A check deferred to COMMIT fails the whole batch, because it only tells that some row is bad."""
+    """A check deferred to COMMIT fails the whole batch, because it does not say which row is bad."""
     place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
     reference = f'REFERENCES "{place.table}_other" (id) DEFERRABLE INITIALLY DEFERRED'
     place.query(f"CREATE TABLE {{t}} (k bigint {reference}, v text, n bigint)")

@@ -68,7 +68,7 @@ def test_links_out_of_the_input_are_reported_and_not_read(
     (source.path / "folder").symlink_to(elsewhere)
     (source.path / "again").symlink_to(source.path / "file")
     (source.path / "up").symlink_to("../elsewhere/secret.txt")
-    (source.path / "beside").symlink_to(f"{source.path}-other")  # the name begins in the same way
+    (source.path / "beside").symlink_to(f"{source.path}-other")  # its path begins with the path of the input
     Path(f"{source.path}-other").mkdir()
     with caplog.at_level(logging.WARNING):
         end = source.planner.latest(source.planner.initial())

@@ -1,10 +1,10 @@
-"""Drivers that write to one store of objects and are killed, with the store or without it: `python -m tests.soak.objects --minutes 5`.
+"""Drivers that write to one object store and are killed, with the store or without it: `python -m tests.soak.objects --minutes 5`.
 
-Without Spark: a driver is a process that goes on with batches where the ledger is, as Spark would after a restart. It is killed by SIGKILL
-at any moment, alone or with MinIO, which is started anew. At times two drivers run at once, of which one is fenced; at times one stands
-still (SIGSTOP) while another one goes on with its batch, and then goes on itself. Half of them meet the store through a relay that loses
-replies and refuses requests as too many. In the end every line of every batch that the ledger has is in a finished object exactly once, and
-`penstock verify` finds nothing wrong.
+No Spark runs: a driver is a process that continues with the batch after the ledger's last, as Spark would after a restart. SIGKILL ends it
+at any moment, alone or with MinIO, which is started again. At times two drivers run at once, and one of them is fenced; at times a driver
+is stopped (SIGSTOP) while another one continues its batch, and then goes on itself. Half of them reach the store through a relay that loses
+replies, and refuses requests because there are too many. In the end every line of every batch in the ledger is in a finished object
+exactly once, and `penstock verify` finds nothing wrong.
 """
 
 from __future__ import annotations

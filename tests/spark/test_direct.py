@@ -317,7 +317,7 @@ def test_nobody_is_left_behind(end: str) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_where_it_tells_how_to_be_reached_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that tells the JVM's address holds a secret: no other user can read it, and it is removed."""
+    """The file with the JVM's address holds a secret: no other user can read it, and it is removed."""
     monkeypatch.setattr(
         direct, "_command", lambda *_: ["/bin/sh", "-c", 'echo > "$_PYSPARK_DRIVER_CONN_INFO_PATH"; cat']
     )

@@ -219,7 +219,7 @@ def _halves(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_and_kill(stage: Stage, seconds: float) -> None:
-    """Kill an ingest, unless it has ended, so many seconds after its session is up: before that there is nothing to lose."""
+    """Kill an ingest, unless it has ended, the given seconds after its session is up: before that there is nothing to lose."""
     command = [sys.executable, "-c", INGEST, str(stage.src), str(stage.dst), "200k"]
     said = subprocess.PIPE
     with subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True) as process:

@@ -28,7 +28,7 @@ SHAPE = Shape(
 )
 _numbers = count()  # of lanes: each has its own function
 MISFIT = 99
-PATIENT = 0.3  # in so many seconds a call that ends has ended, also on a busy machine
+PATIENT = 0.3  # seconds: a call that ends has ended by then, also on a busy machine
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 
 
@@ -74,7 +74,7 @@ class Map:
 
 
 class Lane:
-    """Batches through one lane. The calls of the rows in `ends` end after so many seconds; other calls never end."""
+    """Batches through one lane. The calls of the rows in `ends` end after the given seconds; other calls never end."""
 
     def __init__(self, *, shape: Shape = SHAPE, seconds: float = 0.0, **options: Any) -> None:
         made = Settings(**{"capacity": 20, "timeout": 100.0, "drain": 0.02} | options)
@@ -175,7 +175,7 @@ def test_each_row_is_emitted_once_whichever_try_counts(ordered: bool, script: li
 
 @pytest.mark.slow
 def test_a_call_that_takes_longer_than_drain_ends() -> None:
-    """A call that each batch starts anew would never have time to end: a batch without input gives it twice the time of the one before."""
+    """A call that starts again in each batch would never end: a batch without input gives it twice the time of the one before."""
     lane = Lane(seconds=0.3)
     assert lane.run([1], {1}) == []
     while not (found := lane.run([], {1})):

@@ -8,7 +8,7 @@ AvailableNow runs, or with `tooLate=fail`; listings fail. Records are numbers th
 - a planned file is there;
 - at the end each record of each file that is there was read, or the file was reported;
 - a file that has stayed in place since it was read is never reported late, and a file is reported late only if it is;
-- the source says that it cannot tell only where hundreds of files came or went, or `lateness` or the pattern changed.
+- the source may say that it cannot tell which files went only if hundreds came or went, or `lateness` or the pattern changed.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class OperatorProgram(Program):
                 rest()
 
     def applied(self, windows: int) -> list[bytes]:
-        """Return what is applied after this number of windows."""
+        """Return what is applied after the given number of windows."""
         return [made for window in range(windows) for made in self._records(window)]
 
     @staticmethod
