@@ -40,7 +40,7 @@ def has_batches(place: Place, *numbers: int) -> bool:
 
 @follows("PST-700")
 def test_database_that_refuses(tmp_path: Path) -> None:
-    """`DatabaseError`: the database's words give the cause; once it is mended, the same call goes on."""
+    """`DatabaseError`: the database's words give the cause; once it is fixed, the same call goes on."""
     path = tmp_path / "y.db"
     path.write_bytes(b"this is no database, whatever its name says" * 30)
     place = Place(f"sqlite://{path}")
@@ -163,7 +163,7 @@ def test_table_that_does_not_fit(place: Place) -> None:
 @pytest.mark.parametrize("remedy", ["mended", "quarantine"])
 @follows("PST-703")
 def test_row_that_is_refused(place: Place, remedy: str) -> None:
-    """`RowRefused`: once the row is mended, or with `badRows=quarantine`, the batch is applied once, and no row is lost."""
+    """`RowRefused`: once the row is fixed, or with `badRows=quarantine`, the batch is applied once, and no row is lost."""
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint CHECK (n > 0))")
     rows = batch((0, "a", 1), (1, "b", -1), (2, "c", 1))
     with pytest.raises(RowRefused, match="badRows=quarantine"):

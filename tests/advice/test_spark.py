@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Lines:
 
 @follows("PST-000")
 def test_transform_that_fails(spark: SparkSession, place: Lines) -> None:
-    """`PenstockError`: once the failing transform is mended, the same command has every row once."""
+    """`PenstockError`: once the failing transform is fixed, the same command has every row once."""
 
     def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
@@ -189,7 +189,7 @@ def test_output_that_cannot_be_made(spark: SparkSession, place: Lines) -> None:
 @pytest.mark.parametrize("remedy", ["mended", "reported"])
 @follows("PST-600")
 def test_call_that_fails(spark: SparkSession, place: Lines, remedy: str) -> None:
-    """`CallFailed`: once the service is mended, or with its failures reported, the same checkpoint goes on, every row once."""
+    """`CallFailed`: once the service is fixed, or with its failures reported, the same checkpoint goes on, every row once."""
     place.put("a", "1", "2", "3")
 
     async def broken(row: Any) -> dict[str, str]:

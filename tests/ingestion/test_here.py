@@ -289,7 +289,7 @@ def test_a_batch_in_flight_of_a_driver_that_lives(tmp_path: Path, monkeypatch: p
 
 
 def test_a_planned_file_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A batch that was never committed is planned anew after its file was mended, as at a start with Spark."""
+    """A batch that was never committed is planned anew after its file was fixed, as at a start with Spark."""
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     bad = src / "a.json"
@@ -382,7 +382,7 @@ def test_a_batch_that_read_nothing_is_in_the_ledger(tmp_path: Path) -> None:
 
 
 def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
-    """An error in a task is raised, with one process and with several; after the record is mended the next run takes everything."""
+    """An error in a task is raised, with one process and with several; after the record is fixed the next run takes everything."""
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     path = src / "a.json"

@@ -603,7 +603,7 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
 
 @follows("PST-900")
 def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login that a broker refuses fails at once, in plan and task, with its words but no password; once mended, the query reads."""
+    """A login that a broker refuses fails at once, in plan and task, with its words but no password; once fixed, the query reads."""
     monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
     topic = kafka.topic()
     kafka.send(topic, b"a")

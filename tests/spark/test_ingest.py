@@ -292,7 +292,7 @@ def test_transform_of_a_module_that_workers_have_not(tmp_path: Path, monkeypatch
 
 
 def test_transform_that_fails_is_told(spark: SparkSession, stage: Stage) -> None:
-    """An exception of a transform becomes one line of an error, and the same call goes on with the mended transform."""
+    """An exception of a transform becomes one line of an error, and the same call goes on with the fixed transform."""
 
     def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
@@ -344,7 +344,7 @@ def read_text(path: str) -> str:
 
 @follows("PST-201")
 def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> None:
-    """A malformed record fails the batch with file and offset, and nothing is visible; once it is mended, the same call loses nothing."""
+    """A malformed record fails the batch with file and offset, and nothing is visible; once it is fixed, the same call loses nothing."""
     put_json(stage, "a.json", range(5))
     stage.put("b.json", '{"id": 7}', '{"id": "x"', '{"id": 9}')
     options = {"source": {"format": "json", "schema": DDL}, "sink": {"format": "json"}}
@@ -379,7 +379,7 @@ def test_batch_that_was_never_committed_is_planned_anew_when_its_files_changed(
 
 
 def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
-    """If a record is mended without changing its file's size and time, the planned batch goes on and nothing is lost."""
+    """If a record is fixed without changing its file's size and time, the planned batch goes on and nothing is lost."""
     stage.put("a.json", '{"id": 1}', '{"id": x}')
     path = stage.src / "a.json"
     info = path.stat()

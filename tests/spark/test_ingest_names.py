@@ -109,7 +109,7 @@ def test_a_long_list_is_several_batches(spark: SparkSession, stage: Stage, monke
 
 
 def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
-    """A list in UTF-16, and one with a misspelt name, fail with the list's name; after the list is mended the next run takes it."""
+    """A list in UTF-16, and one with a misspelt name, fail with the list's name; after the list is fixed the next run takes it."""
     stage.put("a", "1")
     names = stage.root / "names"
 

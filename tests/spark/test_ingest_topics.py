@@ -104,7 +104,7 @@ def test_topics_become_files(spark: SparkSession, kafka: Kafka, stage: Stage) ->
 
 
 def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, stage: Stage, tmp_path: Path) -> None:
-    """SQL and buckets; a bad value whose line is named and mended; a run without input needs no Spark; a loss is typed and accepted."""
+    """SQL and buckets; a bad value whose line is named and fixed; a run without input needs no Spark; a loss is typed and accepted."""
     name = kafka.topic(settings={"retention.ms": "-1"})
     kafka.send(name, *(b'{"id":%d,"name":"n"}' % number for number in range(5)), b'{"id":"x"}')
     src, dst = f"kafka://{kafka.servers}/{name}", str(stage.dst)

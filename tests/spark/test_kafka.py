@@ -136,7 +136,7 @@ def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
 
 
 def test_topics_by_time(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """A batch between two times, and a stream from a time on, have these records, over a restart, a replay and a mended time."""
+    """A batch between two times, and a stream from a time on, have these records, over a restart, a replay and a corrected time."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     producer = kafka.producer()
 

@@ -80,7 +80,7 @@ def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: 
 
 @pytest.mark.parametrize("crc", [True, False])
 def test_offset_that_changed_in_the_checkpoint_fails_the_batch(spark: SparkSession, stage: Stage, crc: bool) -> None:
-    """Our checksum refuses an altered offset where Spark's is not checked, or missing; once it is mended, the query goes on.
+    """Our checksum refuses an altered offset where Spark's is not checked, or missing; once it is fixed, the query goes on.
 
     Here one changed digit ends the plan at the first line, so the second line would be lost.
     """
@@ -313,7 +313,7 @@ def test_missing_directory_is_refused(spark: SparkSession, stage: Stage) -> None
 
 @pytest.mark.parametrize("change", ["delete", "append", "replace"])
 def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: Stage, change: str) -> None:
-    """HZ-14..17: a planned file that vanished, grew or was replaced fails the batch by name; once it is mended, the query goes on."""
+    """HZ-14..17: a planned file that vanished, grew or was replaced fails the batch by name; once it is fixed, the query goes on."""
     stage.put("a", "1")
     stage.put("b", "2")
     write(read(spark, stage), stage)
@@ -405,7 +405,7 @@ def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, ch
 @pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-203")
 def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
-    """PST-203 for a file that was cut: mended after the cut, it goes on from there; another file is read whole if the user says so."""
+    """PST-203 for a file that was cut: fixed after the cut, it goes on from there; another file is read whole if the user says so."""
     lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
     stage.put("big.json", *lines[:-1], "{")
     options: dict[str, Any] = {"format": "json", "maxBytesPerTrigger": 1500}

@@ -394,7 +394,7 @@ class SourceMachine(RuleBasedStateMachine):
             self._stays.add((file.path, file.size, file.modified_ns))
 
     def _mend_cut(self) -> None:
-        """Follow the advice: put the planned version back, or give up the rest of the file."""
+        """Follow the advice: restore the planned version, or give up the rest of the file."""
         path, at, size, modified_ns, _ = self.at["cut"]
         if next(self._records) % 2:
             self.tree.write(f"{IN}/{path}", self._cut[:size], modified_ns)
